@@ -1,0 +1,1 @@
+"""Consumer groups: pure machines, and the coordinator that drives them."""

@@ -1,0 +1,1 @@
+"""kafkawire: a Kafka-wire-compatible broker in Python."""

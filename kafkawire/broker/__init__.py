@@ -1,0 +1,1 @@
+"""What a handler is handed: the services of one broker."""

@@ -1,0 +1,1 @@
+"""Pure formats: wire types, the message compiler, record batches, compression, errors, configs."""

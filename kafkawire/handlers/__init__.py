@@ -1,0 +1,1 @@
+"""One function per API, and the one table that lists them."""

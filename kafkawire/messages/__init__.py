@@ -1,0 +1,1 @@
+"""Declarations of Kafka's messages: data only, one module per API."""

@@ -1,0 +1,1 @@
+"""What the cluster knows, in SQL: topics, partitions, configs, brokers, checkpoints."""

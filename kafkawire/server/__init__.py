@@ -1,0 +1,1 @@
+"""Bytes to requests and responses to bytes; the asyncio shell."""

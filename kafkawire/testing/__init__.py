@@ -1,0 +1,1 @@
+"""A broker of one's own for other projects' tests."""

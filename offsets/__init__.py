@@ -1,0 +1,1 @@
+"""Native offsets: the sequential number of each record of a partition."""
