@@ -1,0 +1,1 @@
+"""pytest plugin: the `kafkawire_broker` fixture."""
