@@ -1,0 +1,263 @@
+"""Settings as the rest of the broker sees them: typed objects that change in place.
+
+`BrokerConfig` and `TopicConfig` are made of texts by name and changed by `update`, so whoever
+holds one sees a change at once. `check_topic` and `check_broker` say whether texts may be given,
+settings that depend on each other included. `markdown_table` is docs/configs.md. Pure: where the
+texts come from (command line, SQL) and which wins is not known here.
+
+Called by the command line, the admin handlers (through the topic service), log, groups, server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kafkawire.codec.configs_parse import (
+    ConfigError,
+    allowed,
+    append_items,
+    find,
+    parse,
+    subtract_items,
+    text_of,
+    validate,
+)
+from kafkawire.codec.configs_table import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    Config,
+    ConfigType,
+    Effect,
+    Scope,
+    Value,
+)
+
+__all__ = [
+    "BROKER_CONFIGS",
+    "TOPIC_CONFIGS",
+    "BrokerConfig",
+    "Config",
+    "ConfigError",
+    "ConfigType",
+    "Effect",
+    "Scope",
+    "TopicConfig",
+    "Value",
+    "allowed",
+    "append_items",
+    "broker_names",
+    "check_broker",
+    "check_topic",
+    "find",
+    "markdown_table",
+    "parse",
+    "resolve_topic",
+    "subtract_items",
+    "text_of",
+    "topic_default",
+    "validate",
+]
+
+_CODECS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+def broker_names(row: Config) -> list[str]:
+    """The broker settings a topic setting takes its default from, the first that is set wins."""
+    return [row.broker_name, *(unit[0] for unit in row.units)] if row.broker_name else []
+
+
+def topic_default(row: Config, broker: Mapping[str, str]) -> Value:
+    """What a topic without the setting `row` gets, given the broker's settings as texts.
+
+    Kafka's other units count too (log.retention.hours), the finest first; negative: without end.
+    """
+    text = broker.get(row.broker_name)
+    if text is not None:
+        return validate(BROKER_CONFIGS[row.broker_name], text)
+    for name, unit_ms, _ in row.units:
+        if name in broker:
+            count = validate(BROKER_CONFIGS[name], broker[name])
+            assert isinstance(count, int)
+            return -1 if count < 0 else count * unit_ms
+    return row.default
+
+
+def _topic_values(overrides: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, Value]:
+    for name in overrides:
+        find(name, TOPIC_CONFIGS)
+    return {
+        name: validate(row, overrides[name]) if name in overrides else topic_default(row, broker)
+        for name, row in TOPIC_CONFIGS.items()
+    }
+
+
+def _not_above(values: Mapping[str, Value], low: str, high: str) -> None:
+    least, most = values[low], values[high]
+    assert isinstance(least, int)
+    assert isinstance(most, int)
+    if least > most:
+        raise ConfigError(low, least, f"it must not be above {high}, which is {most}")
+
+
+def check_topic(overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> None:
+    """ConfigError unless a topic may have these settings (texts by topic name)."""
+    values = _topic_values(overrides, broker or {})
+    _not_above(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
+
+
+def check_broker(texts: Mapping[str, str]) -> None:
+    """ConfigError unless a broker may have these settings (texts by broker name)."""
+    for name in texts:
+        find(name, BROKER_CONFIGS)
+    values = {
+        name: validate(row, texts[name]) if name in texts else row.default
+        for name, row in BROKER_CONFIGS.items()
+    }
+    _not_above(values, "group.min.session.timeout.ms", "group.max.session.timeout.ms")
+    _not_above(values, "connection.inflight.bytes", "inflight.bytes")
+    check_topic({}, texts)
+
+
+@dataclass(slots=True, init=False)
+class TopicConfig:
+    """The settings of one topic that the log reads. Times in ms, sizes in bytes."""
+
+    max_message_bytes: int
+    timestamp_type: int  # 0 CreateTime, 1 LogAppendTime: the bit of the batch attributes
+    before_max_ms: int  # INT64_MAX: no bound
+    after_max_ms: int
+    cleanup_compact: bool
+    cleanup_delete: bool
+    compression: int  # -1: as the producer sent it; else the codec number of a batch
+    compression_level: int | None  # None: the codec's own
+    retention_ms: int  # -1: for ever
+    retention_bytes: int  # -1: no limit
+    min_insync_replicas: int
+
+    def __init__(
+        self, overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None
+    ) -> None:
+        self.update(overrides or {}, broker or {})
+
+    def update(self, overrides: Mapping[str, str], broker: Mapping[str, str]) -> None:
+        """Takes the settings of the topic and the broker's as texts; changes all or raises."""
+        values = _topic_values(overrides, broker)
+        policy, codec = values["cleanup.policy"], values["compression.type"]
+        assert isinstance(policy, list)
+        assert isinstance(codec, str)
+        level = values.get(f"compression.{codec}.level")
+        self._set("compression_level", None if level == -1 else level)
+        self._set("max_message_bytes", values["max.message.bytes"])
+        self._set("timestamp_type", int(values["message.timestamp.type"] == "LogAppendTime"))
+        self._set("before_max_ms", values["message.timestamp.before.max.ms"])
+        self._set("after_max_ms", values["message.timestamp.after.max.ms"])
+        self._set("retention_ms", values["retention.ms"])
+        self._set("retention_bytes", values["retention.bytes"])
+        self._set("min_insync_replicas", values["min.insync.replicas"])
+        self.cleanup_compact = "compact" in policy
+        self.cleanup_delete = "delete" in policy
+        self.compression = _CODECS[codec]
+
+    def _set(self, attribute: str, value: Value) -> None:
+        setattr(self, attribute, value)  # the row has checked the type
+
+
+def resolve_topic(overrides: Mapping[str, str], broker: Mapping[str, str]) -> TopicConfig:
+    """The typed settings of a topic from its own texts and the broker's."""
+    return TopicConfig(overrides, broker)
+
+
+@dataclass(slots=True, init=False)
+class BrokerConfig:
+    """The settings of the broker, one attribute a row: dots are underscores.
+
+    The defaults of topic settings are not here: `texts` gives them to `resolve_topic`.
+    """
+
+    node_id: int
+    broker_rack: str | None
+    auto_create_topics_enable: bool
+    delete_topic_enable: bool
+    num_partitions: int
+    default_replication_factor: int
+    max_request_partition_size_limit: int
+    metadata_cache_bytes: int
+    flush: str
+    flush_os_ms: int
+    commit_delay_ms: int
+    record_validation: str
+    journal_bytes: int
+    journal_entries: int
+    recycle_bytes: int
+    hot_bytes: int
+    uncommitted_max_bytes: int
+    slow_write_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_retention_check_interval_ms: int
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    socket_request_max_bytes: int
+    socket_listen_backlog_size: int
+    fetch_max_bytes: int
+    max_connections: int
+    connections_max_idle_ms: int
+    connection_inflight_bytes: int
+    inflight_bytes: int
+    parked_fetches_max: int
+    group_initial_rebalance_delay_ms: int
+    group_min_session_timeout_ms: int
+    group_max_session_timeout_ms: int
+    group_max_size: int
+    offset_metadata_max_bytes: int
+    offsets_retention_minutes: int
+    offsets_retention_check_interval_ms: int
+    offsets_topic_num_partitions: int
+    offsets_topic_replication_factor: int
+    offsets_topic_segment_bytes: int
+    texts: dict[str, str]  # what is set, by broker name: the `broker` of resolve_topic
+
+    def __init__(self, texts: Mapping[str, str] | None = None) -> None:
+        self.update(texts or {})
+
+    def update(self, texts: Mapping[str, str]) -> None:
+        """Takes all settings that are set (static and dynamic merged); changes all or raises."""
+        check_broker(texts)
+        self.texts = dict(texts)
+        for name, row in BROKER_CONFIGS.items():
+            if not row.of_topic:
+                text = texts.get(name)
+                setattr(self, row.attribute, row.default if text is None else validate(row, text))
+
+
+def markdown_table() -> str:
+    """The tables of docs/configs.md."""
+    lines = ["## Broker", "", *_HEADER]
+    own = [row for row in BROKER_CONFIGS.values() if not row.of_topic]
+    lines += [_line(row) for row in own]
+    lines += ["", "## Topic", "", *_HEADER]
+    lines += [_line(row) for row in TOPIC_CONFIGS.values()]
+    return "\n".join(lines) + "\n"
+
+
+_HEADER = [
+    "| name | type | default | allowed | dynamic | obeyed | what it does |",
+    "|---|---|---|---|---|---|---|",
+]
+
+
+def _line(row: Config) -> str:
+    about = row.about
+    if row.broker_name:
+        about += f" Broker: `{'`, `'.join(broker_names(row))}`."
+    default = text_of(row.default)
+    cells = (
+        f"`{row.name}`",
+        row.type.name.lower(),
+        f"`{default}`" if default else "none" if default is None else "empty",
+        allowed(row),
+        "yes" if row.dynamic else "no",
+        row.effect.value,
+        about,
+    )
+    return "| " + " | ".join(cells) + " |"

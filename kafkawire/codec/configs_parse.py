@@ -1,0 +1,149 @@
+"""Texts to values of settings, with errors people can act on.
+
+`parse` turns the text of one setting into its value or raises `ConfigError`, one sentence that
+names the setting, the value and what is allowed. Also the list operations of
+IncrementalAlterConfigs. Not here: the rows (`configs_table.py`), settings that depend on each
+other and the typed objects (`configs.py`, which re-exports all of this and is what is imported).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from kafkawire.codec.configs_table import (
+    BROKER_CONFIGS,
+    INT32_MAX,
+    INT64_MAX,
+    TOPIC_CONFIGS,
+    Config,
+    ConfigType,
+    Value,
+)
+
+_LIMITS = {
+    ConfigType.SHORT: (-(2**15), 2**15 - 1),
+    ConfigType.INT: (-INT32_MAX - 1, INT32_MAX),
+    ConfigType.LONG: (-INT64_MAX - 1, INT64_MAX),
+}
+_WHOLE = re.compile(r"[+-]?[0-9]{1,20}")  # what Java's parseLong takes; int() takes more
+_NUMBER = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,3})?")
+
+
+class ConfigError(ValueError):
+    """A setting cannot have this value: one sentence with name, value and what is allowed."""
+
+    def __init__(self, name: str, value: str | int | None, allowed: str) -> None:
+        super().__init__(f"{name}: {allowed}" if value is None else f"{name}={value}: {allowed}")
+        self.name = name
+        self.value = value
+        self.allowed = allowed
+
+
+def find(name: str, table: Mapping[str, Config]) -> Config:
+    """The row of a setting in TOPIC_CONFIGS or BROKER_CONFIGS; ConfigError when unknown."""
+    row = table.get(name)
+    if row is not None:
+        return row
+    from difflib import get_close_matches  # only when somebody has mistyped
+
+    close = get_close_matches(name, table, 1)
+    hint = f", did you mean {close[0]}?" if close else ""
+    raise ConfigError(name, None, f"there is no such setting{hint}")
+
+
+def allowed(row: Config) -> str:
+    """What values a setting takes, in words."""
+    if row.type is ConfigType.LIST:
+        if row.choices:
+            return f"a list of {' and '.join(row.choices)}, each at most once"
+        return "* or a list of PARTITION:BROKER" if row.item_pattern else "a list"
+    if row.choices:
+        *most, last = row.choices
+        return f"{', '.join(most)} or {last}" if most else last
+    if row.type is ConfigType.BOOLEAN:
+        return "true or false"
+    if row.type in (ConfigType.STRING, ConfigType.CLASS, ConfigType.PASSWORD):
+        return "a text"
+    kind = "a number" if row.type is ConfigType.DOUBLE else "a whole number"
+    low, high = _bounds(row)
+    if row.at_most is None and row.at_least is not None:
+        words = f"{kind} of at least {low}"
+    else:
+        words = f"{kind} from {low} to {high}"
+    return words if row.also is None else f"{words}, or {row.also}"
+
+
+def _bounds(row: Config) -> tuple[float, float]:
+    low, high = _LIMITS.get(row.type, (-1e308, 1e308))
+    return (
+        low if row.at_least is None else row.at_least,
+        high if row.at_most is None else row.at_most,
+    )
+
+
+def parse(name: str, text: str) -> Value:
+    """The value of a topic or broker setting; spaces around it are dropped, as in Kafka."""
+    row = TOPIC_CONFIGS.get(name)
+    return validate(row if row is not None else find(name, BROKER_CONFIGS), text)
+
+
+def validate(row: Config, text: str) -> Value:
+    """`text` as a value of the type of `row`; ConfigError when it is not allowed."""
+    value = _convert(row, text.strip())
+    if value is None or not _permitted(row, value):
+        raise ConfigError(row.name, text, f"it must be {allowed(row)}")
+    return value
+
+
+def _convert(row: Config, text: str) -> Value:
+    """None: the text is not of this type."""
+    if row.type is ConfigType.BOOLEAN:
+        return {"true": True, "false": False}.get(text.lower())
+    if row.type is ConfigType.LIST:
+        return [item.strip() for item in text.split(",")] if text else []
+    if row.type is ConfigType.DOUBLE:
+        return float(text) if _NUMBER.fullmatch(text) else None
+    if row.type in _LIMITS:
+        return int(text) if _WHOLE.fullmatch(text) else None
+    return text
+
+
+def _permitted(row: Config, value: Value) -> bool:
+    if isinstance(value, bool):
+        return not row.choices or str(value).lower() in row.choices
+    if isinstance(value, (int, float)):
+        low, high = _bounds(row)
+        return low <= value <= high or value == row.also
+    if isinstance(value, list):
+        if row.choices:
+            return len(set(value)) == len(value) and set(value) <= set(row.choices)
+        return all(re.fullmatch(row.item_pattern, item) for item in value)
+    return not row.choices or value in row.choices
+
+
+def text_of(value: Value) -> str | None:
+    """A value as DescribeConfigs shows it."""
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return ",".join(value) if isinstance(value, list) else str(value)
+
+
+def append_items(row: Config, current: str, text: str) -> str:
+    """The list `current` with the items of `text` it lacks (IncrementalAlterConfigs APPEND)."""
+    items = _list_items(row, current)
+    return ",".join(items + [item for item in _list_items(row, text) if item not in items])
+
+
+def subtract_items(row: Config, current: str, text: str) -> str:
+    """The list `current` without the items of `text` (IncrementalAlterConfigs SUBTRACT)."""
+    gone = _list_items(row, text)
+    return ",".join(item for item in _list_items(row, current) if item not in gone)
+
+
+def _list_items(row: Config, text: str) -> list[str]:
+    if row.type is not ConfigType.LIST:
+        raise ConfigError(row.name, text, "only lists can be appended to or subtracted from")
+    return [item.strip() for item in text.split(",") if item.strip()]

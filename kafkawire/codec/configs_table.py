@@ -1,0 +1,328 @@
+"""The one table of settings: every topic and broker setting this broker knows, a row each.
+
+Names, types, defaults and bounds are Kafka 4.x's (`LogConfig`, `ServerLogConfigs`,
+`GroupCoordinatorConfig`, ...); settings of our own have one-word or `journal.*`-like names that
+Kafka does not use. A row whose `effect` is not FULL is accepted because clients and scripts set it,
+and its sentence says what it does not do here.
+
+Only data and the shape of a row: parsing, checking and the typed objects are in `configs.py`,
+which is what everybody imports.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, IntEnum
+
+Value = bool | int | float | str | list[str] | None
+
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+MIB = 1 << 20
+MINUTE_MS = 60_000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+
+class ConfigType(IntEnum):
+    """How DescribeConfigs v3+ numbers the types (`DescribeConfigsResponse.ConfigType`)."""
+
+    BOOLEAN = 1
+    STRING = 2
+    INT = 3
+    SHORT = 4
+    LONG = 5
+    DOUBLE = 6
+    LIST = 7
+    CLASS = 8
+    PASSWORD = 9
+
+
+class Scope(Enum):
+    """Where a setting is given. BOTH: on a topic, its default on the broker (`broker_name`)."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    BOTH = "both"
+
+
+class Effect(Enum):
+    """What this broker does with a setting."""
+
+    FULL = "yes"
+    NONE = "no effect"
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """One setting. `at_least`/`at_most` bound numbers, `also` is one more number allowed."""
+
+    name: str
+    type: ConfigType
+    default: Value
+    about: str
+    scope: Scope = Scope.BROKER
+    at_least: float | None = None
+    at_most: float | None = None
+    also: int | None = None
+    choices: tuple[str, ...] = ()
+    item_pattern: str = ""  # what each item of a list looks like, as a regular expression
+    dynamic: bool = False  # may be altered while the broker runs
+    broker_name: str = ""
+    units: tuple[tuple[str, int, int | None], ...] = ()
+    # other broker names of the same setting: (name, milliseconds in one, default)
+    effect: Effect = Effect.FULL
+    of_topic: bool = False  # a broker setting that is only the default of a topic setting
+
+    @property
+    def attribute(self) -> str:
+        """The name as a Python attribute: `node.id` is `node_id`."""
+        return self.name.replace(".", "_")
+
+
+B, S, I, L, D, LIST = (  # noqa: E741 - one letter keeps a row of the table on one line
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+)
+NO = Effect.NONE
+
+
+def _topic(
+    name: str,
+    kind: ConfigType,
+    default: Value,
+    broker_name: str,
+    about: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    also: int | None = None,
+    choices: tuple[str, ...] = (),
+    item_pattern: str = "",
+    units: tuple[tuple[str, int, int | None], ...] = (),
+    effect: Effect = Effect.FULL,
+) -> Config:
+    scope = Scope.BOTH if broker_name else Scope.TOPIC
+    return Config(
+        name, kind, default, about, scope, at_least, at_most, also, choices, item_pattern,
+        True, broker_name, units, effect,
+    )  # fmt: skip
+
+
+_REPLICAS = r"\*|\d+:\d+"
+
+# fmt: off
+_TOPIC_ROWS = (
+    _topic("cleanup.policy", LIST, ["delete"], "log.cleanup.policy",
+           "delete: old records go by time and size; compact: the last record of each key stays. "
+           "Records of a compacted topic need keys.", choices=("compact", "delete")),
+    _topic("compression.type", S, "producer", "compression.type",
+           "How batches are stored: as the producer sent them, or rewritten with this codec.",
+           choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
+    _topic("compression.gzip.level", I, -1, "compression.gzip.level",
+           "Level where compression.type is gzip; -1 is gzip's own default.", 1, 9, also=-1),
+    _topic("compression.lz4.level", I, 9, "compression.lz4.level",
+           "Level where compression.type is lz4.", 1, 17),
+    _topic("compression.zstd.level", I, 3, "compression.zstd.level",
+           "Level where compression.type is zstd.", -131072, 22),
+    _topic("delete.retention.ms", L, DAY_MS, "log.cleaner.delete.retention.ms",
+           "How long a tombstone of a compacted topic stays readable. "
+           "Nothing is compacted in this version.", 0, effect=NO),
+    _topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
+           "Kafka's wait before a file is unlinked. Here a file goes when nothing reads it.",
+           0, effect=NO),
+    _topic("flush.messages", L, INT64_MAX, "log.flush.interval.messages",
+           "Kafka's fsync after so many records. Here the broker's `flush` decides for all topics.",
+           1, effect=NO),
+    _topic("flush.ms", L, INT64_MAX, "log.flush.interval.ms",
+           "Kafka's fsync after so long. Here the broker's `flush` decides for all topics.",
+           0, effect=NO),
+    _topic("follower.replication.throttled.replicas", LIST, [], "",
+           "Replicas whose copying is throttled. There are no followers here.",
+           item_pattern=_REPLICAS, effect=NO),
+    _topic("leader.replication.throttled.replicas", LIST, [], "",
+           "Replicas whose copying is throttled. There are no followers here.",
+           item_pattern=_REPLICAS, effect=NO),
+    _topic("index.interval.bytes", I, 4096, "log.index.interval.bytes",
+           "Kafka's distance between index entries. Here every write has an entry.",
+           0, effect=NO),
+    _topic("local.retention.bytes", L, -2, "log.local.retention.bytes",
+           "How much stays on local disk beside the remote tier, which this version has not; "
+           "-2: as retention.bytes.", -2, effect=NO),
+    _topic("local.retention.ms", L, -2, "log.local.retention.ms",
+           "How long records stay on local disk beside the remote tier, which this version has "
+           "not; -2: as retention.ms.", -2, effect=NO),
+    _topic("max.compaction.lag.ms", L, INT64_MAX, "log.cleaner.max.compaction.lag.ms",
+           "The longest a record of a compacted topic stays uncompacted. "
+           "Nothing is compacted in this version.", 1, effect=NO),
+    _topic("max.message.bytes", I, 1048588, "message.max.bytes",
+           "The largest record batch taken, in bytes, after compression.", 0),
+    _topic("message.timestamp.after.max.ms", L, HOUR_MS, "log.message.timestamp.after.max.ms",
+           "How far a record's timestamp may lie after the broker's clock.", 0),
+    _topic("message.timestamp.before.max.ms", L, INT64_MAX, "log.message.timestamp.before.max.ms",
+           "How far a record's timestamp may lie before the broker's clock.", 0),
+    _topic("message.timestamp.type", S, "CreateTime", "log.message.timestamp.type",
+           "Whether records keep the producer's timestamp or get the time they were appended.",
+           choices=("CreateTime", "LogAppendTime")),
+    _topic("min.cleanable.dirty.ratio", D, 0.5, "log.cleaner.min.cleanable.ratio",
+           "How much of a compacted log must be new before it is compacted. "
+           "Nothing is compacted in this version.", 0, 1, effect=NO),
+    _topic("min.compaction.lag.ms", L, 0, "log.cleaner.min.compaction.lag.ms",
+           "The least time a record of a compacted topic stays uncompacted. "
+           "Nothing is compacted in this version.", 0, effect=NO),
+    _topic("min.insync.replicas", I, 1, "min.insync.replicas",
+           "Replicas that must have a record before acks=all is answered. There is one replica: "
+           "with more than 1, acks=all is refused with NOT_ENOUGH_REPLICAS.", 1),
+    _topic("preallocate", B, False, "log.preallocate",
+           "Kafka's preallocation of segment files. Here journals are recycled.", effect=NO),
+    _topic("remote.log.copy.disable", B, False, "",
+           "Stops copying to the remote tier, which this version has not.", effect=NO),
+    _topic("remote.log.delete.on.disable", B, False, "",
+           "Deletes remote data when the remote tier is switched off; this version has none.",
+           effect=NO),
+    _topic("remote.storage.enable", B, False, "",
+           "Keeps cold data in the remote tier, which this version has not: only false is taken.",
+           choices=("false",)),
+    _topic("retention.bytes", L, -1, "log.retention.bytes",
+           "Bytes kept for each partition; -1: no limit. This version keeps more: only age, "
+           "DeleteRecords and deleted topics free space.", effect=NO),
+    _topic("retention.ms", L, 7 * DAY_MS, "log.retention.ms",
+           "How long records are kept; -1: for ever. A journal goes when all in it may go.", -1,
+           units=(("log.retention.minutes", MINUTE_MS, None),
+                  ("log.retention.hours", HOUR_MS, 168))),
+    _topic("segment.bytes", I, 1 << 30, "log.segment.bytes",
+           "Kafka's size of a segment file. This version keeps all records in the journals: see "
+           "journal.bytes.", MIB, effect=NO),
+    _topic("segment.index.bytes", I, 10 * MIB, "log.index.size.max.bytes",
+           "Kafka's size of an index file. Here an index is as large as it needs to be.",
+           4, effect=NO),
+    _topic("segment.jitter.ms", L, 0, "log.roll.jitter.ms",
+           "Kafka's random part of segment.ms. This version keeps all records in the journals.",
+           0, units=(("log.roll.jitter.hours", HOUR_MS, 0),), effect=NO),
+    _topic("segment.ms", L, 7 * DAY_MS, "log.roll.ms",
+           "Kafka's age of a segment file. This version keeps all records in the journals.", 1,
+           units=(("log.roll.hours", HOUR_MS, 168),), effect=NO),
+    _topic("unclean.leader.election.enable", B, False, "unclean.leader.election.enable",
+           "Lets a replica that lags behind lead. There is one replica, which always leads.",
+           effect=NO),
+)
+
+_BROKER_ROWS = (
+    Config("node.id", I, 1, "The number of this broker in the cluster.", at_least=0),
+    Config("broker.rack", S, None, "The rack told to clients beside the broker's address."),
+    # topics
+    Config("auto.create.topics.enable", B, True,
+           "Whether asking for the metadata of an unknown topic creates it."),
+    Config("delete.topic.enable", B, True, "Whether topics may be deleted."),
+    Config("num.partitions", I, 1, "Partitions of a topic created without saying how many.",
+           at_least=1),
+    Config("default.replication.factor", I, 1,
+           "Replicas of a topic created without saying how many; this version has one broker.",
+           at_least=1, at_most=32767),
+    Config("max.request.partition.size.limit", I, 2000,
+           "The most partitions in one DescribeTopicPartitions answer.", at_least=1),
+    Config("metadata.cache.bytes", L, 32 * MIB,
+           "Memory for prepared Metadata answers, kept until the catalog changes.", at_least=0),
+    # records
+    Config("flush", S, "commit",
+           "commit: an acked record (acks=all) has been fsynced and only such records are read; "
+           "os: as Kafka by default, the operating system writes when it likes.",
+           choices=("commit", "os")),
+    Config("flush.os.ms", I, 1000, "With flush=os, how often all is fsynced in the background.",
+           at_least=10),
+    Config("commit.delay.ms", I, 5,
+           "With flush=commit, the longest an append waits for its fsync when nobody asks for it.",
+           at_least=0, at_most=10_000),
+    Config("record.validation", S, "standard",
+           "standard: the records of larger batches are walked only where the topic needs it; "
+           "full: every record of every batch is checked, as Kafka does.",
+           choices=("standard", "full")),
+    Config("journal.bytes", L, 128 * MIB, "Size of a journal, a file of the commit log.",
+           at_least=MIB, at_most=2 << 30),
+    Config("journal.entries", I, 500_000,
+           "The most index entries of one journal: bounds the memory of its index.",
+           at_least=1000, at_most=10_000_000),
+    Config("recycle.bytes", L, 512 * MIB,
+           "How much of the disk is kept as old journals to be written over.", at_least=0),
+    Config("hot.bytes", L, 256 * MIB,
+           "The newest part of the commit log that is sent from memory maps.", at_least=MIB),
+    Config("uncommitted.max.bytes", L, 64 * MIB,
+           "Appended but not yet fsynced bytes past which produces wait.", at_least=MIB),
+    Config("slow.write.ms", I, 5, "A write slower than this moves writing to a thread for a while.",
+           at_least=1),
+    Config("log.flush.offset.checkpoint.interval.ms", I, 60_000,
+           "How often the state of the partitions is checkpointed, which bounds recovery.",
+           at_least=0),
+    Config("log.retention.check.interval.ms", L, 300_000,
+           "How often it is checked which journals may go.", at_least=1),
+    Config("producer.id.expiration.ms", I, DAY_MS,
+           "How long the state of an idempotent producer is kept after its last batch.",
+           at_least=1, dynamic=True),
+    Config("producer.id.expiration.check.interval.ms", I, 600_000,
+           "How often expired producer state is looked for.", at_least=1),
+    # the network
+    Config("socket.request.max.bytes", I, 100 * MIB, "The largest request taken, in bytes.",
+           at_least=1),
+    Config("socket.listen.backlog.size", I, 50,
+           "Connections the operating system holds until the broker accepts them.", at_least=1),
+    Config("fetch.max.bytes", I, 55 * MIB, "The most bytes of records in one Fetch answer.",
+           at_least=1024),
+    Config("max.connections", I, 10_000,
+           "The most connections at a time (Kafka has no limit by default).", at_least=0,
+           dynamic=True),
+    Config("connections.max.idle.ms", L, 600_000,
+           "A connection without a request for so long is closed; -1: never.", at_least=-1),
+    Config("connection.inflight.bytes", L, 8 * MIB,
+           "Request bytes of one connection being worked on past which it is not read; one "
+           "request of any size is always taken.", at_least=1024),
+    Config("inflight.bytes", L, 256 * MIB,
+           "Request bytes of all connections being worked on past which none is read.",
+           at_least=MIB),
+    Config("parked.fetches.max", I, 100_000,
+           "Fetches that wait for records at a time; further ones are answered at once.",
+           at_least=0),
+    # groups
+    Config("group.initial.rebalance.delay.ms", I, 3000,
+           "How long a new group waits for more members before its first rebalance.", at_least=0),
+    Config("group.min.session.timeout.ms", I, 6000, "The shortest session timeout of a member.",
+           at_least=0),
+    Config("group.max.session.timeout.ms", I, 1_800_000, "The longest session timeout of a member.",
+           at_least=0),
+    Config("group.max.size", I, INT32_MAX, "The most members of one group.", at_least=1),
+    Config("offset.metadata.max.bytes", I, 4096,
+           "The longest metadata string of a committed offset, in bytes.", at_least=0),
+    Config("offsets.retention.minutes", I, 10_080,
+           "How long the offsets of an empty group are kept.", at_least=1),
+    Config("offsets.retention.check.interval.ms", L, 600_000,
+           "How often expired offsets are looked for.", at_least=1),
+    Config("offsets.topic.num.partitions", I, 50,
+           "Partitions of __consumer_offsets; not to be changed once it is there.", at_least=1),
+    Config("offsets.topic.replication.factor", ConfigType.SHORT, 1,
+           "Replicas of __consumer_offsets; this version has one broker (Kafka's default is 3).",
+           at_least=1),
+    Config("offsets.topic.segment.bytes", I, 100 * MIB,
+           "segment.bytes of __consumer_offsets.", at_least=1, effect=NO),
+)
+# fmt: on
+
+
+def _broker_side(row: Config) -> list[Config]:
+    """The broker settings that give a topic setting its default."""
+    if not row.broker_name:
+        return []
+    default = None if any(unit[2] is not None for unit in row.units) else row.default
+    rows = [replace(row, name=row.broker_name, default=default, of_topic=True)]
+    for name, unit_ms, unit_default in row.units:
+        about = f"{row.broker_name} in units of {unit_ms} ms, where that is not set."
+        rows.append(Config(name, I, unit_default, about, effect=row.effect, of_topic=True))
+    return rows
+
+
+TOPIC_CONFIGS: dict[str, Config] = {row.name: row for row in _TOPIC_ROWS}
+BROKER_CONFIGS: dict[str, Config] = {
+    row.name: row
+    for row in (*_BROKER_ROWS, *(side for topic in _TOPIC_ROWS for side in _broker_side(topic)))
+}
