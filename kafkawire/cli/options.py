@@ -1,0 +1,108 @@
+"""Addresses and other values of the command line, from text to ServeOptions.
+
+Pure: no file, no environment (that is kafkawire.cli.sources). Every error is an OptionError
+whose text is one sentence with the option, the value and what is allowed. Called by
+kafkawire.cli.serve and by the admin commands for --server.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+
+from kafkawire.broker.options import Listener
+
+LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
+LOG_FORMATS = ("text", "json")
+DEFAULT_LISTENER = "PLAINTEXT"
+DEFAULT_SERVER = "127.0.0.1:9092"
+WILDCARDS = ("", "0.0.0.0", "::", "*")
+
+_ADDRESS = re.compile(
+    r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[0-9A-Fa-f:.%]+\]|[^:/\[\]\s]*):(?P<port>[0-9]+)"
+)
+
+
+class OptionError(ValueError):
+    """A wrong value, said in one sentence."""
+
+    def __init__(self, option: str, value: object, allowed: str) -> None:
+        super().__init__(f"{option} = {str(value)!r} is not allowed: it takes {allowed}.")
+
+
+def parse_address(option: str, text: str) -> tuple[str | None, str, int]:
+    """`[NAME://]HOST:PORT` -> (name or None, host without brackets, port 0-65535)."""
+    found = _ADDRESS.fullmatch(text.strip())
+    if found is None or int(found["port"]) > 65535:
+        raise OptionError(option, text, "[NAME://]HOST:PORT with a port from 0 to 65535")
+    return found["name"], found["host"].strip("[]"), int(found["port"])
+
+
+def parse_server(option: str, text: str) -> tuple[str, int]:
+    """`HOST:PORT` of a broker to connect to; a NAME:// before it is ignored."""
+    _, host, port = parse_address(option, text)
+    if not host or not port:
+        raise OptionError(option, text, "HOST:PORT of a broker")
+    return host, port
+
+
+def parse_choice(option: str, text: str, choices: Sequence[str]) -> str:
+    """One of `choices`, in any case."""
+    if text.lower() not in choices:
+        raise OptionError(option, text, "one of " + ", ".join(choices))
+    return text.lower()
+
+
+def parse_listeners(texts: Sequence[str]) -> list[Listener]:
+    """Every --listen; an address without a name is called PLAINTEXT, as in Kafka."""
+    listeners: list[Listener] = []
+    for text in texts:
+        name, host, port = parse_address("listen", text)
+        listener = Listener(name or DEFAULT_LISTENER, host if host != "*" else "", port)
+        if any(other.name == listener.name for other in listeners):
+            raise OptionError(
+                "listen", text, "NAME://HOST:PORT with a different NAME for each listener"
+            )
+        if port and any(_same_place(other, listener) for other in listeners):
+            raise OptionError("listen", text, "a different port for each listener")
+        listeners.append(listener)
+    return listeners
+
+
+def _same_place(a: Listener, b: Listener) -> bool:
+    same_host = a.host == b.host or a.host in WILDCARDS or b.host in WILDCARDS
+    return a.port == b.port and same_host
+
+
+def parse_advertised(
+    texts: Sequence[str], listeners: Sequence[Listener]
+) -> dict[str, tuple[str, int]]:
+    """What clients of each listener are told: --advertise where given, else the address it
+    listens on; a listener on all addresses advertises this machine's host name."""
+    given: dict[str, tuple[str, int]] = {}
+    names = [listener.name for listener in listeners]
+    for text in texts:
+        name, host, port = parse_address("advertise", text)
+        if name is None:
+            name = names[0] if len(names) == 1 else DEFAULT_LISTENER
+        if name not in names:
+            allowed = "NAME://HOST:PORT with the NAME of a listener (" + ", ".join(names) + ")"
+            raise OptionError("advertise", text, allowed)
+        if host in WILDCARDS:
+            raise OptionError("advertise", text, "a host that clients can connect to")
+        if name in given:
+            raise OptionError("advertise", text, "one address for each listener")
+        given[name] = (host, port)
+    for listener in listeners:
+        host = socket.gethostname() if listener.host in WILDCARDS else listener.host
+        given.setdefault(listener.name, (host, listener.port))
+    return given
+
+
+def split_pair(option: str, text: str) -> tuple[str, str]:
+    """`NAME=VALUE` -> (name, value)."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise OptionError(option, text, "NAME=VALUE")
+    return name.strip(), value.strip()
