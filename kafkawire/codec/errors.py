@@ -198,6 +198,11 @@ class KafkaError(Exception):
         self.message = message
         self.record_errors: list[tuple[int, str]] = record_errors or []
 
+    def __reduce__(
+        self,
+    ) -> tuple[type["KafkaError"], tuple[ErrorCode, str | None, list[tuple[int, str]]]]:
+        return type(self), (self.code, self.message, self.record_errors)
+
     def __str__(self) -> str:
         return f"{self.code.name}: {self.message or self.code.sentence}"
 

@@ -1,0 +1,348 @@
+"""Record batches, format 2 (KIP-98): reading, walking and building them.
+
+    0 base offset     i64   given by the broker          -.
+    8 length          i32   of everything after it        | not covered
+   12 leader epoch    i32   given by the broker           | by the CRC
+   16 magic           i8    2                             |
+   17 crc             u32   CRC-32C of 21..end           -'
+   21 attributes      i16   0-2 codec, 3 log append time, 4 transactional, 5 control, 6 horizon
+   23 last delta      i32   last offset - base offset
+   27 base timestamp  i64   ms
+   35 max timestamp   i64   ms; under log append time every record's timestamp
+   43 producer id     i64   -1: none
+   51 producer epoch  i16
+   53 base sequence   i32
+   57 count           i32
+   61 records         with a codec: one compressed stream of them
+
+A record: length varint, attributes i8, timestamp delta varlong, offset delta varint, key, value
+(varint length, -1 null), header count varint, headers (key, value as above).
+
+This module trusts nothing it reads but refuses nothing it need not understand; what a producer
+may send is `codec.validate`. Called by the log, the coordinators, tools and tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import Struct
+
+import crc32c
+
+from kafkawire.codec.compression import compress, decompress
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import Buffer
+from kafkawire.codec.varint import put_varint, read_varint, read_varlong
+
+HEAD = Struct(">qiibIhiqqqhii")
+HEAD_BYTES = 61
+PREFIX_BYTES = 12  # base offset and length, which `length` does not count
+CRC_FROM = 21
+MAGIC = 2
+
+BASE_OFFSET_AT, LENGTH_AT, LEADER_EPOCH_AT, MAGIC_AT, CRC_AT = 0, 8, 12, 16, 17
+ATTRIBUTES_AT, LAST_DELTA_AT, BASE_TIMESTAMP_AT, MAX_TIMESTAMP_AT = 21, 23, 27, 35
+PRODUCER_ID_AT, PRODUCER_EPOCH_AT, BASE_SEQUENCE_AT, COUNT_AT = 43, 51, 53, 57
+
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+DELETE_HORIZON = 0x40
+
+NO_TIMESTAMP = -1
+RECORD_BYTES_MIN = 7  # seven fields of at least one byte
+
+_UNPACKED_BYTES_MIN = 64 * 1024 * 1024
+_CRC = Struct(">I")
+_ATTRIBUTES = Struct(">h")
+_TIMESTAMP = Struct(">q")
+
+
+class BatchHead:
+    """The thirteen head fields by name, in the order of the bytes; `size_bytes` is all of it."""
+
+    __slots__ = (
+        "attributes",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "count",
+        "crc",
+        "last_delta",
+        "leader_epoch",
+        "length",
+        "magic",
+        "max_timestamp",
+        "producer_epoch",
+        "producer_id",
+    )
+
+    def __init__(self, fields: tuple[int, ...]) -> None:
+        (
+            self.base_offset,
+            self.length,
+            self.leader_epoch,
+            self.magic,
+            self.crc,
+            self.attributes,
+            self.last_delta,
+            self.base_timestamp,
+            self.max_timestamp,
+            self.producer_id,
+            self.producer_epoch,
+            self.base_sequence,
+            self.count,
+        ) = fields
+
+    @property
+    def size_bytes(self) -> int:
+        return self.length + PREFIX_BYTES
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_delta
+
+    @property
+    def codec(self) -> int:
+        return self.attributes & CODEC_MASK
+
+
+class Record:
+    """One record with its absolute offset; `headers` keeps order and repeated keys."""
+
+    __slots__ = ("headers", "key", "offset", "timestamp", "value")
+
+    def __init__(
+        self,
+        offset: int,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+    ) -> None:
+        self.offset = offset
+        self.timestamp = timestamp
+        self.key = key
+        self.value = value
+        self.headers = headers
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Record):
+            return NotImplemented
+        return (self.offset, self.timestamp, self.key, self.value, list(self.headers)) == (
+            other.offset,
+            other.timestamp,
+            other.key,
+            other.value,
+            list(other.headers),
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"Record({self.offset}, {self.timestamp}, {self.key!r}, {self.value!r})"
+
+
+def read_head(buf: Buffer, pos: int = 0) -> BatchHead:
+    """The head of the batch at `pos`. KafkaError(CORRUPT_MESSAGE) if 61 bytes are not there."""
+    if len(buf) - pos < HEAD_BYTES:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a batch head is cut off")
+    return BatchHead(HEAD.unpack_from(buf, pos))
+
+
+def iter_batches(buf: Buffer) -> Iterator[tuple[int, BatchHead]]:
+    """(position, head) of each whole batch of `buf`; a cut-off last one is left out.
+
+    Raises KafkaError(CORRUPT_MESSAGE) at a length that no batch can have.
+    """
+    pos, end = 0, len(buf)
+    while end - pos >= HEAD_BYTES:
+        head = BatchHead(HEAD.unpack_from(buf, pos))
+        if head.size_bytes < HEAD_BYTES:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {head.size_bytes} bytes")
+        if head.size_bytes > end - pos:
+            return
+        yield pos, head
+        pos += head.size_bytes
+
+
+def unpacked_limit(size_bytes: int) -> int:
+    """How far a batch of `size_bytes` may unpack.
+
+    64 MiB is 64 times the default max.message.bytes, more than honest data shrinks in a batch of
+    that size; where an operator allows larger batches four times their size is honoured too.
+    One batch is unpacked at a time, so this is also what a bomb can cost.
+    """
+    return max(_UNPACKED_BYTES_MIN, 4 * size_bytes)
+
+
+def payload(buf: Buffer, pos: int, head: BatchHead) -> Buffer:
+    """The records of the batch at `pos`, unpacked. Raises KafkaError as `decompress` does."""
+    packed = memoryview(buf)[pos + HEAD_BYTES : pos + head.size_bytes]
+    return decompress(head.codec, packed, unpacked_limit(head.size_bytes))
+
+
+def records(buf: Buffer, pos: int = 0) -> Iterator[Record]:
+    """The records of the batch at `pos`, its CRC unchecked.
+
+    Raises KafkaError: CORRUPT_MESSAGE where bytes do not fit, MESSAGE_TOO_LARGE for a bomb.
+    """
+    head = read_head(buf, pos)
+    if not HEAD_BYTES <= head.size_bytes <= len(buf) - pos or head.magic != MAGIC:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "this is no whole batch of format 2")
+    data = bytes(payload(buf, pos, head))
+    stamp = head.max_timestamp if head.attributes & LOG_APPEND_TIME else None
+    at = 0
+    for _ in range(head.count):
+        try:
+            record, at = _read_record(data, at, head, stamp)
+        except (IndexError, UnicodeDecodeError) as wrong:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a record is damaged: {wrong}") from None
+        yield record
+    if at != len(data):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "bytes are left after the last record")
+
+
+def _read_record(data: bytes, pos: int, head: BatchHead, stamp: int | None) -> tuple[Record, int]:
+    length, pos = read_varint(data, pos)
+    stop = pos + length
+    if length < 0 or stop > len(data):
+        raise IndexError(f"a length of {length} does not fit")
+    time_delta, pos = read_varlong(data, pos + 1)
+    delta, pos = read_varint(data, pos)
+    key, pos = _read_bytes(data, pos, stop)
+    value, pos = _read_bytes(data, pos, stop)
+    count, pos = read_varint(data, pos)
+    if not 0 <= count <= stop - pos:
+        raise IndexError(f"{count} headers do not fit")
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, pos = _read_bytes(data, pos, stop)
+        if name is None:
+            raise IndexError("a header has no key")
+        header, pos = _read_bytes(data, pos, stop)
+        headers.append((name.decode(), header))
+    if pos != stop:
+        raise IndexError("the length is not that of the fields")
+    timestamp = head.base_timestamp + time_delta if stamp is None else stamp
+    return Record(head.base_offset + delta, timestamp, key, value, headers), pos
+
+
+def _read_bytes(data: bytes, pos: int, stop: int) -> tuple[bytes | None, int]:
+    length, pos = read_varint(data, pos)
+    if length < 0:
+        return None, pos
+    if length > stop - pos:
+        raise IndexError(f"a field of {length} bytes does not fit")
+    return data[pos : pos + length], pos + length
+
+
+def put_record(out: bytearray, record: Record, delta: int, time_delta: int) -> None:
+    """Append one record in wire format."""
+    body = bytearray(1)
+    put_varint(body, time_delta)
+    put_varint(body, delta)
+    _put_bytes(body, record.key)
+    _put_bytes(body, record.value)
+    put_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _put_bytes(body, name.encode())
+        _put_bytes(body, value)
+    put_varint(out, len(body))
+    out += body
+
+
+def _put_bytes(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # -1, zig-zag
+    else:
+        put_varint(out, len(value))
+        out += value
+
+
+def pack(
+    items: Sequence[Record],
+    *,
+    codec: int = 0,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """A batch of `items`, at least one, whose offsets rise; the first gives the base.
+
+    `codec` goes into bits 0-2 of `attributes`.
+    """
+    base, base_timestamp = items[0].offset, items[0].timestamp
+    body = bytearray()
+    for item in items:
+        put_record(body, item, item.offset - base, item.timestamp - base_timestamp)
+    packed = compress(codec, body, level)
+    out = bytearray(HEAD_BYTES)
+    HEAD.pack_into(
+        out,
+        0,
+        base,
+        HEAD_BYTES - PREFIX_BYTES + len(packed),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes & ~CODEC_MASK | codec,
+        items[-1].offset - base,
+        base_timestamp,
+        max(item.timestamp for item in items),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(items),
+    )
+    out += packed
+    resum(out, 0, len(out))
+    return out
+
+
+def build(
+    pairs: Sequence[tuple[bytes | None, bytes | None]],
+    *,
+    base_offset: int = 0,
+    timestamp_ms: int,
+    codec: int = 0,
+    level: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """A batch of (key, value) pairs of one timestamp, without headers; see `pack`."""
+    return pack(
+        [Record(base_offset + i, timestamp_ms, k, v) for i, (k, v) in enumerate(pairs)],
+        codec=codec,
+        level=level,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        attributes=attributes,
+        leader_epoch=leader_epoch,
+    )
+
+
+def resum(buf: bytearray | memoryview, pos: int, length: int) -> None:
+    """Write the CRC of the batch that fills buf[pos:pos+length]."""
+    _CRC.pack_into(buf, pos + CRC_AT, crc32c.crc32c(memoryview(buf)[pos + CRC_FROM : pos + length]))
+
+
+def stamp(buf: bytearray | memoryview, max_timestamp: int, *, log_append: bool) -> None:
+    """Give the batch filling `buf` a max timestamp, in place, and sum it again.
+
+    With `log_append` that is the time of every record (message.timestamp.type=LogAppendTime):
+    readers take it instead of the records' own, so the records need no change.
+    """
+    (attributes,) = _ATTRIBUTES.unpack_from(buf, ATTRIBUTES_AT)
+    if log_append:
+        _ATTRIBUTES.pack_into(buf, ATTRIBUTES_AT, attributes | LOG_APPEND_TIME)
+    _TIMESTAMP.pack_into(buf, MAX_TIMESTAMP_AT, max_timestamp)
+    resum(buf, 0, len(buf))
