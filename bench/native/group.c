@@ -1,0 +1,152 @@
+/* Members of classic consumer groups that send heartbeats.
+ *
+ * Member j of a group lives on connection j (group_size <= connections), so that the JoinGroups of
+ * one group never wait behind each other. All members of a group first get their ids, then all
+ * join: the broker waits for every id it gave out, so each group needs one rebalance only. Checked:
+ * each answer's error code; a REBALANCE_IN_PROGRESS counts as an error, nothing should move. */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "load.h"
+
+enum { ID_MAX = 256, MEMBER_ID_REQUIRED = 79, TRIES = 200 };
+
+typedef struct Member {
+    char id[ID_MAX];
+    int32_t generation;
+    long group;
+} Member;
+
+typedef struct Groups {
+    Member *members; /* in group order; member i is number i % group_size of group i / group_size */
+    char prefix[64];
+    uint8_t *answer;
+    long *next; /* per connection: the member whose turn it is */
+} Groups;
+
+static void group_name(const Groups *g, long group, char *name) {
+    snprintf(name, 96, "%s-%ld", g->prefix, group);
+}
+
+static void find_coordinator(const Groups *g, int fd, long group, uint8_t **answer) {
+    uint8_t request[256];
+    char name[96];
+    group_name(g, group, name);
+    for (int i = 0; i < TRIES; i++) {
+        Writer w = w_begin(request, FIND_COORDINATOR, FIND_COORDINATOR_V, 1);
+        wstr(&w, name), *w.p++ = 0;
+        Reader r = net_call(fd, request, w_end(&w), 1, answer);
+        r32(&r);
+        int error = r16(&r);
+        if (!error) return;
+        if (error != 15 && error != 14) die("FindCoordinator: error %d", error);
+        usleep(100000);
+    }
+    die("no coordinator for %s", name);
+}
+
+static void send_join(Job *job, Conn *c, const char *name, const Member *m) {
+    uint8_t request[1024];
+    static const uint8_t metadata[] = {0, 0, 0, 0, 0, 1, 0, 1, 't', 0, 0, 0, 0}; /* topics ["t"] */
+    Writer w = w_begin(request, JOIN_GROUP, JOIN_GROUP_V, 2);
+    wstr(&w, name), w32(&w, (int32_t)job->o.session_ms), w32(&w, (int32_t)job->o.session_ms);
+    wstr(&w, m->id), w16(&w, -1), wstr(&w, "consumer");
+    w32(&w, 1), wstr(&w, "range"), w32(&w, sizeof metadata), wraw(&w, metadata, sizeof metadata);
+    net_send(c->fd, request, w_end(&w));
+}
+
+/* Takes the answer's member id and generation; true for the member that leads. */
+static bool receive_join(Groups *g, Conn *c, Member *m, int allowed_error) {
+    Reader r = net_receive(c->fd, 2, &g->answer);
+    int leader_length, length;
+    r32(&r);
+    int error = r16(&r);
+    m->generation = r32(&r);
+    rstr(&r, &length); /* protocol */
+    const char *leader = rstr(&r, &leader_length), *id = rstr(&r, &length);
+    if (r.bad || length >= ID_MAX) die("JoinGroup: an answer that ends too early");
+    if (error && error != allowed_error) die("JoinGroup: error %d", error);
+    memcpy(m->id, id, (size_t)length), m->id[length] = 0;
+    return length == leader_length && !memcmp(leader, id, (size_t)length);
+}
+
+static void send_sync(Job *job, Conn *c, const char *name, const Member *m, bool leads) {
+    long size = job->o.group_size;
+    uint8_t *request = alloc(512 + (size_t)size * (ID_MAX + 8));
+    Writer w = w_begin(request, SYNC_GROUP, SYNC_GROUP_V, 3);
+    wstr(&w, name), w32(&w, m->generation), wstr(&w, m->id), w16(&w, -1);
+    w32(&w, leads ? (int32_t)size : 0);
+    const Member *first = &((Groups *)job->state)->members[m->group * size];
+    for (long i = 0; leads && i < size; i++)
+        wstr(&w, first[i].id), w32(&w, 4), w32(&w, (int32_t)i); /* any bytes do */
+    net_send(c->fd, request, w_end(&w));
+    free(request);
+}
+
+static void receive_sync(Groups *g, Conn *c) {
+    Reader r = net_receive(c->fd, 3, &g->answer);
+    r32(&r);
+    int error = r16(&r);
+    if (error || r.bad) die("SyncGroup: error %d", error);
+}
+
+static void join(Job *job, long group) {
+    Groups *g = job->state;
+    long size = job->o.group_size;
+    Member *m = &g->members[group * size];
+    char name[96];
+    bool leads[size];
+    group_name(g, group, name);
+    find_coordinator(g, job->conns[0].fd, group, &g->answer);
+    for (int round = 0; round < 2; round++) { /* the ids, then the group */
+        for (long i = 0; i < size; i++) m[i].group = group, send_join(job, &job->conns[i], name, &m[i]);
+        for (long i = 0; i < size; i++)
+            leads[i] = receive_join(g, &job->conns[i], &m[i], round ? 0 : MEMBER_ID_REQUIRED);
+    }
+    for (long i = 0; i < size; i++)
+        if (m[i].generation != m[0].generation) die("group %s is torn", name);
+    for (long i = 0; i < size; i++) send_sync(job, &job->conns[i], name, &m[i], leads[i]);
+    for (long i = 0; i < size; i++) receive_sync(g, &job->conns[i]);
+}
+
+static void prepare(Job *job) {
+    Groups *g = job->state = alloc(sizeof *g);
+    Options *o = &job->o;
+    if (o->group_size > o->connections) o->group_size = o->connections;
+    long groups = (o->members + o->group_size - 1) / o->group_size;
+    o->members = groups * o->group_size;
+    snprintf(g->prefix, sizeof g->prefix, "bench-%ld-%d", (long)(now_ns() / 1000), (int)getpid());
+    g->members = alloc((size_t)o->members * sizeof *g->members);
+    g->next = alloc((size_t)o->connections * sizeof *g->next);
+    for (long i = 0; i < o->connections; i++) job->conns[i].fd = net_connect(job->run), g->next[i] = i;
+    for (long i = 0; i < groups; i++) join(job, i);
+}
+
+static void open_slots(Job *job, Conn *c) {
+    (void)job;
+    for (uint32_t i = 0; i <= c->mask; i++) c->slots[i].bytes = alloc(128 + 96 + ID_MAX);
+}
+
+static void fill(Conn *c, Slot *s) {
+    Groups *g = c->job->state;
+    const Member *m = &g->members[g->next[c->number] % c->job->o.members];
+    char name[96];
+    g->next[c->number] += c->job->o.connections;
+    group_name(g, m->group, name);
+    Writer w = w_begin(s->bytes, HEARTBEAT, HEARTBEAT_V, s->id);
+    wstr(&w, name), w32(&w, m->generation), wstr(&w, m->id), w16(&w, -1);
+    s->len = w_end(&w);
+}
+
+static void answer(Conn *c, Slot *s, Reader *r, int64_t now) {
+    r32(r);
+    int error = r16(r);
+    if (error) job_error(c->job, "Heartbeat: error %d", error);
+    job_count(c->job, 1, 0, 0, s->start_ns, now);
+}
+
+static void finish(Job *job) {
+    if (!job->requests) job_error(job, "no heartbeat was answered");
+}
+
+const Mode heartbeat_mode = {"heartbeat", prepare, open_slots, fill, answer, finish, false};
