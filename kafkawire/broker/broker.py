@@ -1,0 +1,105 @@
+"""One broker: its parts, put together and started in order, ended in the opposite one.
+
+Start: metadata (SQL) -> log (recovery) -> table of partitions -> topics, groups. End: groups
+answer what is parked, the log commits and makes a last checkpoint, metadata closes. It serves
+nothing itself: handlers are handed the broker and use its parts. Made by `server.run`, by
+`kafkawire.testing` and by tests, which give it fakes through `env` and `metadata`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from groups.service import GroupService
+from log.manager import Log
+
+from kafkawire.broker.partitions import PartitionTable
+from kafkawire.broker.producer_ids import ProducerIds
+from kafkawire.broker.topics import TopicService
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.store import Metadata
+from log.env import Env
+
+logger = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+
+
+class Broker:
+    """The parts of a running broker. Make one with `Broker.start`."""
+
+    def __init__(
+        self,
+        env: Env,
+        metadata: Metadata,
+        catalog: Catalog,
+        config: BrokerConfig,
+        static: dict[str, str],
+        log: Log,
+        listeners: dict[str, Address],
+        folder: str,
+    ) -> None:
+        self.env = env
+        self.metadata = metadata
+        self.catalog = catalog
+        self.config = config
+        self.static = static
+        self.log = log
+        self.listeners = listeners
+        self.folder = folder
+        self.node_id = config.node_id
+        self.table = PartitionTable()
+        self.producer_ids = ProducerIds(metadata)
+        self.topics = TopicService(self)
+        self.groups = GroupService(
+            env, config, folder, log.commit_log, self.topics.offsets_partitions, catalog
+        )
+
+    @property
+    def cluster_id(self) -> str:
+        """22 characters of base64, made once for each metadata database."""
+        return self.catalog.cluster_id
+
+    @classmethod
+    async def start(
+        cls,
+        env: Env,
+        metadata: Metadata,
+        folder: str,
+        static: Mapping[str, str],
+        listeners: dict[str, Address],
+    ) -> Broker:
+        """Open everything under `folder`; when this returns, requests can be served.
+
+        `static` are settings as texts (they are known to be valid), `listeners` the advertised
+        address of each. Raises MetadataError, LogError (a second process, damage) or OSError.
+        """
+        config = BrokerConfig(static)
+        catalog = await metadata.open()
+        dynamic = catalog.broker_configs(config.node_id)
+        config.update({**static, **dynamic})
+        await metadata.register_broker(config.node_id, listeners, config.broker_rack)
+        checkpoint = await metadata.load_checkpoint(config.node_id)
+        home = f"{folder}/brokers/{config.node_id}"
+        log = await Log.open(env, home, config, catalog, checkpoint, metadata, config.node_id)
+        broker = cls(env, metadata, catalog, config, dict(static), log, listeners, home)
+        broker._fill_table()
+        await broker.groups.start()
+        return broker
+
+    def _fill_table(self) -> None:
+        partitions = self.log.partitions
+        for info in self.catalog.by_id.values():
+            here = [partitions[row.number] for row in info.partitions if row.number in partitions]
+            self.table.add(info, here)
+
+    async def close(self) -> None:
+        """Commit what was accepted and let go. Calling it again does nothing."""
+        await self.groups.close()
+        await self.log.close()
+        await self.metadata.close()
+
+
+__all__ = ["Broker", "TopicConfig"]

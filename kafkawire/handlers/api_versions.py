@@ -1,0 +1,50 @@
+"""ApiVersions v0-4: which versions of which APIs are served, computed from the table.
+
+v1 throttle; v3 is flexible and names the client's software; v4 allows features whose minimum is
+0. The response header is always v0, and a version that is not served is answered in v0 with
+UNSUPPORTED_VERSION and the one row a client needs to try again (KIP-511), without reading the
+request.
+
+Not done: features (none are finalized until transactions and the next group protocol are served),
+the check of cluster id and node id (v5, KIP-1242).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.table import ROWS, Row
+from kafkawire.messages.api_versions import (
+    ApiVersion,
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkawire.handlers.context import RequestContext
+
+KEY = 18
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+
+
+async def api_versions(ctx: RequestContext, req: ApiVersionsRequest) -> ApiVersionsResponse:
+    """Every row; INVALID_REQUEST where v3+ gives no proper software name (KIP-511)."""
+    if ctx.version >= 3 and not (
+        _SOFTWARE.fullmatch(req.client_software_name)
+        and _SOFTWARE.fullmatch(req.client_software_version)
+    ):
+        return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    return ApiVersionsResponse(api_keys=[_version(row) for row in ROWS])
+
+
+def unsupported() -> ApiVersionsResponse:
+    """What a client gets that asked in a version we do not know; encode it as v0."""
+    rows = [_version(row) for row in ROWS if row.key == KEY]
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
+
+
+def _version(row: Row) -> ApiVersion:
+    least = row.min_version if row.advertised_min is None else row.advertised_min
+    return ApiVersion(api_key=row.key, min_version=least, max_version=row.max_version)

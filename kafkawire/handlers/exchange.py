@@ -1,0 +1,97 @@
+"""One request and its place in the order of answers.
+
+The connection makes an Exchange for each request that is to be answered; whoever serves it calls
+`answer` once, now or later, from the loop. Answers leave in request order whatever the order they
+come in: that is the connection's business, not the handler's. Hot handlers get the exchange
+itself; cold ones are awaited and their response is encoded for them (`handlers.table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol
+
+from kafkawire.codec.types import Buffer
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+
+_HEAD = Struct(">ii")  # frame length, correlation id
+_HEAD_TAGS = Struct(">iiB")  # ... and the empty tag section of response header v1
+
+
+class Pinned(Protocol):
+    """Memory somebody still looks at; `unpin` once for each `pin`."""
+
+    def pin(self) -> None: ...
+    def unpin(self) -> None: ...
+
+
+class Peer(Protocol):
+    """What an exchange needs of its connection."""
+
+    client_id: str | None
+    client_host: str
+    listener: str
+    closed: bool
+
+    def answered(self, exchange: Exchange) -> None: ...
+    def unanswered(self, exchange: Exchange) -> None: ...
+    def applying(self, size_bytes: int) -> None: ...
+    def applied(self, size_bytes: int) -> None: ...
+    def resume(self) -> None: ...
+    def abort(self, reason: str) -> None: ...
+
+
+class Exchange:
+    """A request being served. `flexible` is the response header's form."""
+
+    __slots__ = ("block", "correlation_id", "flexible", "parts", "peer", "pins", "version")
+
+    def __init__(self, peer: Peer, version: int, correlation_id: int, flexible: bool) -> None:
+        self.peer = peer
+        self.version = version
+        self.correlation_id = correlation_id
+        self.flexible = flexible
+        self.parts: list[Buffer] | None = None
+        self.block: Pinned | None = None
+        self.pins: Callable[[], None] | None = None
+
+    def answer(self, body: bytes) -> None:
+        """Answer with a body that is one buffer."""
+        if self.flexible:
+            head = _HEAD_TAGS.pack(len(body) + 5, self.correlation_id, 0)
+        else:
+            head = _HEAD.pack(len(body) + 4, self.correlation_id)
+        self.parts = [head + body]
+        self.peer.answered(self)
+
+    def answer_parts(self, body: list[Buffer], release: Callable[[], None] | None = None) -> None:
+        """Answer with many buffers, sent as they are; `release` is called when they are gone."""
+        size = sum(map(len, body))
+        if self.flexible:
+            head = _HEAD_TAGS.pack(size + 5, self.correlation_id, 0)
+        else:
+            head = _HEAD.pack(size + 4, self.correlation_id)
+        self.parts = [head, *body]
+        self.pins = release
+        self.peer.answered(self)
+
+
+class HotHandler(Protocol):
+    """Serves one API straight from the receive buffer.
+
+    `start` reads buf[pos:end]; the memory stays valid while `block` is pinned. It answers the
+    exchange sooner or later and returns True, or returns False with nothing done and calls
+    `peer.resume` when it can go on, or raises DecodeError (the connection ends). `close` answers
+    what waits.
+    """
+
+    def __init__(self, broker: Broker) -> None: ...
+
+    def start(
+        self, exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int
+    ) -> bool: ...
+
+    def close(self) -> None: ...

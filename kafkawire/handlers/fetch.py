@@ -1,0 +1,236 @@
+"""Fetch v4-18: plan, gather views of the stored batches, or park until there are enough.
+
+v5 asks with and answers the log start; v7 sessions (KIP-227); v9 leader epochs (KIP-320); v11
+racks (KIP-392); v12 is flexible and detects a diverged log (KIP-595); v13 names topics by id.
+
+A parked Fetch is woken by its partitions' high watermarks and by a deadline, whichever comes
+first; nothing polls. Recent bytes go out as views onto the mapped journals, older ones are read
+by the log's pool, so a cold consumer never stops the loop.
+
+Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
+allows), reading from a follower, transactions (last stable offset = high watermark).
+"""
+
+from __future__ import annotations
+
+from asyncio import TimerHandle
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.codec.fetch import FetchAsk, FetchItem, FetchResult, read_request, write_response
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.exchange import Exchange, Pinned
+
+if TYPE_CHECKING:
+    from log.partition import Partition, Plan
+
+    from kafkawire.broker.broker import Broker
+
+JOIN_VIEWS_FROM = 64
+"""From so many views in one partition's answer on, copying them into one buffer costs less than
+handing each to the kernel: small batches of many producers lie scattered."""
+
+
+class Fetch:
+    """The handler: one for the broker's life."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.table = broker.table
+        self.commit_log = broker.log.commit_log
+        self.env = broker.env
+        self.config = broker.config
+        self.parked: set[Attempt] = set()
+
+    def start(self, exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int) -> bool:
+        """Answer at once, start a cold read, or park."""
+        ask = read_request(buf, pos, end, exchange.version)
+        attempt = Attempt(self, exchange, ask)
+        if not attempt.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
+            attempt.park()
+        return True
+
+    def close(self) -> None:
+        """Answer what is parked with what there is: the broker is closing."""
+        for attempt in list(self.parked):
+            attempt.expire()
+
+    def find(self, item: FetchItem) -> Partition:
+        """The partition led here, epoch checked (KIP-320), or KafkaError."""
+        topic, index, epoch, *_ = item
+        if isinstance(topic, str):
+            partition = self.table.named(topic, index)
+        else:
+            partition = self.table.identified(topic, index)
+        if epoch >= 0 and epoch != partition.leader_epoch:
+            newer = epoch > partition.leader_epoch
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
+            )
+        return partition
+
+
+class Attempt:
+    """One Fetch until it is answered."""
+
+    __slots__ = ("ask", "done", "exchange", "handler", "partitions", "timer", "woken")
+
+    def __init__(self, handler: Fetch, exchange: Exchange, ask: FetchAsk) -> None:
+        self.handler = handler
+        self.exchange = exchange
+        self.ask = ask
+        self.timer: TimerHandle | None = None
+        self.partitions: list[Partition] = []
+        self.woken = False
+        self.done = False
+
+    def try_answer(self, *, last: bool) -> bool:
+        """Answer if the bytes are there, something is wrong, or this is the last chance."""
+        ask = self.ask
+        handler = self.handler
+        room = min(ask.max_bytes, handler.config.fetch_max_bytes)
+        results: list[FetchResult] = []
+        plans: list[tuple[FetchResult, Plan]] = []
+        partitions: list[Partition] = []
+        size = 0
+        behind = False
+        for item in ask.items:
+            topic, index, _, offset, last_epoch, most = item
+            result = FetchResult(topic, index)
+            results.append(result)
+            try:
+                partition = handler.find(item)
+                self._describe(result, partition)
+                if last_epoch >= 0 and self._diverged(result, partition, last_epoch, offset):
+                    last = True
+                    continue
+                plan = partition.plan(offset, min(most, room), partition.high_watermark, size == 0)
+            except (KafkaError, OSError) as failure:
+                result.error_code = int(code_of(failure))
+                last = True
+                continue
+            partitions.append(partition)
+            behind = behind or partition.next_offset > partition.high_watermark
+            if plan.size_bytes:
+                plans.append((result, plan))
+                size += plan.size_bytes
+                room = max(0, room - plan.size_bytes)
+        if not last and size < ask.min_bytes:
+            self.partitions = partitions
+            if behind:
+                handler.commit_log.want_commit()
+            return False
+        self._finish(results, plans)
+        return True
+
+    @staticmethod
+    def _describe(result: FetchResult, partition: Partition) -> None:
+        result.high_watermark = partition.high_watermark
+        result.last_stable_offset = partition.high_watermark
+        result.log_start_offset = partition.log_start
+
+    @staticmethod
+    def _diverged(result: FetchResult, partition: Partition, last_epoch: int, offset: int) -> bool:
+        """KIP-595: the epoch the client read last ended earlier here than it believes."""
+        epoch, end_offset = partition.epoch_end(last_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < last_epoch or end_offset < offset:
+            result.diverging = (epoch, end_offset)
+            return True
+        return False
+
+    def _finish(self, results: list[FetchResult], plans: list[tuple[FetchResult, Plan]]) -> None:
+        self._unpark()
+        if all(plan.hot for _, plan in plans):
+            releases: list[Callable[[], None]] = []
+            for result, plan in plans:
+                views, release = self.handler.commit_log.views(plan)
+                if len(views) >= JOIN_VIEWS_FROM:
+                    _fill(result, [b"".join(views)], plan.size_bytes)
+                    release()
+                else:
+                    _fill(result, views, plan.size_bytes)
+                    releases.append(release)
+            self._answer(results, releases)
+        else:
+            self.handler.env.spawn(self._read_then_answer(results, plans), "cold fetch")
+
+    async def _read_then_answer(
+        self, results: list[FetchResult], plans: list[tuple[FetchResult, Plan]]
+    ) -> None:
+        for result, plan in plans:
+            try:
+                _fill(result, await self.handler.commit_log.read(plan), plan.size_bytes)
+            except (KafkaError, OSError) as failure:
+                result.error_code = int(code_of(failure))
+        self._answer(results, [])
+
+    def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
+        exchange = self.exchange
+        body = write_response(results, exchange.version, read_committed=self.ask.isolation == 1)
+        release = None
+        if len(releases) == 1:
+            release = releases[0]
+        elif releases:
+            release = _ReleaseAll(releases)
+        exchange.answer_parts(body, release)
+
+    def park(self) -> None:
+        """Wait for bytes or the deadline."""
+        handler = self.handler
+        if len(handler.parked) >= handler.config.parked_fetches_max:
+            # Beyond the bound a client is told at once that there is nothing yet: it asks again.
+            self.try_answer(last=True)
+            return
+        handler.parked.add(self)
+        for partition in self.partitions:
+            partition.watchers.add(self.wake)
+        self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
+
+    def _unpark(self) -> None:
+        self.done = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+            self.handler.parked.discard(self)
+            for partition in self.partitions:
+                partition.watchers.discard(self.wake)
+
+    def wake(self, _partition: Partition) -> None:
+        """A partition moved. Look once the turn is over: more of them may move in it."""
+        if not self.woken:
+            self.woken = True
+            self.handler.env.call_soon(self._look)
+
+    def _look(self) -> None:
+        self.woken = False
+        if self.done:
+            return
+        if self.exchange.peer.closed:
+            self._unpark()
+        else:
+            self.try_answer(last=False)
+
+    def expire(self) -> None:
+        """The client has waited as long as it wanted to."""
+        if not self.done:
+            self.try_answer(last=True)
+
+
+def _fill(result: FetchResult, records: list[Buffer], size_bytes: int) -> None:
+    result.records = records
+    result.size_bytes = size_bytes
+
+
+class _ReleaseAll:
+    """Calls every release, for an answer that pins more than one partition's journals."""
+
+    __slots__ = ("releases",)
+
+    def __init__(self, releases: list[Callable[[], None]]) -> None:
+        self.releases = releases
+
+    def __call__(self) -> None:
+        for release in self.releases:
+            release()

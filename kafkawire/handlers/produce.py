@@ -1,0 +1,193 @@
+"""Produce v3-13, from the receive buffer to the log and back.
+
+v5 answers the log start offset; v7 allows zstd; v8 lists the records that were refused (KIP-467);
+v9 is flexible; v10 has leader hints (KIP-951); v13 names topics by id (KIP-516).
+
+acks=0 is never answered (an error ends the connection, as in Kafka), acks=1 after the write,
+acks=all after the commit that covers it. The batches stay where they were received: their memory
+is pinned until the turn they belong to has been written.
+
+Not done: transactions (INVALID_TXN_STATE per batch, so that no half-open one enters the log),
+leader hints, since a client finds the leader through Metadata anyway.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.codec.produce import ProduceItem, ProduceResult, read_request, write_response
+from kafkawire.handlers.exchange import Exchange, Pinned
+
+if TYPE_CHECKING:
+    from log.partition import Partition
+
+    from kafkawire.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+ZSTD_FROM = 7
+INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
+ADMIN_CLIENT_ID = "__admin_client"
+"""The one client id that Kafka lets write to internal topics (AdminUtils)."""
+
+_ATTRIBUTES_LOW_BYTE = 22
+_CODEC_MASK, _ZSTD = 7, 4
+
+
+class Waiting:
+    """A Produce whose batches are on their way to the disk."""
+
+    __slots__ = ("acks", "block", "exchange", "results", "size_bytes")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        block: Pinned,
+        acks: int,
+        results: list[ProduceResult],
+        size_bytes: int,
+    ) -> None:
+        self.exchange = exchange
+        self.block = block
+        self.acks = acks
+        self.results = results
+        self.size_bytes = size_bytes
+
+    def written(self, failure: BaseException | None) -> None:
+        """The turn was written, or failed whole."""
+        self.block.unpin()
+        exchange = self.exchange
+        exchange.peer.applied(self.size_bytes)
+        if self.acks == 1:
+            self.answer(failure)
+        elif failure is not None and self.acks == 0:
+            exchange.peer.abort("a produce with acks=0 could not be written")
+
+    def answer(self, failure: BaseException | None) -> None:
+        """Tell the client; a failure takes the place of each success."""
+        exchange = self.exchange
+        if failure is not None:
+            self.results = [_failed(result, failure) for result in self.results]
+        exchange.answer(write_response(self.results, exchange.version))
+
+
+class Produce:
+    """The handler: one for the broker's life."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._by_name = broker.table.by_name
+        self._table = broker.table
+        self._commit_log = broker.log.commit_log
+        self._now_ms = broker.env.clock.now_ms
+
+    def start(self, exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int) -> bool:
+        """Append what is asked. False: the log has no room yet, `peer.applied` will tell."""
+        log = self._commit_log
+        if log.full:
+            log.when_room(exchange.peer.resume)
+            return False
+        transactional_id, acks, items = read_request(buf, pos, end, exchange.version)
+        results: list[ProduceResult] = []
+        appended = 0
+        refusal = _refusal(acks, transactional_id)
+        now_ms = self._now_ms()
+        for item in items:
+            try:
+                if refusal is not None:
+                    raise refusal
+                topic, index, start, stop = item
+                rows = self._by_name.get(topic) if type(topic) is str else None
+                if rows is not None and 0 <= index < len(rows):
+                    partition = rows[index]
+                    if partition is None:
+                        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                else:
+                    partition = self._find(item)
+                if exchange.version < ZSTD_FROM or acks == -1 or topic in INTERNAL_TOPICS:
+                    _check(partition, exchange, buf, item, acks)
+                done = partition.append(buf[start:stop], now_ms)
+                appended += 1
+                results.append(
+                    (
+                        topic,
+                        index,
+                        0,
+                        done.base_offset,
+                        done.log_append_time_ms,
+                        done.log_start,
+                        None,
+                        (),
+                    )  # fmt: skip
+                )
+            except (KafkaError, OSError) as failure:
+                results.append(_refused(item, failure))
+        self._wait(Waiting(exchange, block, acks, results, end - pos), appended)
+        return True
+
+    def close(self) -> None:
+        """Nothing waits here: the log answers what it has been given."""
+
+    def _find(self, item: ProduceItem) -> Partition:
+        topic, index, _, _ = item
+        if isinstance(topic, str):
+            return self._table.named(topic, index)
+        return self._table.identified(topic, index)
+
+    def _wait(self, waiting: Waiting, appended: int) -> None:
+        exchange = waiting.exchange
+        peer = exchange.peer
+        if waiting.acks == 0:
+            peer.unanswered(exchange)
+            if appended < len(waiting.results):
+                peer.abort("a produce with acks=0 was refused")
+        elif not appended:
+            waiting.answer(None)
+        if appended:
+            waiting.block.pin()
+            peer.applying(waiting.size_bytes)
+            self._commit_log.after_write(waiting.written)
+            if waiting.acks == -1:
+                self._commit_log.after_commit(waiting.answer)
+
+
+def _refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
+    """What refuses a request whole, partition by partition."""
+    if not -1 <= acks <= 1:
+        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+    if transactional_id is not None:
+        return KafkaError(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "this broker does not serve transactions yet",
+        )
+    return None
+
+
+def _check(
+    partition: Partition, exchange: Exchange, buf: memoryview, item: ProduceItem, acks: int
+) -> None:
+    """The checks that need the request, not only the batch (KafkaApis.handleProduceRequest)."""
+    topic, _, start, stop = item
+    if acks == -1 and partition.config.min_insync_replicas > 1:
+        raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    if (
+        exchange.version < ZSTD_FROM
+        and stop - start > _ATTRIBUTES_LOW_BYTE
+        and buf[start + _ATTRIBUTES_LOW_BYTE] & _CODEC_MASK == _ZSTD
+    ):
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+    if topic in INTERNAL_TOPICS and exchange.peer.client_id != ADMIN_CLIENT_ID:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+
+
+def _refused(item: ProduceItem, failure: Exception) -> ProduceResult:
+    message = failure.message if isinstance(failure, KafkaError) else None
+    records = tuple(failure.record_errors) if isinstance(failure, KafkaError) else ()
+    return (item[0], item[1], int(code_of(failure)), -1, -1, -1, message, records)
+
+
+def _failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
+    if result[2]:
+        return result
+    return (result[0], result[1], int(code_of(failure)), -1, -1, -1, None, ())

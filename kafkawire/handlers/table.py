@@ -1,0 +1,114 @@
+"""The one table of APIs this broker serves; ApiVersions and the README are computed from it.
+
+A row names its handler by module, so that starting a broker imports neither handlers nor message
+modules: the first request for an API does. Cold handlers are `async def name(ctx, request)` in
+`kafkawire.handlers.<name>`; hot ones (Produce, Fetch) are classes that read the receive buffer
+themselves. Adding an API is adding a row and a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.messages.registry import APIS as DECLARED
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from kafkawire.handlers.context import RequestContext
+    from kafkawire.handlers.exchange import HotHandler
+
+Handler = Callable[["RequestContext", Any], Awaitable[Any]]
+
+NEVER = 1 << 15
+"""The flexible version of an API that has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An API as served: its name in the code, its versions, and what sets it apart."""
+
+    key: int
+    module: str
+    min_version: int
+    max_version: int
+    hot_class: str | None = None
+    advertised_min: int | None = None
+    """Where ApiVersions must claim an older version than is served (KAFKA-18659)."""
+
+
+ROWS: tuple[Row, ...] = (
+    Row(0, "produce", 3, 13, "Produce", advertised_min=0),
+    Row(1, "fetch", 4, 18, "Fetch"),
+    Row(2, "list_offsets", 1, 11),
+    Row(3, "metadata", 0, 13),
+    Row(8, "offset_commit", 2, 10),
+    Row(9, "offset_fetch", 1, 10),
+    Row(10, "find_coordinator", 0, 6),
+    Row(11, "join_group", 0, 9),
+    Row(12, "heartbeat", 0, 4),
+    Row(13, "leave_group", 0, 5),
+    Row(14, "sync_group", 0, 5),
+    Row(15, "describe_groups", 0, 6),
+    Row(16, "list_groups", 0, 5),
+    Row(18, "api_versions", 0, 4),
+    Row(19, "create_topics", 2, 7),
+    Row(20, "delete_topics", 1, 6),
+    Row(21, "delete_records", 0, 2),
+    Row(22, "init_producer_id", 0, 5),
+    Row(23, "offset_for_leader_epoch", 2, 4),
+    Row(32, "describe_configs", 1, 4),
+    Row(33, "alter_configs", 0, 2),
+    Row(35, "describe_log_dirs", 1, 4),
+    Row(37, "create_partitions", 0, 3),
+    Row(42, "delete_groups", 0, 2),
+    Row(44, "incremental_alter_configs", 0, 1),
+    Row(47, "offset_delete", 0, 0),
+    Row(60, "describe_cluster", 0, 2),
+    Row(74, "list_config_resources", 0, 1),
+    Row(75, "describe_topic_partitions", 0, 0),
+)
+
+
+class Api:
+    """A row made ready for one broker; the connection reads its attributes for each request."""
+
+    __slots__ = (
+        "advertised_min", "flexible_answer", "flexible_from", "handler", "hot", "key",
+        "max_version", "may_follow_produce", "min_version", "module", "name",
+    )  # fmt: skip
+
+    def __init__(self, row: Row) -> None:
+        declared = DECLARED[row.key]
+        self.key = row.key
+        self.name = declared.name
+        self.module = row.module
+        self.min_version = row.min_version
+        self.max_version = row.max_version
+        self.advertised_min = row.min_version if row.advertised_min is None else row.advertised_min
+        self.flexible_from = NEVER if declared.flexible_from is None else declared.flexible_from
+        # KIP-511: a client that does not know the broker must be able to read the answer.
+        self.flexible_answer = row.module != "api_versions"
+        self.may_follow_produce = row.module == "produce"
+        self.hot: HotHandler | None = None
+        self.handler: Handler | None = None
+
+    def load(self) -> Handler:
+        """The cold handler, imported on first use."""
+        if self.handler is None:
+            module = import_module(f"kafkawire.handlers.{self.module}")
+            self.handler = getattr(module, self.module)
+        assert self.handler is not None
+        return self.handler
+
+
+def serve_all(broker: Broker) -> dict[int, Api]:
+    """The table for `broker`, by API key, hot handlers made."""
+    apis = {row.key: Api(row) for row in ROWS}
+    for row in ROWS:
+        if row.hot_class is not None:
+            module = import_module(f"kafkawire.handlers.{row.module}")
+            apis[row.key].hot = getattr(module, row.hot_class)(broker)
+    return apis

@@ -1,0 +1,390 @@
+"""One client connection, sans I/O: bytes in, requests out; answers in, bytes out, in order.
+
+It frames what is received, starts each request when those before it have been applied, keeps the
+order of answers, and bounds what one client can hold. It knows no socket: a Wire does what it is
+told, and tests are a Wire. Any garbage ends this one connection, with a reason for the log.
+
+When a request may start (nothing may overtake, nothing waits needlessly):
+- a Produce as soon as the one before it is queued on the log: queues keep their order;
+- anything else when all earlier Produces have been written, so that it sees them;
+- nothing while a cold request is being served, unless that one has parked (JoinGroup);
+- nothing while the client does not read its answers, or too many wait for their turn.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, Protocol
+
+from kafkawire.codec.compile import DecodeError
+from kafkawire.codec.produce import skip_tags
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.exchange import Exchange
+from kafkawire.server.memory import READ_BYTES, Block, Memory
+
+if TYPE_CHECKING:
+    from kafkawire.handlers.table import Api
+
+WAITING_MAX = 256
+"""Unanswered requests of one connection; Kafka's clients pipeline 5 unless told otherwise."""
+
+KEPT_BYTES_MAX = 1 << 16
+"""Bytes kept of a client that sends while it has to wait; then its socket is not read."""
+
+_LENGTH = Struct(">i")
+_HEAD = Struct(">hhih")  # API key, version, correlation id, length of the client id
+_HEAD_BYTES = 10
+
+
+class Wire(Protocol):
+    """What the connection tells its socket."""
+
+    def write(self, parts: list[Buffer]) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self, reason: str | None) -> None: ...
+
+
+class Host(Protocol):
+    """What all connections of a server share, and the bounds of each.
+
+    `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection
+    that are not written yet.
+    """
+
+    memory: Memory
+    apis: dict[int, Api]
+    frame_bytes_max: int
+    applying_bytes_max: int
+    tick: int
+
+    def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None: ...
+    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
+    def flush_soon(self, connection: Connection) -> None: ...
+    def call_soon(self, fn: Callable[[], None]) -> None: ...
+
+
+class Connection:
+    """The state of one connection. `closed` once the socket is gone."""
+
+    __slots__ = (
+        "applying_bytes", "applying_count", "busy", "client_host", "client_id", "closed",
+        "draining", "exchanges",
+        "filled", "flush_due", "held", "host", "kept", "listener", "out", "pins", "reading",
+        "receiving", "start_at", "tick", "wire",
+    )  # fmt: skip
+
+    def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
+        self.host = host
+        self.wire = wire
+        self.client_host = client_host
+        self.listener = listener
+        self.client_id: str | None = None
+        self.closed = False
+        self.tick = host.tick
+        self.exchanges: deque[Exchange] = deque()
+        self.out: list[Buffer] = []
+        self.pins: list[Callable[[], None]] = []
+        self.flush_due = False
+        self.receiving = False  # `received` flushes at its end
+        self.held = False  # the start of a request was refused: wait for `resume`
+        self.draining = False  # the client has not read its answers yet
+        self.busy = False  # a cold request is being served
+        self.applying_count = 0  # Produces queued on the log
+        self.applying_bytes = 0
+        self.reading = True
+        self.kept: Block | None = None  # bytes [start_at, filled) that are not parsed yet
+        self.start_at = 0
+        self.filled = 0
+
+    # -- bytes in
+
+    def get_buffer(self, _hint: int) -> memoryview:
+        """Where the next bytes go."""
+        kept = self.kept
+        if kept is not None:
+            return kept.view[self.filled : self._wanted(kept)]
+        arena = self.host.memory.read_block()
+        used = arena.used
+        return arena.view[used : used + READ_BYTES]
+
+    def _wanted(self, kept: Block) -> int:
+        """Up to where to read: the end of a large frame, so that the next one starts afresh."""
+        have = self.filled - self.start_at
+        if have >= 4:
+            (size,) = _LENGTH.unpack_from(kept.view, self.start_at)
+            stop = self.start_at + 4 + int(size)
+            if self.filled < stop <= kept.size:
+                return stop
+        return kept.size
+
+    def received(self, count: int) -> None:
+        """`count` bytes have come into what `get_buffer` gave."""
+        self.tick = self.host.tick
+        self.receiving = True
+        kept = self.kept
+        if kept is None:
+            arena = self.host.memory.arena
+            start = arena.used
+            end = start + count
+            pos = self._parse(arena, start, end)
+            if arena.pins:
+                arena.used = end
+            if pos < end and not self.closed:
+                self._keep(arena.view[pos:end])
+        else:
+            self.filled += count
+            self._go_on()
+        self.receiving = False
+        if self.out:
+            self.flush()
+
+    def _go_on(self) -> None:
+        """Parse what is kept, as far as it goes."""
+        kept = self.kept
+        if kept is None or self.closed:
+            return
+        pos = self._parse(kept, self.start_at, self.filled)
+        if self.closed:
+            return
+        self.start_at = pos
+        if pos == self.filled:
+            self._drop_kept()
+        elif kept.pins:
+            rest = kept.view[pos : self.filled]
+            self.kept = None
+            self._keep(rest)
+        elif self.filled == kept.size:
+            self._grow(kept)
+        if not self.reading and not self._blocked():
+            self._read(True)
+
+    def _drop_kept(self) -> None:
+        kept = self.kept
+        self.kept = None
+        self.start_at = self.filled = 0
+        if kept is not None and not kept.pins:
+            self.host.memory.give(kept)
+
+    def _keep(self, rest: memoryview) -> None:
+        """Move unparsed bytes to a block of their own, sized for the frame they begin."""
+        have = len(rest)
+        room = max(have + 1, have * 2)
+        if have >= 4:
+            size = _LENGTH.unpack_from(rest)[0] + 4
+            # Never more than a few times what has really come: a length is only a claim.
+            room = max(have + 1, min(size, max(have * 4, 1 << 16)))
+        block = self.host.memory.take(room)
+        if block is None:
+            self._wait_for_memory(bytes(rest))
+            return
+        block.view[:have] = rest
+        self.kept, self.start_at, self.filled = block, 0, have
+
+    def _grow(self, kept: Block) -> None:
+        """The kept block is full: a larger one, or no reading until what is kept has gone."""
+        have = self.filled - self.start_at
+        if self._blocked() and have >= KEPT_BYTES_MAX:
+            self._read(False)
+            return
+        rest = kept.view[self.start_at : self.filled]
+        self.kept = None
+        self._keep(rest)
+        if not kept.pins:
+            self.host.memory.give(kept)
+
+    def _wait_for_memory(self, rest: bytes) -> None:
+        self._read(False)
+
+        def again() -> None:
+            if not self.closed:
+                self._keep(memoryview(rest))
+                if self.kept is not None:
+                    self._read(True)
+                    self._go_on()
+
+        self.host.memory.when_free(again)
+
+    def _read(self, on: bool) -> None:
+        if self.reading != on:
+            self.reading = on
+            if on:
+                self.wire.resume_reading()
+            else:
+                self.wire.pause_reading()
+
+    # -- requests out
+
+    def _blocked(self) -> bool:
+        return (
+            self.busy
+            or self.held
+            or self.draining
+            or self.closed
+            or self.applying_bytes > self.host.applying_bytes_max
+            or len(self.exchanges) >= WAITING_MAX
+        )
+
+    def _parse(self, block: Block, pos: int, end: int) -> int:
+        """Start the requests in [pos, end); the position of the first that was not started."""
+        view = block.view
+        try:
+            while end - pos >= 4:
+                (size,) = _LENGTH.unpack_from(view, pos)
+                if size > self.host.frame_bytes_max or size < _HEAD_BYTES:
+                    self.abort(f"a frame of {size} bytes")
+                    return end
+                stop = pos + 4 + size
+                if stop > end or self._blocked() or not self._start(block, pos + 4, stop):
+                    return pos
+                pos = stop
+        except DecodeError as wrong:
+            self.abort(str(wrong))
+            return end
+        return pos
+
+    def _start(self, block: Block, pos: int, stop: int) -> bool:
+        """Start the request in [pos, stop). False: not now."""
+        view = block.view
+        key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
+        api = self.host.apis.get(key)
+        pos += _HEAD_BYTES + max(length, 0)
+        if pos > stop:
+            raise DecodeError(f"a client id of {length} bytes does not fit its frame")
+        if self.client_id is None and length > 0:
+            self.client_id = str(view[pos - length : pos], "utf-8", "replace")
+        if api is None or not api.min_version <= version <= api.max_version:
+            return self._refuse(key, version, correlation_id)
+        if self.applying_count and not api.may_follow_produce:
+            self.held = True  # until `applied`
+            return False
+        flexible = version >= api.flexible_from
+        if flexible:
+            pos = pos + 1 if view[pos] == 0 else skip_tags(view, pos, stop)
+        exchange = Exchange(self, version, correlation_id, flexible and api.flexible_answer)
+        self.exchanges.append(exchange)
+        if api.hot is not None:
+            if not api.hot.start(exchange, block, view, pos, stop):
+                self.exchanges.pop()
+                self.held = True
+                return False
+        else:
+            self.busy = True
+            self.host.serve(self, exchange, api, view[pos:stop])
+        return True
+
+    def _refuse(self, key: int, version: int, correlation_id: int) -> bool:
+        exchange = Exchange(self, version, correlation_id, False)
+        self.exchanges.append(exchange)
+        if not self.host.unsupported(exchange, key, version):
+            self.abort(f"API {key} version {version} is not served")
+        return True
+
+    # -- what handlers say (handlers.exchange.Peer)
+
+    def answered(self, exchange: Exchange) -> None:
+        """Collect what can leave: the answers at the head of the queue."""
+        waiting = self.exchanges
+        if not waiting or waiting[0] is not exchange:
+            return
+        out = self.out
+        while waiting:
+            parts = waiting[0].parts
+            if parts is None:
+                break
+            out += parts
+            release = waiting.popleft().pins
+            if release is not None:
+                self.pins.append(release)
+        if not self.receiving and not self.flush_due:
+            self.flush_due = True
+            self.host.flush_soon(self)
+
+    def unanswered(self, exchange: Exchange) -> None:
+        """This request gets no answer (acks=0)."""
+        self.exchanges.remove(exchange)
+
+    def applying(self, size_bytes: int) -> None:
+        """A Produce of this connection is queued on the log; it holds so many bytes."""
+        self.applying_count += 1
+        self.applying_bytes += size_bytes
+
+    def applied(self, size_bytes: int) -> None:
+        """... and has been written, or failed."""
+        self.applying_count -= 1
+        self.applying_bytes -= size_bytes
+        if not self.applying_count and (self.held or self.kept is not None):
+            self.resume()
+
+    def parked(self) -> None:
+        """The cold request being served only waits: the next may start."""
+        if self.busy:
+            self.busy = False
+            self.host.call_soon(self._go_on)
+
+    served = parked
+
+    def resume(self) -> None:
+        """What held the next request back is over."""
+        self.held = False
+        self.host.call_soon(self._go_on)
+
+    def abort(self, reason: str) -> None:
+        """End this connection; the reason goes to the log."""
+        if not self.closed:
+            self.wire.close(reason)
+            self.lost()
+
+    def finish(self) -> None:
+        """End this connection for no fault of its client."""
+        if not self.closed:
+            self.wire.close(None)
+            self.lost()
+
+    # -- bytes out
+
+    def flush(self) -> None:
+        """Send what is ready."""
+        self.flush_due = False
+        if self.draining or self.closed or not self.out:
+            return
+        out = self.out
+        self.out = []
+        self.wire.write(out)
+        if not self.draining:
+            if self.pins:
+                self._unpin()
+            if self.kept is not None:
+                self.host.call_soon(self._go_on)
+
+    def pause_writing(self) -> None:
+        """The socket takes no more for now: no further request is started."""
+        self.draining = True
+
+    def resume_writing(self) -> None:
+        """All that was written is gone."""
+        self.draining = False
+        self._unpin()
+        self.flush()
+        self._go_on()
+
+    def _unpin(self) -> None:
+        pins = self.pins
+        self.pins = []
+        for release in pins:
+            release()
+
+    def lost(self) -> None:
+        """The socket is gone: let go of everything."""
+        if self.closed:
+            return
+        self.closed = True
+        self.out = []
+        for exchange in self.exchanges:
+            if exchange.pins is not None:
+                self.pins.append(exchange.pins)
+        self.exchanges.clear()
+        self._unpin()
+        self._drop_kept()

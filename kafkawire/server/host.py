@@ -1,0 +1,155 @@
+"""What the connections of one broker share: the table of APIs, receive memory, dispatch, sweeps.
+
+It turns a framed request into a call of its handler and the handler's response into bytes, and it
+is the one place where a handler's failure ends: a KafkaError becomes the response's code, a bug
+becomes UNKNOWN_SERVER_ERROR and a stack trace. No sockets here: `server.listener` has them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.codec.compile import decoder, encode, encoder
+from kafkawire.codec.errors import KafkaError, code_of
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.exchange import Exchange
+from kafkawire.handlers.table import Api, serve_all
+from kafkawire.messages.registry import request_class, response_class
+from kafkawire.server.memory import Memory
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from kafkawire.server.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+API_VERSIONS = 18
+SWEEP_S = 1.0
+"""How often idle connections are looked for; the unit of `tick`."""
+
+DRAIN_STEP_S = 0.01
+
+
+class Host:
+    """One for each broker. `connections` are the open ones."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.memory = Memory(broker.config.inflight_bytes)
+        self.apis = serve_all(broker)
+        self.frame_bytes_max = broker.config.socket_request_max_bytes
+        self.applying_bytes_max = broker.config.connection_inflight_bytes
+        self.tick = 0
+        self.connections: set[Connection] = set()
+        self._dirty: list[Connection] = []
+        self.call_soon: Callable[[Callable[[], None]], object] = broker.env.call_soon
+
+    # -- answers
+
+    def flush_soon(self, connection: Connection) -> None:
+        """Send this connection's answers when the turn is over: one write for all of them."""
+        dirty = self._dirty
+        dirty.append(connection)
+        if len(dirty) == 1:
+            self.call_soon(self._flush_dirty)
+
+    def _flush_dirty(self) -> None:
+        dirty = self._dirty
+        self._dirty = []
+        for connection in dirty:
+            connection.flush()
+
+    # -- requests
+
+    def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None:
+        """Decode now (the buffer will be reused) and serve in a task."""
+        decode = decoder(request_class(api.key), exchange.version)
+        request, _ = decode(body, 0, len(body))
+        self.broker.env.spawn(self._serve(connection, exchange, api, request), api.name)
+
+    async def _serve(
+        self, connection: Connection, exchange: Exchange, api: Api, request: Any
+    ) -> None:
+        ctx = RequestContext(
+            broker=self.broker,
+            version=exchange.version,
+            client_id=connection.client_id,
+            client_host=connection.client_host,
+            listener=connection.listener,
+            correlation_id=exchange.correlation_id,
+            on_park=connection.parked,
+        )
+        try:
+            parts = _parts(await api.load()(ctx, request), exchange.version)
+        except Exception as failure:  # the last place before the client: nothing may escape
+            if not isinstance(failure, KafkaError):
+                logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
+            parts = self._failed(api, exchange.version, failure)
+        if connection.closed:
+            return
+        if parts is None:
+            connection.abort(f"{api.name} failed and has no way to say so")
+            return
+        exchange.answer_parts(parts)
+        connection.served()
+
+    def _failed(self, api: Api, version: int, failure: Exception) -> list[Buffer] | None:
+        """The response that carries the failure, where this API has a place for one."""
+        response = response_class(api.key)()
+        if not hasattr(response, "error_code"):
+            return None
+        response.error_code = int(code_of(failure))
+        if isinstance(failure, KafkaError) and hasattr(response, "error_message"):
+            response.error_message = failure.message
+        return _parts(response, version)
+
+    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
+        """KIP-511: only ApiVersions has an answer in a version nobody knows."""
+        if key != API_VERSIONS:
+            return False
+        from kafkawire.handlers.api_versions import unsupported
+
+        exchange.answer(encode(unsupported(), 0))
+        return True
+
+    # -- connections
+
+    def admit(self) -> bool:
+        """Whether one more connection may be open (`max.connections`)."""
+        return len(self.connections) < self.broker.config.max_connections
+
+    def sweep(self) -> None:
+        """Once each SWEEP_S: close the connections nobody uses (connections.max.idle.ms)."""
+        self.tick += 1
+        idle_ticks = self.broker.config.connections_max_idle_ms / 1000 / SWEEP_S
+        if self.tick % max(1, int(idle_ticks // 10)):
+            return
+        for connection in list(self.connections):
+            if self.tick - connection.tick > idle_ticks and not connection.exchanges:
+                connection.abort("idle")
+
+    async def drain(self, linger_s: float) -> None:
+        """Close every connection once its last answers are gone, or after `linger_s`."""
+        clock = self.broker.env.clock
+        until = clock.monotonic() + linger_s
+        while self.connections and clock.monotonic() < until:
+            for connection in list(self.connections):
+                if not (connection.out or connection.draining or connection.flush_due):
+                    connection.finish()
+            await self.broker.env.sleep(DRAIN_STEP_S)
+        for connection in list(self.connections):
+            connection.abort("the broker is closing")
+
+
+def _parts(response: Any, version: int) -> list[Buffer]:
+    """A response as buffers: a handler may have encoded it itself."""
+    if isinstance(response, list):
+        return response
+    if isinstance(response, bytes):
+        return [response]
+    parts: list[Buffer] = []
+    encoder(type(response), version)(response, parts)
+    return parts

@@ -1,0 +1,104 @@
+"""Sockets: accepts connections and drives one `Connection` each. A device.
+
+The protocol is an asyncio.BufferedProtocol, so bytes arrive in memory of our own choosing. The
+write buffer's limits are 0: either all was taken by the kernel, or the client is slow and no
+further request of it is started until it has read (`pause_writing`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING, cast
+
+from kafkawire.codec.types import Buffer
+from kafkawire.server.connection import Connection
+
+if TYPE_CHECKING:
+    from kafkawire.server.host import Host
+
+logger = logging.getLogger(__name__)
+
+BACKLOG = 1024
+"""Connections the kernel may hold for us while a turn is long: many clients start at once."""
+
+
+class ClientProtocol(asyncio.BufferedProtocol):
+    """A socket and its Connection; the Connection's methods stand in for the callbacks."""
+
+    def __init__(self, host: Host, listener: str) -> None:
+        self.host = host
+        self.connection = Connection(host, self, "", listener)
+        # Bound once: these run for each read.
+        self.get_buffer = self.connection.get_buffer  # type: ignore[method-assign]
+        self.buffer_updated = self.connection.received  # type: ignore[method-assign]
+        self.pause_writing = self.connection.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = self.connection.resume_writing  # type: ignore[method-assign]
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the connection in, or close it where there are too many."""
+        self.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self.connection.client_host = str(peer[0]) if isinstance(peer, tuple) else "local"
+        if not self.host.admit():
+            self.close(f"max.connections = {self.host.broker.config.max_connections} are open")
+            self.connection.closed = True
+            return
+        self.host.connections.add(self.connection)
+        self.transport.set_write_buffer_limits(high=0)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let go of what it held."""
+        self.host.connections.discard(self.connection)
+        self.connection.lost()
+        self.transport = None
+
+    def eof_received(self) -> bool:
+        """A client that has said all closes both ways, as Kafka's does."""
+        return False
+
+    # -- connection.Wire
+
+    def write(self, parts: list[Buffer]) -> None:
+        """Hand the kernel what it takes; the rest waits in the transport."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if len(parts) == 1:
+            transport.write(parts[0])
+        else:
+            transport.writelines(parts)
+
+    def pause_reading(self) -> None:
+        """Leave what the client sends in the kernel."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def close(self, reason: str | None) -> None:
+        """Close the socket; a reason is worth a line."""
+        connection = self.connection
+        if reason is not None:
+            logger.info(
+                "closing the connection of client %s at %s: %s",
+                connection.client_id, connection.client_host, reason,
+            )  # fmt: skip
+        if self.transport is not None:
+            self.transport.abort()
+
+
+async def listen(host: Host, name: str, address: str, port: int) -> asyncio.Server:
+    """Accept on one address. OSError where it cannot be bound."""
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(
+        lambda: ClientProtocol(host, name), address or None, port, backlog=BACKLOG
+    )

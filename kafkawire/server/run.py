@@ -1,0 +1,123 @@
+"""`kafkawire serve` from its options to the last commit: start, say so, wait, end in order.
+
+Order of the end: stop accepting, answer or fail what is parked, commit, close. Called by the
+command line alone; embedding a broker in another program's tests is `kafkawire.testing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+from kafkawire.broker.broker import Broker
+from kafkawire.metadata.store import open_metadata
+from kafkawire.server.host import SWEEP_S, Host
+from kafkawire.server.listener import listen
+from log.disk import real_env
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from kafkawire.broker.options import ServeOptions
+    from log.env import Env
+
+logger = logging.getLogger(__name__)
+
+LINGER_S = 5.0
+"""How long clients get to read their last answers; Kafka's request handlers get as long."""
+
+
+class Server:
+    """A broker and its sockets."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.host = Host(broker)
+        self.sockets: list[asyncio.Server] = []
+        self._ended = False
+
+    @classmethod
+    async def start(cls, options: ServeOptions, env: Env) -> Server:
+        """Open the broker, then its listeners. Raises what either raises."""
+        metadata = open_metadata(options.metadata_url, options.data)
+        broker = await Broker.start(
+            env, metadata, options.data, options.settings, dict(options.advertised)
+        )
+        server = cls(broker)
+        try:
+            for listener in options.listeners:
+                await server._listen(listener.name, listener.host, listener.port)
+        except OSError:
+            await server.close()
+            raise
+        server._sweep()
+        return server
+
+    async def _listen(self, name: str, host: str, port: int) -> None:
+        sockets = await listen(self.host, name, host, port)
+        self.sockets.append(sockets)
+        advertised = self.broker.listeners.get(name)
+        bound = sockets.sockets[0].getsockname()[1]
+        if advertised is None:
+            self.broker.listeners[name] = (host, bound)
+        elif not advertised[1]:  # port 0: whatever the kernel gave
+            self.broker.listeners[name] = (advertised[0], bound)
+
+    def _sweep(self) -> None:
+        if not self._ended:
+            self.host.sweep()
+            self.broker.env.call_later(SWEEP_S, self._sweep)
+
+    async def close(self) -> None:
+        """Stop accepting, answer what waits, commit, close."""
+        if self._ended:
+            return
+        self._ended = True
+        for sockets in self.sockets:
+            sockets.close()
+        for api in self.host.apis.values():
+            if api.hot is not None:
+                api.hot.close()
+        await self.broker.close()
+        await self.host.drain(LINGER_S)
+
+
+def serve(options: ServeOptions) -> int:
+    """Run until SIGINT or SIGTERM. The exit code: 0, or 1 where it could not start."""
+    return _run(_serve(options))
+
+
+def _run(main: Coroutine[object, object, int]) -> int:
+    try:
+        import uvloop
+    except ImportError:  # no wheel for this platform: asyncio's own loop does
+        return asyncio.run(main)
+    return uvloop.run(main)
+
+
+async def _serve(options: ServeOptions) -> int:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        server = await Server.start(options, real_env())
+    except (OSError, ValueError, RuntimeError) as wrong:
+        print(f"kafkawire: {wrong}", file=sys.stderr)
+        return 1
+    print(_ready_line(options, server.broker), flush=True)
+    await stop.wait()
+    logger.info("stopping")
+    await server.close()
+    return 0
+
+
+def _ready_line(options: ServeOptions, broker: Broker) -> str:
+    addresses = [f"{host}:{port}" for host, port in broker.listeners.values()]
+    return (
+        f"kafkawire listens on {', '.join(addresses)}; data in {options.data}; "
+        f"try: kcat -b {addresses[0]} -L"
+    )
