@@ -1,0 +1,106 @@
+"""A checkpoint: up to where the state of one broker's partitions is known, and that state.
+
+Written in one transaction by the log (`Metadata.save_checkpoint`), which after a start reads its
+journals from `place` on. Leader epochs and producer entries are stored packed; the two formats
+are drawn below, each begins with a version byte. Pure; the rows are in `tables.py`.
+
+    epochs     u8 version=1 | (i32 epoch, i64 first offset)*
+    producers  u8 version=1 | (i64 producer id, i16 epoch, u8 count, batch * count)*
+    batch      i32 first sequence, i32 last sequence, i64 base offset, i64 max timestamp
+
+All numbers are big-endian. Nothing follows the last entry.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+MAX_BATCHES = 5  # of one producer: what Kafka keeps (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
+_VERSION = 1
+_EPOCH = struct.Struct(">iq")
+_PRODUCER = struct.Struct(">qhB")
+_BATCH = struct.Struct(">iiqq")
+
+Batch = tuple[int, int, int, int]  # first sequence, last sequence, base offset, max timestamp
+
+
+class FormatError(ValueError):
+    """Stored bytes are not what this version of kafkawire writes or reads."""
+
+
+@dataclass(slots=True)
+class ProducerEntry:
+    """An idempotent producer in one partition and its last batches, the newest last."""
+
+    producer_id: int
+    epoch: int
+    batches: list[Batch] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class PartitionCheckpoint:
+    """One partition, by its number. `leader_epochs`: (epoch, first offset), rising."""
+
+    number: int
+    next_offset: int
+    log_start: int
+    leader_epochs: list[tuple[int, int]] = field(default_factory=list)
+    producers: list[ProducerEntry] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """`place` in the journals of broker `node_id`; saved: the partitions that have changed since
+    the last one; loaded: all this broker leads that were ever saved. Place 0: there is none."""
+
+    node_id: int
+    place: int = 0
+    partitions: list[PartitionCheckpoint] = field(default_factory=list)
+
+
+def pack_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
+    """The leader epochs as stored."""
+    return bytes([_VERSION]) + b"".join([_EPOCH.pack(*entry) for entry in epochs])
+
+
+def unpack_epochs(packed: bytes) -> list[tuple[int, int]]:
+    """What `pack_epochs` packed; FormatError for anything else."""
+    body = _body(packed, "leader epochs")
+    if len(body) % _EPOCH.size:
+        raise FormatError("stored leader epochs are cut off")
+    return [(epoch, start) for epoch, start in _EPOCH.iter_unpack(body)]
+
+
+def pack_producers(producers: Sequence[ProducerEntry]) -> bytes:
+    """The producer entries as stored."""
+    parts = [bytes([_VERSION])]
+    for entry in producers:
+        assert len(entry.batches) <= MAX_BATCHES, entry
+        parts.append(_PRODUCER.pack(entry.producer_id, entry.epoch, len(entry.batches)))
+        parts += [_BATCH.pack(*batch) for batch in entry.batches]
+    return b"".join(parts)
+
+
+def unpack_producers(packed: bytes) -> list[ProducerEntry]:
+    """What `pack_producers` packed; FormatError for anything else."""
+    body = _body(packed, "producer entries")
+    entries: list[ProducerEntry] = []
+    position = 0
+    while position < len(body):
+        try:
+            producer_id, epoch, count = _PRODUCER.unpack_from(body, position)
+            position += _PRODUCER.size
+            batches = [_BATCH.unpack_from(body, position + i * _BATCH.size) for i in range(count)]
+        except struct.error as error:
+            raise FormatError("stored producer entries are cut off") from error
+        position += count * _BATCH.size
+        entries.append(ProducerEntry(producer_id, epoch, [(a, b, c, d) for a, b, c, d in batches]))
+    return entries
+
+
+def _body(packed: bytes, what: str) -> memoryview:
+    if not packed or packed[0] != _VERSION:
+        raise FormatError(f"stored {what} have a format this kafkawire does not know")
+    return memoryview(packed)[1:]

@@ -1,0 +1,87 @@
+"""The port to the metadata: what is kept in SQL, as the rest of the broker may use it.
+
+`Metadata` is implemented by `sql.SqlMetadata` (SQLite, PostgreSQL) and by the simulation's memory
+store (tests/kit/memory_metadata.py); tests/test_metadata_contract.py holds all of them to what is
+promised here. This module imports no SQL library: `open_metadata` does when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from kafkawire.metadata.catalog import Catalog, ConfigChange, NewTopic, PartitionInfo, TopicInfo
+from kafkawire.metadata.checkpoint import Checkpoint
+
+
+class MetadataError(RuntimeError):
+    """The metadata cannot be used: damaged, newer than this program, out of reach."""
+
+
+class Metadata(Protocol):
+    """Each call is one transaction: when it returns, its effect is durable and whole; when it
+    raises, nothing has changed, except after a lost connection or a cancelled call, where either
+    may be the case. KafkaError: the request cannot be done. MetadataError: the store is broken.
+
+    Writes are ordered: a second one waits for the first. The caller applies changes of topics and
+    settings to the catalog, in one step with the log; the store applies brokers and leader epochs.
+    """
+
+    async def open(self) -> Catalog:
+        """Makes or migrates the database if need be, and loads the catalog."""
+        ...
+
+    async def register_broker(
+        self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
+    ) -> None:
+        """Enters this broker under its number. To be called before partitions are written."""
+        ...
+
+    async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
+        """Makes all or none. TOPIC_ALREADY_EXISTS when a name is taken. Ids and partition
+        numbers have never been given before."""
+        ...
+
+    async def delete_topics(self, ids: list[bytes]) -> None:
+        """Deletes all or none. UNKNOWN_TOPIC_ID when one is not there. The names are free."""
+        ...
+
+    async def create_partitions(
+        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+    ) -> list[PartitionInfo]:
+        """Adds partitions up to `new_total`; `leaders` of those, otherwise this broker.
+        UNKNOWN_TOPIC_ID; INVALID_PARTITIONS when there are already as many."""
+        ...
+
+    async def alter_configs(self, changes: list[ConfigChange]) -> None:
+        """Changes all or none, in order. UNKNOWN_TOPIC_OR_PARTITION when a topic is gone."""
+        ...
+
+    async def lease_producer_ids(self, count: int) -> int:
+        """The first of `count` producer ids that nobody else gets."""
+        ...
+
+    async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
+        """Raises the leader epochs of partitions this broker leads, all or none; the new ones.
+        NOT_LEADER_OR_FOLLOWER when another broker leads one of them or it does not exist."""
+        ...
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Stores the place and the given partitions, all or none. Those of deleted topics are
+        left out; NOT_LEADER_OR_FOLLOWER when another broker leads one or it does not exist."""
+        ...
+
+    async def load_checkpoint(self, node_id: int) -> Checkpoint:
+        """The last place of a broker and the last state of all partitions it leads."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of the database. Calling it again does nothing."""
+        ...
+
+
+def open_metadata(url: str, folder: str) -> Metadata:
+    """The store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened yet."""
+    from kafkawire.metadata.sql import SqlMetadata
+
+    return SqlMetadata(url or f"sqlite:///{folder}/metadata.db")
