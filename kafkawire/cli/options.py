@@ -28,7 +28,7 @@ class OptionError(ValueError):
     """A wrong value, said in one sentence."""
 
     def __init__(self, option: str, value: object, allowed: str) -> None:
-        super().__init__(f"{option} = {str(value)!r} is not allowed: it takes {allowed}.")
+        super().__init__(f"{option}={value}: it must be {allowed}")
 
 
 def parse_address(option: str, text: str) -> tuple[str | None, str, int]:

@@ -1,1 +1,60 @@
-"""pytest plugin: the `kafkawire_broker` fixture."""
+"""pytest plugin: the fixtures `kafkawire_broker`, `kafkawire_session_broker` and a factory.
+
+    def test_produce(kafkawire_broker):
+        producer = KafkaProducer(bootstrap_servers=kafkawire_broker.bootstrap)
+
+Loaded in every pytest run of everybody who has kafkawire installed, so nothing heavy is
+imported here: kafkawire.testing.broker is imported when a test asks. That module says what a
+broker offers: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `restart()`.
+
+- `kafkawire_broker`: a broker of this test's own, empty; it may be killed.
+- `kafkawire_session_broker`: one for the whole session, which costs its start only once; tests
+  share its topics, so name them apart, and leave it running.
+- `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from kafkawire.testing.broker import BrokerProcess
+
+Factory = Callable[..., "BrokerProcess"]
+
+
+@pytest.fixture(scope="session")
+def kafkawire_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Factory]:
+    """Starts a broker with the keyword arguments of BrokerProcess (`settings`, `arguments`,
+    `environ`, `data`). What still runs at the end of the session is stopped then."""
+    from kafkawire.testing.broker import BrokerProcess
+
+    started: list[BrokerProcess] = []
+
+    def start(**options: Any) -> BrokerProcess:
+        data = options.pop("data", None) or tmp_path_factory.mktemp("kafkawire")
+        broker = BrokerProcess(data, **options)
+        started.append(broker)
+        broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        broker.stop()
+
+
+@pytest.fixture(scope="session")
+def kafkawire_session_broker(kafkawire_broker_factory: Factory) -> BrokerProcess:
+    """A broker shared by the tests of this session, stopped at its end."""
+    return kafkawire_broker_factory()
+
+
+@pytest.fixture
+def kafkawire_broker(kafkawire_broker_factory: Factory) -> Iterator[BrokerProcess]:
+    """A broker of this test's own on a free port, stopped after the test."""
+    broker = kafkawire_broker_factory()
+    yield broker
+    broker.stop()

@@ -1,0 +1,234 @@
+"""The `kafkawire` command: what can be typed, with its help; the work is in the other modules.
+
+Each command imports its module when it runs, so `kafkawire serve` loads neither tables nor the
+client. Plain help without rich markup for the same reason. Called by kafkawire.__main__ and by
+the `kafkawire` script.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="kafkawire",
+    help="A broker that Kafka's clients use unchanged.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+topics_app = typer.Typer(no_args_is_help=True, help="Topics: list, describe, create, delete.")
+groups_app = typer.Typer(
+    no_args_is_help=True, help="Groups: list, describe, delete, reset-offsets."
+)
+app.add_typer(topics_app, name="topics")
+app.add_typer(groups_app, name="groups")
+
+Server = Annotated[
+    str,
+    typer.Option("--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="The broker."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+LOCAL = "127.0.0.1:9092"
+
+
+def main() -> None:
+    """The whole program; ends by SystemExit."""
+    app(prog_name="kafkawire")
+
+
+@app.command()
+def serve(
+    listen: Annotated[
+        list[str],
+        typer.Option(metavar="[NAME://]HOST:PORT", help="Listen here; several times for several."),
+    ] = [],  # noqa: B006  (typer copies it)
+    advertise: Annotated[
+        list[str],
+        typer.Option(
+            metavar="[NAME://]HOST:PORT", help="What clients of the listener NAME are told."
+        ),
+    ] = [],  # noqa: B006
+    data: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Data folder. [kafkawire-data]")
+    ] = None,
+    metadata: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="SQL database for metadata. [SQLite in the data folder]"),
+    ] = None,
+    settings: Annotated[
+        list[str],
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting (docs/configs.md)."),
+    ] = [],  # noqa: B006
+    config: Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning, error. [info]")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="text or json. [text]")
+    ] = None,
+    show_config: Annotated[
+        bool,
+        typer.Option(
+            "--show-config", help="Print each setting, its value and where it comes from."
+        ),
+    ] = False,
+) -> None:
+    """Start a broker.
+
+    A value is taken from the command line, else from the environment (KAFKAWIRE_LISTEN,
+    KAFKAWIRE_DATA, ..., KAFKAWIRE_SET_NUM_PARTITIONS), else from the TOML file, else the default.
+    """
+    from kafkawire.cli.serve import run
+
+    options = {
+        "listen": listen,
+        "advertise": advertise,
+        "data": [] if data is None else [data],
+        "metadata": [] if metadata is None else [metadata],
+        "log-level": [] if log_level is None else [log_level],
+        "log-format": [] if log_format is None else [log_format],
+    }
+    raise SystemExit(run(options, settings, config, os.environ, show_config))
+
+
+@app.command()
+def dump(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A journal.")],
+    as_json: Json = False,
+) -> None:
+    """Show what is in a journal, frame by frame."""
+    from kafkawire.cli.dump import run
+
+    run(file, as_json)
+
+
+@app.command()
+def version(as_json: Json = False) -> None:
+    """Show the version."""
+    from kafkawire.cli.version import run
+
+    run(as_json)
+
+
+@topics_app.command("list")
+def topics_list(
+    server: Server = LOCAL,
+    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List topics with their number of partitions."""
+    from kafkawire.cli.topics import list_topics
+
+    list_topics(server, internal, as_json)
+
+
+@topics_app.command("describe")
+def topics_describe(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show partitions, leaders, offsets and the settings a topic has of its own."""
+    from kafkawire.cli.topics import describe_topics
+
+    describe_topics(server, names, as_json)
+
+
+@topics_app.command("create")
+def topics_create(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    partitions: Annotated[int, typer.Option(help="-1: as the broker's num.partitions.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="-1: as the broker has it.")] = -1,
+    settings: Annotated[
+        list[str], typer.Option("--config", metavar="NAME=VALUE", help="A setting of the topic.")
+    ] = [],  # noqa: B006
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Create topics."""
+    from kafkawire.cli.topics import create_topics
+
+    create_topics(server, names, partitions, replication_factor, settings, as_json)
+
+
+@topics_app.command("delete")
+def topics_delete(
+    names: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Delete topics and all their records."""
+    from kafkawire.cli.topics import delete_topics
+
+    delete_topics(server, names, as_json)
+
+
+@groups_app.command("list")
+def groups_list(
+    server: Server = LOCAL,
+    state: Annotated[list[str], typer.Option(help="Only groups in this state.")] = [],  # noqa: B006
+    as_json: Json = False,
+) -> None:
+    """List groups with state and type."""
+    from kafkawire.cli.groups import list_groups
+
+    list_groups(server, state, as_json)
+
+
+@groups_app.command("describe")
+def groups_describe(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show the members of groups, their committed offsets and how far behind they are."""
+    from kafkawire.cli.groups import describe_groups
+
+    describe_groups(server, names, as_json)
+
+
+@groups_app.command("delete")
+def groups_delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Delete empty groups with their committed offsets."""
+    from kafkawire.cli.groups import delete_groups
+
+    delete_groups(server, names, as_json)
+
+
+@groups_app.command("reset-offsets")
+def groups_reset_offsets(
+    group: Annotated[str, typer.Argument(metavar="GROUP")],
+    topic: Annotated[
+        list[str],
+        typer.Option(metavar="TOPIC[:0,1,...]", help="Which partitions; several times."),
+    ] = [],  # noqa: B006
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All the group has offsets of.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False,
+    to_offset: Annotated[int | None, typer.Option(help="To this offset.")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option(help="To the first record from then on (ISO 8601; UTC if bare).")
+    ] = None,
+    shift_by: Annotated[int | None, typer.Option(help="By so many records; may be < 0.")] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Commit the offsets, or only show them.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Move the committed offsets of a group without members. Only shows them unless --execute is
+    given, as Kafka's own tool does."""
+    from kafkawire.cli.reset import Target, reset_offsets
+
+    target = Target(to_earliest, to_latest, to_offset, to_datetime, shift_by)
+    reset_offsets(server, group, topic, all_topics, target, execute, as_json)

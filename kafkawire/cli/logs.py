@@ -1,0 +1,63 @@
+"""How the broker's log lines look: text for people, one JSON object a line for machines.
+
+Both go to standard error; standard output carries only the line that says where the broker
+listens. Uses the standard library's logging and the machine's clock, so this is for the real
+process only. Called by kafkawire.cli.serve before anything is opened.
+
+JSON fields: time (UTC, ISO 8601, milliseconds), level, logger, message; exception (the traceback)
+where there is one; and every `extra` of the logging call under its own name.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+def setup(level: str, log_format: str) -> None:
+    """Send everything from `level` up to standard error in `log_format` (text or json)."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+
+
+def _utc(record: logging.LogRecord) -> str:
+    """2026-01-31T12:00:00.123Z"""
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03d}Z"
+
+
+class TextFormatter(logging.Formatter):
+    """`time LEVEL logger: message`, a traceback on the lines after it."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        """UTC, so that lines of several machines can be laid side by side."""
+        return _utc(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; newlines inside it are escaped, so a line is always whole."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """A value that JSON does not know is written as its text."""
+        line: dict[str, object] = {
+            "time": _utc(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        for name, value in record.__dict__.items():
+            if name not in _STANDARD:
+                line.setdefault(name, value)
+        return json.dumps(line, default=str, ensure_ascii=False)

@@ -1,0 +1,102 @@
+"""`kafkawire serve`: settings from their sources to ServeOptions, then the server.
+
+Also `--show-config`. Not the server itself (kafkawire.server.run), which is imported only once
+everything given has been found right, so a mistake is answered at once.
+Called by kafkawire.cli.app.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+
+from kafkawire.broker.options import ServeOptions
+from kafkawire.cli import logs
+from kafkawire.cli.options import (
+    WILDCARDS,
+    OptionError,
+    parse_advertised,
+    parse_listeners,
+    split_pair,
+)
+from kafkawire.cli.sources import Sources, collect
+from kafkawire.cli.tables import fail
+from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, text_of
+
+
+def serve_options(sources: Sources) -> ServeOptions:
+    """The options of the server from what was collected. OptionError in one sentence."""
+    listeners = parse_listeners(sources.options["listen"].values)
+    return ServeOptions(
+        listeners=listeners,
+        advertised=parse_advertised(sources.options["advertise"].values, listeners),
+        data=sources.options["data"].text,
+        metadata_url=sources.options["metadata"].text,
+        settings={name: value.text for name, value in sources.settings.items()},
+        log_level=sources.options["log-level"].text.lower(),
+        log_format=sources.options["log-format"].text.lower(),
+    )
+
+
+def run(
+    options: Mapping[str, Sequence[str]],
+    settings: Sequence[str],
+    config_file: str | None,
+    environ: Mapping[str, str],
+    show_config: bool,
+) -> int:
+    """Serve until told to stop (or print the settings and leave). The exit code."""
+    try:
+        pairs = [split_pair("set", text) for text in settings]
+        sources = collect(options, pairs, environ, config_file)
+        chosen = serve_options(sources)
+    except (OptionError, ConfigError) as error:
+        fail(error, 2)
+    if show_config:
+        show(sources)
+        return 0
+    for sentence in notes(chosen, sources):
+        print(f"kafkawire: {sentence}", file=sys.stderr)
+    logs.setup(chosen.log_level, chosen.log_format)
+    from kafkawire.server.run import serve
+
+    return serve(chosen)
+
+
+def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
+    """What somebody would otherwise wonder about: which name clients are sent to."""
+    told = []
+    for listener in chosen.listeners:
+        host, _ = chosen.advertised[listener.name]
+        given = any(
+            text.startswith(f"{listener.name}://") or "://" not in text
+            for text in sources.options["advertise"].values
+        )
+        if listener.host in WILDCARDS and not given:
+            told.append(
+                f"listener {listener.name} is open on all addresses and sends clients to the "
+                f"host name {host}; if they cannot find that, use --advertise."
+            )
+    return told
+
+
+def show(sources: Sources) -> None:
+    """Every option and setting: name, value, source; the strongest source is told first."""
+    from kafkawire.cli.tables import print_table
+
+    rows: list[dict[str, object]] = [
+        {"name": name, "value": _no_password(value.text), "source": value.source}
+        for name, value in sorted(sources.options.items())
+    ]
+    for name, row in sorted(BROKER_CONFIGS.items()):
+        found = sources.settings.get(name)
+        text, source = (found.text, found.source) if found else (text_of(row.default), "default")
+        rows.append({"name": name, "value": text, "source": source})
+    print("Strongest first: command line, environment KAFKAWIRE_*, TOML file, default.")
+    print("Settings changed by IncrementalAlterConfigs are kept in the metadata and win over all.")
+    print_table(rows, ("name", "value", "source"), "settings")
+
+
+def _no_password(url: str) -> str:
+    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)

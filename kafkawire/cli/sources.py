@@ -1,0 +1,164 @@
+"""Where a value comes from: command line, then environment, then TOML file, then default.
+
+Reads the environment and the file, checks every value where it is found (so that an error names
+its source) and keeps the source beside the value for `--show-config`. Not here: what a value
+means (kafkawire.cli.options, kafkawire.codec.configs). Called by kafkawire.cli.serve.
+
+Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
+KAFKAWIRE_METADATA, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and any setting as
+KAFKAWIRE_SET_ with its dots as underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3. Other KAFKAWIRE_*
+variables are not looked at: Kubernetes makes some of its own beside a service named kafkawire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kafkawire.cli.options import LOG_FORMATS, LOG_LEVELS, OptionError, parse_choice
+from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, check_broker, find, validate
+
+DEFAULTS: dict[str, tuple[str, ...]] = {
+    "listen": ("127.0.0.1:9092",),
+    "advertise": (),
+    "data": ("kafkawire-data",),
+    "metadata": ("",),
+    "log-level": ("info",),
+    "log-format": ("text",),
+}
+LISTS = ("listen", "advertise")
+PREFIX = "KAFKAWIRE_"
+SETTING_PREFIX = "KAFKAWIRE_SET_"
+
+
+@dataclass(frozen=True, slots=True)
+class Sourced:
+    """A value (one text; several for --listen and --advertise) and where it was found."""
+
+    values: tuple[str, ...]
+    source: str
+
+    @property
+    def text(self) -> str:
+        return ",".join(self.values)
+
+
+@dataclass(slots=True)
+class Sources:
+    """Everything that was given, the winner for each name only."""
+
+    options: dict[str, Sourced] = field(default_factory=dict)
+    settings: dict[str, Sourced] = field(default_factory=dict)
+
+    def offer_option(self, name: str, value: Sourced) -> None:
+        """Take a value unless an earlier, stronger source gave one."""
+        if name not in self.options:
+            _check_option(name, value)
+            self.options[name] = value
+
+    def offer_setting(self, name: str, text: str, source: str) -> None:
+        """As `offer_option`, for a broker setting."""
+        if name not in self.settings:
+            try:
+                validate(find(name, BROKER_CONFIGS), text)
+            except ConfigError as error:
+                raise ConfigError(name, error.value, f"{error.allowed} ({source})") from None
+            self.settings[name] = Sourced((text,), source)
+
+
+def collect(
+    options: Mapping[str, Sequence[str]],
+    settings: Sequence[tuple[str, str]],
+    environ: Mapping[str, str],
+    config_file: str | None,
+) -> Sources:
+    """All sources in order of strength. `options` holds what the command line gave (empty: not
+    given); a setting given twice on it: the last wins. ConfigError or OptionError in a sentence."""
+    found = Sources()
+    for name, values in options.items():
+        if values:
+            found.offer_option(name, Sourced(tuple(values), f"command line --{name}"))
+    for name, text in dict(settings).items():
+        found.offer_setting(name, text, "command line --set")
+    _from_environment(found, environ)
+    path = config_file or environ.get(PREFIX + "CONFIG")
+    if path:
+        _from_file(found, path)
+    for name, values in DEFAULTS.items():
+        found.offer_option(name, Sourced(values, "default"))
+    check_broker({name: value.text for name, value in found.settings.items()})
+    return found
+
+
+def _check_option(name: str, value: Sourced) -> None:
+    where = name if value.source == "default" else f"{name} ({value.source})"
+    if name == "log-level":
+        parse_choice(where, value.text, LOG_LEVELS)
+    elif name == "log-format":
+        parse_choice(where, value.text, LOG_FORMATS)
+    elif name == "data" and not value.text:
+        raise OptionError(where, value.text, "a folder")
+
+
+def _variable(name: str) -> str:
+    return name.upper().replace(".", "_").replace("-", "_")
+
+
+def _from_environment(found: Sources, environ: Mapping[str, str]) -> None:
+    for name in DEFAULTS:
+        text = environ.get(PREFIX + _variable(name))
+        if text:
+            values = tuple(text.split(",")) if name in LISTS else (text,)
+            found.offer_option(name, Sourced(values, f"environment {PREFIX}{_variable(name)}"))
+    names = {_variable(name): name for name in BROKER_CONFIGS}
+    for variable, text in environ.items():
+        if variable.startswith(SETTING_PREFIX):
+            rest = variable.removeprefix(SETTING_PREFIX)
+            name = names.get(rest) or rest.lower().replace("_", ".")
+            found.offer_setting(name, text, f"environment {variable}")
+
+
+def _from_file(found: Sources, path: str) -> None:
+    import tomllib  # only where there is a file
+
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise OptionError("config", path, f"a file to read ({error.strerror})") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise OptionError("config", path, f"a TOML file ({error})") from None
+    source = f"file {path}"
+    for name, value in content.items():
+        if name == "settings" and isinstance(value, dict):
+            for setting, item in _flat(value, ""):
+                found.offer_setting(setting, item, source)
+        elif name in DEFAULTS:
+            found.offer_option(name, Sourced(_texts(name, value, source), source))
+        else:
+            allowed = ", ".join(DEFAULTS) + " or the table [settings]"
+            raise OptionError(f"config {path}", name, f"one of {allowed}")
+
+
+def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
+    if isinstance(value, str):
+        return (value,)
+    is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+    if name in LISTS and is_texts:
+        return tuple(value)
+    kind = "a text or a list of texts" if name in LISTS else "a text"
+    raise OptionError(f"{name} ({source})", value, kind)
+
+
+def _flat(table: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
+    """TOML reads `num.partitions = 3` as a table in a table: back to dotted names."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
+        elif isinstance(value, bool):
+            yield before + key, "true" if value else "false"
+        elif isinstance(value, list):
+            yield before + key, ",".join(str(item) for item in value)
+        else:
+            yield before + key, str(value)

@@ -1,0 +1,64 @@
+"""What the commands print: tables for people (rich), JSON for programs, sentences for errors.
+
+The only place that writes to standard output. rich is imported when a table is printed, never
+by `kafkawire serve`. Called by every command.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+WIDE = 4000
+"""Columns of a table that goes to a file or pipe: rich would cut it at 80."""
+
+
+def print_json(value: Any) -> None:
+    """One JSON document, keys in the order given."""
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_json_line(value: Any) -> None:
+    """One JSON document on a line of its own, for streams."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: str) -> None:
+    """Rows as a table with these columns; numbers to the right; none: the title and "none"."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    if not rows:
+        print(f"{title}: none")
+        return
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=WIDE)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    for column in columns:
+        numbers = all(isinstance(row.get(column), (int, type(None))) for row in rows)
+        table.add_column(column, justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_cell(row.get(column)) for column in columns))
+    console.print(table)
+
+
+def _cell(value: object) -> str:
+    from rich.markup import escape
+
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return escape(", ".join(str(item) for item in value))
+    return escape(str(value))
+
+
+def fail(sentence: object, code: int = 1) -> NoReturn:
+    """Say what is wrong on standard error and end: 1 it did not work, 2 it was asked wrongly."""
+    print(f"kafkawire: {sentence}", file=sys.stderr)
+    raise SystemExit(code)
