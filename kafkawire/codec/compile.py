@@ -1,0 +1,158 @@
+"""Encoders and decoders of declared messages, one of each per (message, version).
+
+Each is flat Python source made from the declaration on first use, compiled once and cached: nothing
+is interpreted per field. Decoding raises `DecodeError` for any garbage and nothing else. Called by
+the server, the handlers, the groups and the command line's client; knows no message itself.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kafkawire.codec import emit
+from kafkawire.codec.compile_decode import DecodeWriter
+from kafkawire.codec.compile_encode import EncodeWriter
+from kafkawire.codec.schema import fields_in, info_of
+from kafkawire.codec.types import RECORDS, STRUCT, Buffer, DecodeError
+
+__all__ = [
+    "Buffer",
+    "DecodeError",
+    "decode",
+    "decode_versioned",
+    "decoder",
+    "encode",
+    "encode_versioned",
+    "encoder",
+    "version_of",
+]
+
+T = TypeVar("T")
+
+_VERSION = struct.Struct(">h")
+_decoders: dict[tuple[type, int], Any] = {}
+_encoders: dict[tuple[type, int], Any] = {}
+
+
+def decoder(cls: type[T], version: int) -> Callable[[Buffer, int, int], tuple[T, int]]:
+    """`(buffer, position, end) -> (message, position after it)`; raises DecodeError.
+
+    Strings and bytes are copied out of the buffer, `Records` fields are memoryviews onto it.
+    ValueError here when the message has no such version.
+    """
+    made = _decoders.get((cls, version))
+    if made is None:
+        made = _decoders[cls, version] = _make_decoder(cls, version)
+    return made  # type: ignore[no-any-return]
+
+
+def encoder(cls: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
+    """`(message, parts)`: appends the encoded message; `Records` are appended uncopied.
+
+    Raises ValueError, TypeError, AttributeError or struct.error when a value cannot be written.
+    ValueError here when the message has no such version.
+    """
+    made = _encoders.get((cls, version))
+    if made is None:
+        made = _encoders[cls, version] = _make_encoder(cls, version)
+    return made  # type: ignore[no-any-return]
+
+
+def encode(message: object, version: int) -> bytes:
+    """The whole message as bytes."""
+    parts: list[Buffer] = []
+    encoder(type(message), version)(message, parts)
+    return b"".join(parts)
+
+
+def decode(cls: type[T], version: int, data: Buffer) -> T:
+    """The message that fills `data` exactly; DecodeError also for bytes left over."""
+    message, position = decoder(cls, version)(data, 0, len(data))
+    if position != len(data):
+        raise DecodeError(f"{len(data) - position} bytes after {cls.__name__} v{version}")
+    return message
+
+
+def encode_versioned(message: object, version: int) -> bytes:
+    """With the int16 version in front, as internal topics store keys and values."""
+    return _VERSION.pack(version) + encode(message, version)
+
+
+def version_of(data: Buffer) -> int:
+    """The int16 version in front of a stored key or value."""
+    if len(data) < 2:
+        raise DecodeError("no version")
+    found: int = _VERSION.unpack_from(data)[0]
+    return found
+
+
+def decode_versioned(cls: type[T], data: Buffer) -> T:
+    """What `encode_versioned` wrote; DecodeError for a version the declaration lacks."""
+    version = version_of(data)
+    info = info_of(cls)
+    if not info.min_version <= version <= info.max_version:
+        raise DecodeError(f"{cls.__name__} version {version}")
+    return decode(cls, version, memoryview(data)[2:])
+
+
+def _check_version(cls: type, version: int) -> bool:
+    """Whether this version is flexible."""
+    info = info_of(cls)
+    if not info.min_version <= version <= info.max_version:
+        raise ValueError(f"{cls.__name__} has no version {version}")
+    return info.flexible(version)
+
+
+def _make_decoder(cls: type, version: int) -> Any:
+    flexible = _check_version(cls, version)
+    views = _holds_records(cls, version)
+    source = emit.Source()
+    DecodeWriter(source, version, flexible, views).message(cls, "o", "e")
+    source.line("if p > e: raise DecodeError('message over its bytes')")
+    source.line("return o, p")
+    body = source.function("def _made(b, p, e):", f"<decode {cls.__name__} v{version}>")
+    garbage = (struct.error, IndexError, UnicodeDecodeError)
+    name = f"{cls.__name__} v{version}"
+
+    def decode_view(data: Buffer, position: int, end: int) -> tuple[Any, int]:
+        try:
+            found: tuple[Any, int] = body(memoryview(data), position, end)
+        except garbage as error:
+            raise DecodeError(f"{name}: {error}") from None
+        return found
+
+    def decode_bytes(data: Buffer, position: int, end: int) -> tuple[Any, int]:
+        # Slices of bytes decode faster than slices of views; one copy of the message pays for it.
+        try:
+            if type(data) is bytes:
+                found: tuple[Any, int] = body(data, position, end)
+                return found
+            message, read = body(bytes(memoryview(data)[position:end]), 0, end - position)
+        except garbage as error:
+            raise DecodeError(f"{name}: {error}") from None
+        return message, position + read
+
+    made = decode_view if views else decode_bytes
+    made.__wire_source__ = body.__wire_source__  # type: ignore[attr-defined]
+    return made
+
+
+def _make_encoder(cls: type, version: int) -> Any:
+    flexible = _check_version(cls, version)
+    source = emit.Source()
+    source.line("out = bytearray()")
+    checked = info_of(cls).kind in ("request", "stored")
+    EncodeWriter(source, version, flexible, checked).message(cls, "v")
+    source.line("if out: parts.append(out)")
+    return source.function("def _made(v, parts):", f"<encode {cls.__name__} v{version}>")
+
+
+def _holds_records(cls: type, version: int) -> bool:
+    for field in fields_in(cls, version):
+        if field.kind is RECORDS:
+            return True
+        if field.kind is STRUCT and field.struct and _holds_records(field.struct, version):
+            return True
+    return False

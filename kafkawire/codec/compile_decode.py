@@ -1,0 +1,258 @@
+"""Writes the source of one decoder: bytes to an instance of a declared class, for one version.
+
+How the generated code stays safe without a check at every field: positions only grow, so one
+comparison of the final position with `end` catches every overrun; reads beyond the buffer raise
+IndexError or struct.error, which `compile.decoder` turns into DecodeError; slices never allocate
+more than is there. Only array counts are checked before use, against the smallest element size.
+
+Locals of generated code: `b` input, `p` position, `e` end, `n` last length, `t` last tag count.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from kafkawire.codec import emit
+from kafkawire.codec.schema import Field, fields_in
+from kafkawire.codec.types import BYTES, RECORDS, STRING, STRUCT, UUID, DecodeError
+
+
+class DecodeWriter:
+    """Emits the body of one decoder into a Source."""
+
+    def __init__(self, source: emit.Source, version: int, flexible: bool, views: bool) -> None:
+        self.source = source
+        self.version = version
+        self.flexible = flexible
+        self.views = views  # input is a memoryview, not bytes: the message holds records
+        self._targets: list[str] = []  # the pending run of fixed-size fields
+        self._codes = ""
+        source.space.update(DecodeError=DecodeError, varint=emit.read_uvarint)
+        source.space.update(new=object.__new__, unknown_tag=emit.read_unknown_tag)
+
+    def message(self, cls: type, target: str, end: str) -> None:
+        """Makes an instance of `cls` in the local `target`."""
+        line = self.source.line
+        name = self.source.constant(cls, cls.__name__)
+        line(f"{target} = new({name})")
+        present = fields_in(cls, self.version)
+        for field in present:
+            if field.tag is None:
+                self._field(field, f"{target}.{field.name}", end)
+        names = {field.name for field in present if field.tag is None}
+        self._absent(cls, target, names)
+        if self.flexible:
+            self._tags([field for field in present if field.tag is not None], target, end)
+        self._flush()
+
+    def _absent(self, cls: Any, target: str, present: set[str]) -> None:
+        """Fields this version lacks, and tagged ones, start with their defaults."""
+        for name, default in cls.__wire_defaults__.items():
+            if name in present:
+                continue
+            if isinstance(default, list):
+                text = "[]"
+            elif callable(getattr(default, "factory", None)):
+                text = self.source.constant(default.factory, "fresh") + "()"
+            elif default is None or isinstance(default, bool | int | str):
+                text = repr(default)
+            else:
+                text = self.source.constant(default, "default")
+            self.source.line(f"{target}.{name} = {text}")
+
+    # -- runs of fixed-size fields
+
+    def _fixed(self, target: str, code: str) -> None:
+        self._targets.append(target)
+        self._codes += code
+
+    def _flush(self) -> None:
+        """Reads the pending run with one unpack."""
+        if not self._targets:
+            return
+        name = self.source.method(self._codes, "unpack_from")
+        comma = "," if len(self._targets) == 1 else ""
+        if self._codes == "B":
+            self.source.line(f"{self._targets[0]} = b[p]")
+        else:
+            self.source.line(f"{', '.join(self._targets)}{comma} = {name}(b, p)")
+        self.source.line(f"p += {emit.struct_of(self._codes).size}")
+        self._targets, self._codes = [], ""
+
+    def _length(self, code: str, old_style: bool) -> None:
+        """Leaves a length in `n`, -1 for null."""
+        if old_style or not self.flexible:
+            self._fixed("n", code)
+            self._flush()
+            return
+        self._fixed("n", "B")
+        self._flush()
+        self.source.line("if n > 127: n, p = varint(b, p, n)")
+        self.source.line("n -= 1")
+
+    # -- fields
+
+    def _field(self, field: Field, target: str, end: str) -> None:
+        if field.is_array:
+            self._array(field, target, end)
+        elif field.kind.code:
+            self._fixed(target, field.kind.code)
+        elif field.kind is STRUCT:
+            self._struct(field, target, end)
+        else:
+            self._length("h" if field.kind is STRING else "i", field.inflexible)
+            self._branch_on_null(field, target)
+            self._sized(field, target)
+            self.source.dedent()
+
+    def _branch_on_null(self, field: Field, target: str) -> None:
+        """Handles n < 0 and leaves the source indented for n >= 0."""
+        line = self.source.line
+        line("if n < 0:")
+        if field.nullable(self.version):
+            line(f"    if n != -1: raise DecodeError('length below null in {field.name}')")
+            line(f"    {target} = None")
+        else:
+            line(f"    raise DecodeError('null or negative length in {field.name}')")
+        line("else:")
+        self.source.indent()
+
+    def _sized(self, field: Field, target: str) -> None:
+        """`n` bytes: a string, bytes or records."""
+        line = self.source.line
+        line("q = p + n")
+        if field.kind is STRING:
+            line(f"{target} = {self._text('b[p:q]')}")
+        elif field.kind is BYTES:
+            line(f"{target} = {'bytes(b[p:q])' if self.views else 'b[p:q]'}")
+        else:
+            assert field.kind is RECORDS
+            line(f"{target} = b[p:q]")
+        line("p = q")
+
+    def _text(self, piece: str) -> str:
+        return f"str({piece}, 'utf-8')" if self.views else f"{piece}.decode()"
+
+    def _struct(self, field: Field, target: str, end: str) -> None:
+        assert field.struct is not None
+        nullable = field.nullable(self.version)
+        if nullable:
+            self._fixed("n", "b")
+            self._flush()
+            self.source.line(f"if n < 0: {target} = None")
+            self.source.line("else:")
+            self.source.indent()
+        made = self.source.local("o")
+        self.message(field.struct, made, end)
+        self.source.line(f"{target} = {made}")
+        if nullable:
+            self.source.dedent()
+
+    def _array(self, field: Field, target: str, end: str) -> None:
+        line = self.source.line
+        self._length("i", False)
+        self._branch_on_null(field, target)
+        smallest = minimum_size(field, self.version, self.flexible)
+        line(f"if n * {smallest} > {end} - p: raise DecodeError('array over its bytes')")
+        if field.kind is STRUCT:
+            self._struct_array(field, target, end)
+        elif field.kind.code and field.kind is not UUID:
+            self._number_array(field, target)
+        else:
+            self._item_array(field, target)
+        self.source.dedent()
+
+    def _number_array(self, field: Field, target: str) -> None:
+        line, kind = self.source.line, field.kind
+        short = self.source.constant(emit.array_unpackers(kind), "short")
+        self.source.space["Struct"] = struct.Struct
+        line(f"if n < {emit.SHORT_ARRAY}: {target} = list({short}[n](b, p))")
+        line(f"else: {target} = list(Struct(f'>{{n}}{kind.code}').unpack_from(b, p))")
+        line(f"p += n * {kind.size_bytes}")
+
+    def _struct_array(self, field: Field, target: str, end: str) -> None:
+        line = self.source.line
+        items, made = self.source.local("l"), self.source.local("o")
+        assert field.struct is not None
+        line(f"{target} = {items} = []")
+        line("for _ in range(n):")
+        self.source.indent()
+        self.message(field.struct, made, end)
+        line(f"{items}.append({made})")
+        self.source.dedent()
+
+    def _item_array(self, field: Field, target: str) -> None:
+        """Strings, bytes or uuids."""
+        line = self.source.line
+        items = self.source.local("l")
+        line(f"{target} = {items} = []")
+        line("for _ in range(n):")
+        self.source.indent()
+        if field.kind is UUID:
+            piece = "bytes(b[p:p + 16])" if self.views else "b[p:p + 16]"
+            line(f"{items}.append({piece})")
+            line("p += 16")
+        else:
+            self._length("h" if field.kind is STRING else "i", False)
+            line("if n < 0: raise DecodeError('null in an array')")
+            item = self.source.local("i")
+            self._sized(field, item)
+            line(f"{items}.append({item})")
+        self.source.dedent()
+
+    # -- tagged fields
+
+    def _tags(self, tagged: list[Field], target: str, end: str) -> None:
+        """The tag section. The common case, none at all, is one byte read with what precedes it."""
+        line = self.source.line
+        count, number, stop = (self.source.local(prefix) for prefix in ("c", "t", "s"))
+        self._fixed("t", "B")
+        self._flush()
+        line("if t:")
+        self.source.indent()
+        line("if t > 127: t, p = varint(b, p, t)")
+        line(f"for {count} in range(t):")
+        self.source.indent()
+        for name in (number, "n"):
+            line(f"{name} = b[p]")
+            line("p += 1")
+            line(f"if {name} > 127: {name}, p = varint(b, p, {name})")
+        line(f"{stop} = p + n")
+        line(f"if {stop} > {end}: raise DecodeError('tagged field over its bytes')")
+        for field in tagged:
+            line(f"{'if' if field is tagged[0] else 'elif'} {number} == {field.tag}:")
+            self.source.indent()
+            self._field(field, f"{target}.{field.name}", stop)
+            self._flush()
+            self.source.dedent()
+        kept = f"unknown_tag({target}.unknown_tags, {number}, b[p:{stop}])"
+        if tagged:
+            line(f"else: {target}.unknown_tags = {kept}; p = {stop}")
+            line(f"if p != {stop}: raise DecodeError('tagged field of another size')")
+        else:
+            line(f"{target}.unknown_tags = {kept}; p = {stop}")
+        self.source.dedent()
+        self.source.dedent()
+
+
+def minimum_size(field: Field, version: int, flexible: bool) -> int:
+    """The fewest bytes one element of an array can take; at least 1."""
+    if field.kind.code:
+        return field.kind.size_bytes
+    if field.kind is not STRUCT:
+        return 1 if flexible else (2 if field.kind is STRING else 4)
+    assert field.struct is not None
+    total = 1 if flexible else 0
+    for inner in fields_in(field.struct, version):
+        if inner.tag is not None:
+            continue
+        if inner.is_array:
+            total += 1 if flexible else 4
+        elif inner.kind is STRUCT and inner.nullable(version):
+            total += 1
+        else:
+            total += minimum_size(inner, version, flexible)
+    if total == 0:
+        raise TypeError(f"{field.name}: elements without bytes cannot be bounded")
+    return total

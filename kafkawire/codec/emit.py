@@ -1,0 +1,148 @@
+"""What both code generators share: source lines, names, and the helpers generated code calls.
+
+Generated functions are flat: nested structs are inlined, adjacent fixed-size fields share one
+`struct.Struct`. They are made by `compile_decode` and `compile_encode`, called by `compile` only.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from kafkawire.codec.types import DecodeError, Kind
+
+# Arrays of numbers up to this length use a prepared Struct; longer ones format their own. Replica
+# lists and partition lists are nearly always this short.
+SHORT_ARRAY = 16
+
+
+class Source:
+    """Lines of one function, the globals they need, and fresh local names."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.space: dict[str, Any] = {}
+        self._depth = 1
+        self._counter = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self._depth + text)
+
+    def indent(self) -> None:
+        self._depth += 1
+
+    def dedent(self) -> None:
+        self._depth -= 1
+
+    def local(self, prefix: str) -> str:
+        self._counter += 1
+        return f"{prefix}{self._counter}"
+
+    def constant(self, value: Any, prefix: str) -> str:
+        """The global name under which generated code finds `value`."""
+        for name, known in self.space.items():
+            if known is value:
+                return name
+        name = f"{prefix}_{len(self.space)}"
+        self.space[name] = value
+        return name
+
+    def method(self, codes: str, name: str) -> str:
+        """The global name of `pack` or `unpack_from` of the Struct for these format codes."""
+        known = f"{name}_{codes.replace('?', 'z')}"
+        if known not in self.space:
+            self.space[known] = getattr(struct_of(codes), name)
+        return known
+
+    def function(self, head: str, filename: str) -> Any:
+        text = "\n".join([head, *self.lines, ""])
+        exec(compile(text, filename, "exec"), self.space)
+        made = self.space["_made"]
+        made.__wire_source__ = text
+        return made
+
+
+_structs: dict[str, struct.Struct] = {}
+
+
+def struct_of(codes: str) -> struct.Struct:
+    """One shared Struct per run of format codes."""
+    made = _structs.get(codes)
+    if made is None:
+        made = _structs[codes] = struct.Struct(">" + codes)
+    return made
+
+
+_unpackers: dict[str, tuple[Any, ...]] = {}
+_packers: dict[str, tuple[Any, ...]] = {}
+
+
+def array_unpackers(kind: Kind) -> tuple[Any, ...]:
+    """`[n](buffer, position)` unpacks n numbers, for n below SHORT_ARRAY."""
+    made = _unpackers.get(kind.name)
+    if made is None:
+        made = tuple(struct.Struct(f">{n}{kind.code}").unpack_from for n in range(SHORT_ARRAY))
+        _unpackers[kind.name] = made
+    return made
+
+
+def array_packers(kind: Kind, length_code: str) -> tuple[Any, ...]:
+    """`[n](length, *numbers)` packs a length and n numbers, for n below SHORT_ARRAY."""
+    made = _packers.get(length_code + kind.name)
+    if made is None:
+        formats = [f">{length_code}{n}{kind.code}" for n in range(SHORT_ARRAY)]
+        made = tuple(struct.Struct(text).pack for text in formats)
+        _packers[length_code + kind.name] = made
+    return made
+
+
+def read_uvarint(data: Any, position: int, first: int) -> tuple[int, int]:
+    """The rest of an unsigned varint of at most 5 bytes whose first byte had its high bit set.
+
+    Values beyond int32 are refused: every length and tag in Kafka is an int32 in the end.
+    """
+    value = first & 0x7F
+    for shift in (7, 14, 21, 28):
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            if value > 0x7FFFFFFF:
+                break
+            return value, position
+    raise DecodeError("varint over 5 bytes or 31 bits")
+
+
+def uvarint(value: int) -> bytes:
+    """An unsigned varint."""
+    made = bytearray()
+    while value > 0x7F:
+        made.append(value & 0x7F | 0x80)
+        value >>= 7
+    made.append(value)
+    return bytes(made)
+
+
+def read_unknown_tag(tags: dict[int, bytes] | None, number: int, value: Any) -> dict[int, bytes]:
+    """Adds one unknown tagged field."""
+    if tags is None:
+        tags = {}
+    tags[number] = bytes(value)
+    return tags
+
+
+def write_tags(out: bytearray, known: dict[int, bytes], unknown: dict[int, bytes] | None) -> None:
+    """The tag section, sorted by tag: Kafka refuses any other order."""
+    if unknown:
+        known = {**unknown, **known}
+    out += uvarint(len(known))
+    for number in sorted(known):
+        value = known[number]
+        out += uvarint(number)
+        out += uvarint(len(value))
+        out += value
+
+
+def check_length(count: int) -> None:
+    """A length below the null marker."""
+    raise DecodeError(f"length {count}")

@@ -1,0 +1,41 @@
+"""AddRaftVoter (key 80): AddRaftVoter"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import request, response, since, struct
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uint16, uuid
+
+
+@struct
+class Listener:
+    """One entry of `listeners`."""
+
+    name: str = ""
+    host: str = ""
+    port: uint16 = 0
+    unknown_tags: UnknownTags = None
+
+
+@request(key=80, versions=(0, 1), flexible_from=0)
+class AddRaftVoterRequest:
+    """AddRaftVoterRequest"""
+
+    cluster_id: str | None = ""
+    timeout_ms: int32 = 0
+    voter_id: int32 = 0
+    voter_directory_id: uuid = ZERO_UUID
+    listeners: list[Listener] = []
+    ack_when_committed: Annotated[bool, since(1)] = True
+    unknown_tags: UnknownTags = None
+
+
+@response(key=80, versions=(0, 1), flexible_from=0)
+class AddRaftVoterResponse:
+    """AddRaftVoterResponse"""
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = ""
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,54 @@
+"""AlterConfigs (key 33): AlterConfigs"""
+
+from __future__ import annotations
+
+from kafkawire.codec.schema import request, response, struct
+from kafkawire.codec.types import UnknownTags, int8, int16, int32
+
+
+@struct
+class AlterableConfig:
+    """One entry of `configs`."""
+
+    name: str = ""
+    value: str | None = ""
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class AlterConfigsResource:
+    """One entry of `resources`."""
+
+    resource_type: int8 = 0
+    resource_name: str = ""
+    configs: list[AlterableConfig] = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=33, versions=(0, 2), flexible_from=2)
+class AlterConfigsRequest:
+    """AlterConfigsRequest"""
+
+    resources: list[AlterConfigsResource] = []
+    validate_only: bool = False
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class AlterConfigsResourceResponse:
+    """One entry of `responses`."""
+
+    error_code: int16 = 0
+    error_message: str | None = ""
+    resource_type: int8 = 0
+    resource_name: str = ""
+    unknown_tags: UnknownTags = None
+
+
+@response(key=33, versions=(0, 2), flexible_from=2)
+class AlterConfigsResponse:
+    """AlterConfigsResponse"""
+
+    throttle_time_ms: int32 = 0
+    responses: list[AlterConfigsResourceResponse] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,53 @@
+"""CreatePartitions (key 37): CreatePartitions"""
+
+from __future__ import annotations
+
+from kafkawire.codec.schema import request, response, struct
+from kafkawire.codec.types import UnknownTags, int16, int32
+
+
+@struct
+class CreatePartitionsAssignment:
+    """One entry of `assignments`."""
+
+    broker_ids: list[int32] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class CreatePartitionsTopic:
+    """One entry of `topics`."""
+
+    name: str = ""
+    count: int32 = 0
+    assignments: list[CreatePartitionsAssignment] | None = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=37, versions=(0, 3), flexible_from=2)
+class CreatePartitionsRequest:
+    """CreatePartitionsRequest"""
+
+    topics: list[CreatePartitionsTopic] = []
+    timeout_ms: int32 = 0
+    validate_only: bool = False
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class CreatePartitionsTopicResult:
+    """One entry of `results`."""
+
+    name: str = ""
+    error_code: int16 = 0
+    error_message: str | None = None
+    unknown_tags: UnknownTags = None
+
+
+@response(key=37, versions=(0, 3), flexible_from=2)
+class CreatePartitionsResponse:
+    """CreatePartitionsResponse"""
+
+    throttle_time_ms: int32 = 0
+    results: list[CreatePartitionsTopicResult] = []
+    unknown_tags: UnknownTags = None

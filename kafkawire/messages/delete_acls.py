@@ -1,0 +1,63 @@
+"""DeleteAcls (key 31): DeleteAcls"""
+
+from __future__ import annotations
+
+from kafkawire.codec.schema import request, response, struct
+from kafkawire.codec.types import UnknownTags, int8, int16, int32
+
+
+@struct
+class DeleteAclsFilter:
+    """One entry of `filters`."""
+
+    resource_type_filter: int8 = 0
+    resource_name_filter: str | None = ""
+    pattern_type_filter: int8 = 3
+    principal_filter: str | None = ""
+    host_filter: str | None = ""
+    operation: int8 = 0
+    permission_type: int8 = 0
+    unknown_tags: UnknownTags = None
+
+
+@request(key=31, versions=(1, 3), flexible_from=2)
+class DeleteAclsRequest:
+    """DeleteAclsRequest"""
+
+    filters: list[DeleteAclsFilter] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class DeleteAclsMatchingAcl:
+    """One entry of `matching_acls`."""
+
+    error_code: int16 = 0
+    error_message: str | None = ""
+    resource_type: int8 = 0
+    resource_name: str = ""
+    pattern_type: int8 = 3
+    principal: str = ""
+    host: str = ""
+    operation: int8 = 0
+    permission_type: int8 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class DeleteAclsFilterResult:
+    """One entry of `filter_results`."""
+
+    error_code: int16 = 0
+    error_message: str | None = ""
+    matching_acls: list[DeleteAclsMatchingAcl] = []
+    unknown_tags: UnknownTags = None
+
+
+@response(key=31, versions=(1, 3), flexible_from=2)
+class DeleteAclsResponse:
+    """DeleteAclsResponse"""
+
+    throttle_time_ms: int32 = 0
+    filter_results: list[DeleteAclsFilterResult] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,59 @@
+"""DeleteShareGroupState (key 86): DeleteShareGroupState"""
+
+from __future__ import annotations
+
+from kafkawire.codec.schema import request, response, struct
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
+
+
+@struct
+class PartitionData:
+    """One entry of `partitions`."""
+
+    partition: int32 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class DeleteStateData:
+    """One entry of `topics`."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[PartitionData] = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=86, versions=(0, 0), flexible_from=0)
+class DeleteShareGroupStateRequest:
+    """DeleteShareGroupStateRequest"""
+
+    group_id: str = ""
+    topics: list[DeleteStateData] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class PartitionResult:
+    """One entry of `partitions`."""
+
+    partition: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class DeleteStateResult:
+    """One entry of `results`."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[PartitionResult] = []
+    unknown_tags: UnknownTags = None
+
+
+@response(key=86, versions=(0, 0), flexible_from=0)
+class DeleteShareGroupStateResponse:
+    """DeleteShareGroupStateResponse"""
+
+    results: list[DeleteStateResult] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,99 @@
+"""DescribeQuorum (key 55): DescribeQuorum"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import request, response, since, struct
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, uint16, uuid
+
+
+@struct
+class PartitionData:
+    """One entry of `partitions`."""
+
+    partition_index: int32 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TopicData:
+    """One entry of `topics`."""
+
+    topic_name: str = ""
+    partitions: list[PartitionData] = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=55, versions=(0, 2), flexible_from=0)
+class DescribeQuorumRequest:
+    """DescribeQuorumRequest"""
+
+    topics: list[TopicData] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ReplicaState:
+    """One entry of `current_voters`."""
+
+    replica_id: int32 = 0
+    replica_directory_id: Annotated[uuid, since(2)] = ZERO_UUID
+    log_end_offset: int64 = 0
+    last_fetch_timestamp: Annotated[int64, since(1)] = -1
+    last_caught_up_timestamp: Annotated[int64, since(1)] = -1
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ResponsePartitionData:
+    """One entry of `partitions`."""
+
+    partition_index: int32 = 0
+    error_code: int16 = 0
+    error_message: Annotated[str | None, since(2)] = ""
+    leader_id: int32 = 0
+    leader_epoch: int32 = 0
+    high_watermark: int64 = 0
+    current_voters: list[ReplicaState] = []
+    observers: list[ReplicaState] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ResponseTopicData:
+    """One entry of `topics`."""
+
+    topic_name: str = ""
+    partitions: list[ResponsePartitionData] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class Listener:
+    """One entry of `listeners`."""
+
+    name: str = ""
+    host: str = ""
+    port: uint16 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class Node:
+    """One entry of `nodes`."""
+
+    node_id: int32 = 0
+    listeners: list[Listener] = []
+    unknown_tags: UnknownTags = None
+
+
+@response(key=55, versions=(0, 2), flexible_from=0)
+class DescribeQuorumResponse:
+    """DescribeQuorumResponse"""
+
+    error_code: int16 = 0
+    error_message: Annotated[str | None, since(2)] = ""
+    topics: list[ResponseTopicData] = []
+    nodes: Annotated[list[Node], since(2)] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,28 @@
+"""Heartbeat (key 12): Heartbeat"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import request, response, since
+from kafkawire.codec.types import UnknownTags, int16, int32
+
+
+@request(key=12, versions=(0, 4), flexible_from=4)
+class HeartbeatRequest:
+    """HeartbeatRequest"""
+
+    group_id: str = ""
+    generation_id: int32 = 0
+    member_id: str = ""
+    group_instance_id: Annotated[str | None, since(3)] = None
+    unknown_tags: UnknownTags = None
+
+
+@response(key=12, versions=(0, 4), flexible_from=4)
+class HeartbeatResponse:
+    """HeartbeatResponse"""
+
+    throttle_time_ms: Annotated[int32, since(1)] = 0
+    error_code: int16 = 0
+    unknown_tags: UnknownTags = None

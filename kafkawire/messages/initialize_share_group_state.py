@@ -1,0 +1,61 @@
+"""InitializeShareGroupState (key 83): InitializeShareGroupState"""
+
+from __future__ import annotations
+
+from kafkawire.codec.schema import request, response, struct
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, uuid
+
+
+@struct
+class PartitionData:
+    """One entry of `partitions`."""
+
+    partition: int32 = 0
+    state_epoch: int32 = 0
+    start_offset: int64 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class InitializeStateData:
+    """One entry of `topics`."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[PartitionData] = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=83, versions=(0, 0), flexible_from=0)
+class InitializeShareGroupStateRequest:
+    """InitializeShareGroupStateRequest"""
+
+    group_id: str = ""
+    topics: list[InitializeStateData] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class PartitionResult:
+    """One entry of `partitions`."""
+
+    partition: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class InitializeStateResult:
+    """One entry of `results`."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[PartitionResult] = []
+    unknown_tags: UnknownTags = None
+
+
+@response(key=83, versions=(0, 0), flexible_from=0)
+class InitializeShareGroupStateResponse:
+    """InitializeShareGroupStateResponse"""
+
+    results: list[InitializeStateResult] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,48 @@
+"""LeaveGroup (key 13): LeaveGroup"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import ignorable, request, response, since, struct, until
+from kafkawire.codec.types import UnknownTags, int16, int32
+
+
+@struct
+class MemberIdentity:
+    """One entry of `members`."""
+
+    member_id: str = ""
+    group_instance_id: str | None = None
+    reason: Annotated[str | None, since(5), ignorable] = None
+    unknown_tags: UnknownTags = None
+
+
+@request(key=13, versions=(0, 5), flexible_from=4)
+class LeaveGroupRequest:
+    """LeaveGroupRequest"""
+
+    group_id: str = ""
+    member_id: Annotated[str, until(2)] = ""
+    members: Annotated[list[MemberIdentity], since(3)] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class MemberResponse:
+    """One entry of `members`."""
+
+    member_id: str = ""
+    group_instance_id: str | None = ""
+    error_code: int16 = 0
+    unknown_tags: UnknownTags = None
+
+
+@response(key=13, versions=(0, 5), flexible_from=4)
+class LeaveGroupResponse:
+    """LeaveGroupResponse"""
+
+    throttle_time_ms: Annotated[int32, since(1)] = 0
+    error_code: int16 = 0
+    members: Annotated[list[MemberResponse], since(3)] = []
+    unknown_tags: UnknownTags = None

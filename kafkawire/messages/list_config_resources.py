@@ -1,0 +1,35 @@
+"""ListConfigResources (key 74): ListConfigResources"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import request, response, since, struct
+from kafkawire.codec.types import UnknownTags, int8, int16, int32
+
+
+@request(key=74, versions=(0, 1), flexible_from=0)
+class ListConfigResourcesRequest:
+    """ListConfigResourcesRequest"""
+
+    resource_types: Annotated[list[int8], since(1)] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ConfigResource:
+    """One entry of `config_resources`."""
+
+    resource_name: str = ""
+    resource_type: Annotated[int8, since(1)] = 16
+    unknown_tags: UnknownTags = None
+
+
+@response(key=74, versions=(0, 1), flexible_from=0)
+class ListConfigResourcesResponse:
+    """ListConfigResourcesResponse"""
+
+    throttle_time_ms: int32 = 0
+    error_code: int16 = 0
+    config_resources: list[ConfigResource] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,38 @@
+"""ListGroups (key 16): ListGroups"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import request, response, since, struct
+from kafkawire.codec.types import UnknownTags, int16, int32
+
+
+@request(key=16, versions=(0, 5), flexible_from=3)
+class ListGroupsRequest:
+    """ListGroupsRequest"""
+
+    states_filter: Annotated[list[str], since(4)] = []
+    types_filter: Annotated[list[str], since(5)] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ListedGroup:
+    """One entry of `groups`."""
+
+    group_id: str = ""
+    protocol_type: str = ""
+    group_state: Annotated[str, since(4)] = ""
+    group_type: Annotated[str, since(5)] = ""
+    unknown_tags: UnknownTags = None
+
+
+@response(key=16, versions=(0, 5), flexible_from=3)
+class ListGroupsResponse:
+    """ListGroupsResponse"""
+
+    throttle_time_ms: Annotated[int32, since(1)] = 0
+    error_code: int16 = 0
+    groups: list[ListedGroup] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,70 @@
+"""OffsetCommit (key 8): OffsetCommit"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import ignorable, request, response, since, struct, until
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, uuid
+
+
+@struct
+class OffsetCommitRequestPartition:
+    """One entry of `partitions`."""
+
+    partition_index: int32 = 0
+    committed_offset: int64 = 0
+    committed_leader_epoch: Annotated[int32, since(6), ignorable] = -1
+    committed_metadata: str | None = ""
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class OffsetCommitRequestTopic:
+    """One entry of `topics`."""
+
+    name: Annotated[str, until(9), ignorable] = ""
+    topic_id: Annotated[uuid, since(10), ignorable] = ZERO_UUID
+    partitions: list[OffsetCommitRequestPartition] = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=8, versions=(2, 10), flexible_from=8)
+class OffsetCommitRequest:
+    """OffsetCommitRequest"""
+
+    group_id: str = ""
+    generation_id_or_member_epoch: int32 = -1
+    member_id: str = ""
+    group_instance_id: Annotated[str | None, since(7)] = None
+    retention_time_ms: Annotated[int64, until(4), ignorable] = -1
+    topics: list[OffsetCommitRequestTopic] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class OffsetCommitResponsePartition:
+    """One entry of `partitions`."""
+
+    partition_index: int32 = 0
+    error_code: int16 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class OffsetCommitResponseTopic:
+    """One entry of `topics`."""
+
+    name: Annotated[str, until(9)] = ""
+    topic_id: Annotated[uuid, since(10)] = ZERO_UUID
+    partitions: list[OffsetCommitResponsePartition] = []
+    unknown_tags: UnknownTags = None
+
+
+@response(key=8, versions=(2, 10), flexible_from=8)
+class OffsetCommitResponse:
+    """OffsetCommitResponse"""
+
+    throttle_time_ms: Annotated[int32, since(3)] = 0
+    topics: list[OffsetCommitResponseTopic] = []
+    unknown_tags: UnknownTags = None

@@ -1,0 +1,66 @@
+"""ReadShareGroupStateSummary (key 87): ReadShareGroupStateSummary"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import request, response, since, struct
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, uuid
+
+
+@struct
+class PartitionData:
+    """One entry of `partitions`."""
+
+    partition: int32 = 0
+    leader_epoch: int32 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ReadStateSummaryData:
+    """One entry of `topics`."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[PartitionData] = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=87, versions=(0, 1), flexible_from=0)
+class ReadShareGroupStateSummaryRequest:
+    """ReadShareGroupStateSummaryRequest"""
+
+    group_id: str = ""
+    topics: list[ReadStateSummaryData] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class PartitionResult:
+    """One entry of `partitions`."""
+
+    partition: int32 = 0
+    error_code: int16 = 0
+    error_message: str | None = None
+    state_epoch: int32 = 0
+    leader_epoch: int32 = 0
+    start_offset: int64 = 0
+    delivery_complete_count: Annotated[int32, since(1)] = -1
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class ReadStateSummaryResult:
+    """One entry of `results`."""
+
+    topic_id: uuid = ZERO_UUID
+    partitions: list[PartitionResult] = []
+    unknown_tags: UnknownTags = None
+
+
+@response(key=87, versions=(0, 1), flexible_from=0)
+class ReadShareGroupStateSummaryResponse:
+    """ReadShareGroupStateSummaryResponse"""
+
+    results: list[ReadStateSummaryResult] = []
+    unknown_tags: UnknownTags = None

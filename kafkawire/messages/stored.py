@@ -1,0 +1,109 @@
+"""Keys and values of `__consumer_offsets`, and what consumers put into group metadata.
+
+The formats are Kafka's own, so that its tools read our topics. A key or value on disk starts with
+its version as int16: `codec.compile.encode_versioned` and `decode_versioned`. For keys the version
+is the kind of record: 0 and 1 an offset (0 is only read), 2 a group. A null value is a tombstone.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import ignorable, since, stored, struct, tag, until
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int32, int64, uuid
+
+
+@stored(versions=(0, 1))
+class OffsetCommitKey:
+    """Which group committed which partition. Kafka writes v1 and still reads v0, its equal."""
+
+    group: str = ""
+    topic: str = ""
+    partition: int32 = 0
+
+
+@stored(versions=(0, 4), flexible_from=4)
+class OffsetCommitValue:
+    """A committed offset.
+
+    v1 has an expiry of its own and is written only for requests that ask for one. v3 adds the
+    leader epoch and is what every reader since Kafka 2.1 takes. v4 is flexible and may carry the
+    topic id.
+    """
+
+    offset: int64 = 0
+    leader_epoch: Annotated[int32, since(3), ignorable] = -1
+    metadata: str = ""
+    commit_timestamp: int64 = 0
+    expire_timestamp: Annotated[int64, since(1), until(1), ignorable] = -1
+    topic_id: Annotated[uuid, since(4), tag(0), ignorable] = ZERO_UUID
+    unknown_tags: UnknownTags = None
+
+
+@stored(versions=(2, 2))
+class GroupMetadataKey:
+    """Which classic group the value describes."""
+
+    group: str = ""
+
+
+@struct
+class MemberMetadata:
+    """One member of a classic group; subscription and assignment are the client's own bytes."""
+
+    member_id: str = ""
+    group_instance_id: Annotated[str | None, since(3), ignorable] = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout: Annotated[int32, since(1), ignorable] = -1
+    session_timeout: int32 = 0
+    subscription: bytes = b""
+    assignment: bytes = b""
+    unknown_tags: UnknownTags = None
+
+
+@stored(versions=(0, 4), flexible_from=4)
+class GroupMetadataValue:
+    """A classic group after a rebalance.
+
+    v1 adds the members' rebalance timeout, v2 the time of the last state change, v3 static member
+    ids. v4 is flexible.
+    """
+
+    protocol_type: str = ""
+    generation: int32 = 0
+    protocol: str | None = ""
+    leader: str | None = ""
+    current_state_timestamp: Annotated[int64, since(2), ignorable] = -1
+    members: list[MemberMetadata] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TopicPartition:
+    """Partitions of one topic: owned ones in a subscription, given ones in an assignment."""
+
+    topic: str = ""
+    partitions: list[int32] = []
+
+
+@stored(versions=(0, 3))
+class ConsumerProtocolSubscription:
+    """What a consumer offers when it joins. v1 adds owned partitions, v2 their generation, v3 rack.
+
+    Kafka's readers take a subscription of a newer version as one of the newest they know.
+    """
+
+    topics: list[str] = []
+    user_data: bytes | None = None
+    owned_partitions: Annotated[list[TopicPartition], since(1), ignorable] = []
+    generation_id: Annotated[int32, since(2), ignorable] = -1
+    rack_id: Annotated[str | None, since(3), ignorable] = None
+
+
+@stored(versions=(0, 3))
+class ConsumerProtocolAssignment:
+    """What the leader of a group gave one consumer. All versions are the same bytes."""
+
+    assigned_partitions: list[TopicPartition] = []
+    user_data: bytes | None = None

@@ -1,0 +1,186 @@
+"""StreamsGroupDescribe (key 89): StreamsGroupDescribe"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import fresh, request, response, since, struct
+from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64, uint16
+
+
+@request(key=89, versions=(0, 1), flexible_from=0)
+class StreamsGroupDescribeRequest:
+    """StreamsGroupDescribeRequest"""
+
+    group_ids: list[str] = []
+    include_authorized_operations: bool = False
+    include_topology_description: Annotated[bool, since(1)] = False
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class KeyValue:
+    """One entry of `topic_configs`."""
+
+    key: str = ""
+    value: str = ""
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TopicInfo:
+    """One entry of `state_changelog_topics`."""
+
+    name: str = ""
+    partitions: int32 = 0
+    replication_factor: int16 = 0
+    topic_configs: list[KeyValue] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class Subtopology:
+    """One entry of `subtopologies`."""
+
+    subtopology_id: str = ""
+    source_topics: list[str] = []
+    repartition_sink_topics: list[str] = []
+    state_changelog_topics: list[TopicInfo] = []
+    repartition_source_topics: list[TopicInfo] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class Topology:
+    """One entry of `topology`."""
+
+    epoch: int32 = 0
+    subtopologies: list[Subtopology] | None = None
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class Endpoint:
+    """One entry of `user_endpoint`."""
+
+    host: str = ""
+    port: uint16 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TaskOffset:
+    """One entry of `task_offsets`."""
+
+    subtopology_id: str = ""
+    partition: int32 = 0
+    offset: int64 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TaskIds:
+    """One entry of `active_tasks`."""
+
+    subtopology_id: str = ""
+    partitions: list[int32] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class Assignment:
+    """One entry of `assignment`."""
+
+    active_tasks: list[TaskIds] = []
+    standby_tasks: list[TaskIds] = []
+    warmup_tasks: list[TaskIds] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class Member:
+    """One entry of `members`."""
+
+    member_id: str = ""
+    member_epoch: int32 = 0
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topology_epoch: int32 = 0
+    process_id: str = ""
+    user_endpoint: Endpoint | None = None
+    client_tags: list[KeyValue] = []
+    task_offsets: list[TaskOffset] = []
+    task_end_offsets: list[TaskOffset] = []
+    assignment: Assignment = fresh(Assignment)
+    target_assignment: Assignment = fresh(Assignment)
+    is_classic: bool = False
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TopologyDescriptionNode:
+    """One entry of `nodes`."""
+
+    name: str = ""
+    node_type: int8 = 0
+    source_topics: list[str] = []
+    sink_topic: str | None = None
+    stores: list[str] = []
+    successors: list[str] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TopologyDescriptionSubtopology:
+    """One entry of `subtopologies`."""
+
+    subtopology_id: str = ""
+    nodes: list[TopologyDescriptionNode] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TopologyDescriptionGlobalStore:
+    """One entry of `global_stores`."""
+
+    source: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
+    processor: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TopologyDescription:
+    """One entry of `topology_description`."""
+
+    subtopologies: list[TopologyDescriptionSubtopology] = []
+    global_stores: list[TopologyDescriptionGlobalStore] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class DescribedGroup:
+    """One entry of `groups`."""
+
+    error_code: int16 = 0
+    error_message: str | None = None
+    group_id: str = ""
+    group_state: str = ""
+    group_epoch: int32 = 0
+    assignment_epoch: int32 = 0
+    topology: Topology | None = None
+    members: list[Member] = []
+    authorized_operations: int32 = -2147483648
+    topology_description: Annotated[TopologyDescription | None, since(1)] = None
+    topology_description_status: Annotated[int8, since(1)] = 0
+    unknown_tags: UnknownTags = None
+
+
+@response(key=89, versions=(0, 1), flexible_from=0)
+class StreamsGroupDescribeResponse:
+    """StreamsGroupDescribeResponse"""
+
+    throttle_time_ms: int32 = 0
+    groups: list[DescribedGroup] = []
+    unknown_tags: UnknownTags = None

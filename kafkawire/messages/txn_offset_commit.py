@@ -1,0 +1,72 @@
+"""TxnOffsetCommit (key 28): TxnOffsetCommit"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from kafkawire.codec.schema import ignorable, request, response, since, struct, until
+from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, uuid
+
+
+@struct
+class TxnOffsetCommitRequestPartition:
+    """One entry of `partitions`."""
+
+    partition_index: int32 = 0
+    committed_offset: int64 = 0
+    committed_leader_epoch: Annotated[int32, since(2), ignorable] = -1
+    committed_metadata: str | None = ""
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TxnOffsetCommitRequestTopic:
+    """One entry of `topics`."""
+
+    name: Annotated[str, until(5), ignorable] = ""
+    topic_id: Annotated[uuid, since(6), ignorable] = ZERO_UUID
+    partitions: list[TxnOffsetCommitRequestPartition] = []
+    unknown_tags: UnknownTags = None
+
+
+@request(key=28, versions=(0, 6), flexible_from=3)
+class TxnOffsetCommitRequest:
+    """TxnOffsetCommitRequest"""
+
+    transactional_id: str = ""
+    group_id: str = ""
+    producer_id: int64 = 0
+    producer_epoch: int16 = 0
+    generation_id: Annotated[int32, since(3)] = -1
+    member_id: Annotated[str, since(3)] = ""
+    group_instance_id: Annotated[str | None, since(3)] = None
+    topics: list[TxnOffsetCommitRequestTopic] = []
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TxnOffsetCommitResponsePartition:
+    """One entry of `partitions`."""
+
+    partition_index: int32 = 0
+    error_code: int16 = 0
+    unknown_tags: UnknownTags = None
+
+
+@struct
+class TxnOffsetCommitResponseTopic:
+    """One entry of `topics`."""
+
+    name: Annotated[str, until(5)] = ""
+    topic_id: Annotated[uuid, since(6)] = ZERO_UUID
+    partitions: list[TxnOffsetCommitResponsePartition] = []
+    unknown_tags: UnknownTags = None
+
+
+@response(key=28, versions=(0, 6), flexible_from=3)
+class TxnOffsetCommitResponse:
+    """TxnOffsetCommitResponse"""
+
+    throttle_time_ms: int32 = 0
+    topics: list[TxnOffsetCommitResponseTopic] = []
+    unknown_tags: UnknownTags = None
