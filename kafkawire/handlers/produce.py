@@ -119,7 +119,7 @@ class Produce:
                         done.log_start,
                         None,
                         (),
-                    )  # fmt: skip
+                    )
                 )
             except (KafkaError, OSError) as failure:
                 results.append(_refused(item, failure))

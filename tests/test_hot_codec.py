@@ -1,0 +1,261 @@
+"""The flat Produce and Fetch codecs say byte for byte what the declarations say."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkawire.codec import fetch as flat_fetch
+from kafkawire.codec import produce as flat_produce
+from kafkawire.codec.compile import DecodeError, decode, encode
+from kafkawire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    ForgottenTopic,
+    PartitionData,
+)
+from kafkawire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+
+names = st.text(min_size=1, max_size=20)
+ids = st.binary(min_size=16, max_size=16)
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+counts = st.lists(st.integers(0, 3), max_size=3)
+tags = st.none() | st.just({7: b"kept", 300: b""})
+
+
+def produce_request(draw: st.DrawFn, version: int) -> ProduceRequest:
+    flexible = version >= 9
+    unknown = draw(tags) if flexible else None
+    topics = []
+    for count in draw(counts):
+        rows = [
+            PartitionProduceData(draw(int32), draw(st.none() | st.binary(max_size=200)), unknown)
+            for _ in range(count)
+        ]
+        topic = TopicProduceData(partition_data=rows, unknown_tags=unknown)
+        if version >= 13:
+            topic.topic_id = draw(ids)
+        else:
+            topic.name = draw(names)
+        topics.append(topic)
+    return ProduceRequest(
+        draw(st.none() | names), draw(st.integers(-1, 1)), draw(int32), topics, unknown
+    )
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@given(data=st.data())
+def test_produce_requests_read_the_same(version: int, data: st.DataObject) -> None:
+    request = data.draw(st.composite(produce_request)(version))
+    raw = memoryview(b"head" + encode(request, version) + b"next")
+    transactional_id, acks, items = flat_produce.read_request(raw, 4, len(raw) - 4, version)
+    assert (transactional_id, acks) == (request.transactional_id, request.acks)
+    expected = [
+        (topic.topic_id if version >= 13 else topic.name, row.index, row.records)
+        for topic in request.topic_data
+        for row in topic.partition_data
+    ]
+    found = [
+        (topic, index, None if start < 0 else bytes(raw[start:stop]))
+        for topic, index, start, stop in items
+    ]
+    assert found == expected
+
+
+def produce_results(draw: st.DrawFn, version: int) -> list[flat_produce.ProduceResult]:
+    results: list[flat_produce.ProduceResult] = []
+    for topic in draw(st.lists(ids if version >= 13 else names, max_size=3, unique=True)):
+        for index in range(draw(st.integers(1, 3))):
+            message = draw(st.none() | names) if version >= 8 else None
+            errors = draw(st.just(()) | st.tuples(st.tuples(st.integers(0, 9), names)))
+            results.append(
+                (
+                    topic,
+                    index,
+                    draw(st.integers(-1, 130)),
+                    draw(int64),
+                    draw(int64),
+                    draw(int64) if version >= 5 else -1,
+                    message,
+                    errors if version >= 8 else (),
+                )
+            )
+    return results
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@given(data=st.data())
+def test_produce_responses_write_the_same(version: int, data: st.DataObject) -> None:
+    results = data.draw(st.composite(produce_results)(version))
+    response = ProduceResponse()
+    response.responses = []
+    for topic, index, code, base, time_ms, start, message, errors in results:
+        row = PartitionProduceResponse(
+            index,
+            code,
+            base,
+            time_ms,
+            start,
+            [BatchIndexAndErrorMessage(number, text) for number, text in errors],
+            message,
+        )
+        last = response.responses[-1] if response.responses else None
+        if last is None or topic not in (last.name, last.topic_id):
+            last = TopicProduceResponse(partition_responses=[])
+            if isinstance(topic, bytes):
+                last.topic_id = topic
+            else:
+                last.name = topic
+            response.responses.append(last)
+        last.partition_responses.append(row)
+    assert flat_produce.write_response(results, version) == encode(response, version)
+
+
+def fetch_request(draw: st.DrawFn, version: int) -> FetchRequest:
+    unknown = draw(tags) if version >= 12 else None
+    topics, forgotten = [], []
+    for count in draw(counts):
+        rows = []
+        for _ in range(count):
+            row = FetchPartition(draw(int32), fetch_offset=draw(int64), unknown_tags=unknown)
+            row.partition_max_bytes = draw(int32)
+            if version >= 9:
+                row.current_leader_epoch = draw(int32)
+            if version >= 12:
+                row.last_fetched_epoch = draw(int32)
+            if version >= 17:
+                row.replica_directory_id = draw(ids)
+            if version >= 18:
+                row.high_watermark = draw(int64)
+            rows.append(row)
+        topic = FetchTopic(partitions=rows, unknown_tags=unknown)
+        gone = ForgottenTopic(partitions=draw(st.lists(int32, max_size=3)), unknown_tags=unknown)
+        for named in (topic, gone):
+            if version >= 13:
+                named.topic_id = draw(ids)
+            else:
+                named.topic = draw(names)
+        topics.append(topic)
+        if version >= 7:
+            forgotten.append(gone)
+    request = FetchRequest(topics=topics, forgotten_topics_data=forgotten, unknown_tags=unknown)
+    request.max_wait_ms, request.min_bytes = draw(int32), draw(int32)
+    request.max_bytes, request.isolation_level = draw(int32), draw(st.integers(0, 1))
+    if version >= 7:
+        request.session_id, request.session_epoch = draw(int32), draw(int32)
+    if version >= 11:
+        request.rack_id = draw(st.text(max_size=5))
+    return request
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@given(data=st.data())
+def test_fetch_requests_read_the_same(version: int, data: st.DataObject) -> None:
+    request = data.draw(st.composite(fetch_request)(version))
+    raw = memoryview(b"head" + encode(request, version) + b"next")
+    ask = flat_fetch.read_request(raw, 4, len(raw) - 4, version)
+    assert (ask.max_wait_ms, ask.min_bytes, ask.max_bytes, ask.isolation) == (
+        request.max_wait_ms,
+        request.min_bytes,
+        request.max_bytes,
+        request.isolation_level,
+    )
+    assert (ask.session_id, ask.session_epoch) == (request.session_id, request.session_epoch)
+    by_id = version >= 13
+    assert ask.items == [
+        (
+            topic.topic_id if by_id else topic.topic,
+            row.partition,
+            row.current_leader_epoch,
+            row.fetch_offset,
+            row.last_fetched_epoch,
+            row.partition_max_bytes,
+        )
+        for topic in request.topics
+        for row in topic.partitions
+    ]
+    assert ask.forgotten == [
+        (topic.topic_id if by_id else topic.topic, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+
+
+def fetch_results(draw: st.DrawFn, version: int) -> list[flat_fetch.FetchResult]:
+    results = []
+    for topic in draw(st.lists(ids if version >= 13 else names, max_size=3, unique=True)):
+        for index in range(draw(st.integers(1, 3))):
+            result = flat_fetch.FetchResult(topic, index, draw(st.integers(-1, 130)))
+            result.high_watermark, result.last_stable_offset = draw(int64), draw(int64)
+            result.log_start_offset = draw(int64) if version >= 5 else -1
+            result.records = list(draw(st.lists(st.binary(min_size=1, max_size=99), max_size=3)))
+            result.size_bytes = sum(map(len, result.records))
+            if version >= 12 and draw(st.booleans()):
+                result.diverging = (draw(st.integers(0, 99)), draw(st.integers(0, 2**40)))
+            results.append(result)
+    return results
+
+
+@pytest.mark.parametrize("version", range(4, 19))
+@given(data=st.data(), committed=st.booleans())
+def test_fetch_responses_write_the_same(version: int, data: st.DataObject, committed: bool) -> None:
+    results = data.draw(st.composite(fetch_results)(version))
+    response = FetchResponse()
+    response.responses = []
+    for result in results:
+        last = response.responses[-1] if response.responses else None
+        if last is None or result.topic not in (last.topic, last.topic_id):
+            last = FetchableTopicResponse(partitions=[])
+            if isinstance(result.topic, bytes):
+                last.topic_id = result.topic
+            else:
+                last.topic = result.topic
+            response.responses.append(last)
+        row = PartitionData(result.index, result.error_code, result.high_watermark)
+        row.last_stable_offset = result.last_stable_offset
+        row.log_start_offset = result.log_start_offset
+        row.aborted_transactions = [] if committed else None
+        row.records = b"".join(result.records)
+        if result.diverging is not None:
+            row.diverging_epoch = EpochEndOffset(*result.diverging)
+        last.partitions.append(row)
+    parts = flat_fetch.write_response(results, version, read_committed=committed)
+    assert b"".join(parts) == encode(response, version)
+    assert decode(FetchResponse, version, b"".join(parts)) is not None
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_garbage_is_a_decode_error_or_a_request(seed: int) -> None:
+    rng = random.Random(seed)
+    version = rng.randrange(4, 14)
+    rows = [PartitionProduceData(n, rng.randbytes(50)) for n in range(3)]
+    topic = TopicProduceData(partition_data=rows)
+    asked = FetchTopic(partitions=[FetchPartition(n) for n in range(3)])
+    for message, read in (
+        (ProduceRequest(topic_data=[topic]), flat_produce.read_request),
+        (FetchRequest(topics=[asked]), flat_fetch.read_request),
+    ):
+        raw = bytearray(encode(message, version))
+        for _ in range(rng.randrange(1, 8)):
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+        end = rng.randrange(len(raw) + 1)
+        try:
+            read(memoryview(raw)[:end], 0, end, version)  # type: ignore[operator]
+        except DecodeError:
+            pass
