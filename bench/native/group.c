@@ -1,20 +1,24 @@
 /* Members of classic consumer groups that send heartbeats.
  *
  * Member j of a group lives on connection j (group_size <= connections), so that the JoinGroups of
- * one group never wait behind each other. All members of a group first get their ids, then all
- * join: the broker waits for every id it gave out, so each group needs one rebalance only. Checked:
- * each answer's error code; a REBALANCE_IN_PROGRESS counts as an error, nothing should move. */
+ * one group never wait behind each other. All members first get their ids, then all join until they
+ * are in the same generation: Kafka waits for every id it gave out, other brokers start a group
+ * with the first member and want it to join again. Checked: each answer's error code; a
+ * REBALANCE_IN_PROGRESS counts as an error, nothing should move. */
+#include <poll.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "load.h"
 
-enum { ID_MAX = 256, MEMBER_ID_REQUIRED = 79, TRIES = 200 };
+enum { ID_MAX = 256, TRIES = 200 };
+enum { LOADING = 14, NOT_AVAILABLE = 15, NOT_COORDINATOR = 16, MEMBER_ID_REQUIRED = 79 };
 
 typedef struct Member {
     char id[ID_MAX];
     int32_t generation;
     long group;
+    bool waiting, leads;
 } Member;
 
 typedef struct Groups {
@@ -39,13 +43,13 @@ static void find_coordinator(const Groups *g, int fd, long group, uint8_t **answ
         r32(&r);
         int error = r16(&r);
         if (!error) return;
-        if (error != 15 && error != 14) die("FindCoordinator: error %d", error);
+        if (error != NOT_AVAILABLE && error != LOADING) die("FindCoordinator: error %d", error);
         usleep(100000);
     }
     die("no coordinator for %s", name);
 }
 
-static void send_join(Job *job, Conn *c, const char *name, const Member *m) {
+static void send_join(Job *job, Conn *c, const char *name, Member *m) {
     uint8_t request[1024];
     static const uint8_t metadata[] = {0, 0, 0, 0, 0, 1, 0, 1, 't', 0, 0, 0, 0}; /* topics ["t"] */
     Writer w = w_begin(request, JOIN_GROUP, JOIN_GROUP_V, 2);
@@ -53,10 +57,11 @@ static void send_join(Job *job, Conn *c, const char *name, const Member *m) {
     wstr(&w, m->id), w16(&w, -1), wstr(&w, "consumer");
     w32(&w, 1), wstr(&w, "range"), w32(&w, sizeof metadata), wraw(&w, metadata, sizeof metadata);
     net_send(c->fd, request, w_end(&w));
+    m->waiting = true;
 }
 
-/* Takes the answer's member id and generation; true for the member that leads. */
-static bool receive_join(Groups *g, Conn *c, Member *m, int allowed_error) {
+/* Takes the answer's member id and generation; returns its error. */
+static int receive_join(Groups *g, Conn *c, Member *m) {
     Reader r = net_receive(c->fd, 2, &g->answer);
     int leader_length, length;
     r32(&r);
@@ -65,19 +70,20 @@ static bool receive_join(Groups *g, Conn *c, Member *m, int allowed_error) {
     rstr(&r, &length); /* protocol */
     const char *leader = rstr(&r, &leader_length), *id = rstr(&r, &length);
     if (r.bad || length >= ID_MAX) die("JoinGroup: an answer that ends too early");
-    if (error && error != allowed_error) die("JoinGroup: error %d", error);
     memcpy(m->id, id, (size_t)length), m->id[length] = 0;
-    return length == leader_length && !memcmp(leader, id, (size_t)length);
+    m->leads = length == leader_length && !memcmp(leader, id, (size_t)length);
+    m->waiting = false;
+    return error;
 }
 
-static void send_sync(Job *job, Conn *c, const char *name, const Member *m, bool leads) {
+static void send_sync(Job *job, Conn *c, const char *name, const Member *m) {
     long size = job->o.group_size;
     uint8_t *request = alloc(512 + (size_t)size * (ID_MAX + 8));
     Writer w = w_begin(request, SYNC_GROUP, SYNC_GROUP_V, 3);
     wstr(&w, name), w32(&w, m->generation), wstr(&w, m->id), w16(&w, -1);
-    w32(&w, leads ? (int32_t)size : 0);
+    w32(&w, m->leads ? (int32_t)size : 0);
     const Member *first = &((Groups *)job->state)->members[m->group * size];
-    for (long i = 0; leads && i < size; i++)
+    for (long i = 0; m->leads && i < size; i++)
         wstr(&w, first[i].id), w32(&w, 4), w32(&w, (int32_t)i); /* any bytes do */
     net_send(c->fd, request, w_end(&w));
     free(request);
@@ -90,22 +96,68 @@ static void receive_sync(Groups *g, Conn *c) {
     if (error || r.bad) die("SyncGroup: error %d", error);
 }
 
+/* Those that are behind join again; true when nobody is. */
+static bool same_generation(Job *job, const char *name, Member *m) {
+    long size = job->o.group_size, behind = 0;
+    int32_t newest = 0;
+    for (long i = 0; i < size; i++)
+        if (m[i].generation > newest) newest = m[i].generation;
+    for (long i = 0; i < size; i++)
+        if (m[i].generation < newest) send_join(job, &job->conns[i], name, &m[i]), behind++;
+    return !behind;
+}
+
+static void settle(Job *job, const char *name, Member *m) {
+    Groups *g = job->state;
+    long size = job->o.group_size;
+    struct pollfd polls[size];
+    for (long i = 0; i < size; i++) send_join(job, &job->conns[i], name, &m[i]);
+    for (int tries = 0; tries < TRIES; tries++) {
+        long waiting = 0;
+        for (long i = 0; i < size; i++)
+            if (m[i].waiting) polls[waiting++] = (struct pollfd){job->conns[i].fd, POLLIN, 0};
+        if (!waiting && same_generation(job, name, m)) return;
+        if (!waiting) continue;
+        if (poll(polls, (nfds_t)waiting, 100) == 0) { /* they wait for those that have joined */
+            for (long i = 0; i < size; i++)
+                if (!m[i].waiting) send_join(job, &job->conns[i], name, &m[i]);
+            continue;
+        }
+        for (long i = 0, k = 0; i < size; i++)
+            if (m[i].waiting && polls[k++].revents) {
+                int error = receive_join(g, &job->conns[i], &m[i]);
+                if (error) die("JoinGroup: error %d", error);
+            }
+    }
+    die("group %s does not settle", name);
+}
+
+/* The round trip that gives a member its id (KIP-394). */
+static void get_id(Job *job, Conn *c, const char *name, Member *m) {
+    int error = 0;
+    for (int tries = 0; tries < TRIES; tries++) {
+        send_join(job, c, name, m);
+        error = receive_join(job->state, c, m);
+        if (error == MEMBER_ID_REQUIRED) return;
+        if (error != LOADING && error != NOT_COORDINATOR) break;
+        usleep(100000); /* a coordinator that has just been made */
+    }
+    die("JoinGroup for an id: error %d", error);
+}
+
 static void join(Job *job, long group) {
     Groups *g = job->state;
     long size = job->o.group_size;
     Member *m = &g->members[group * size];
     char name[96];
-    bool leads[size];
     group_name(g, group, name);
     find_coordinator(g, job->conns[0].fd, group, &g->answer);
-    for (int round = 0; round < 2; round++) { /* the ids, then the group */
-        for (long i = 0; i < size; i++) m[i].group = group, send_join(job, &job->conns[i], name, &m[i]);
-        for (long i = 0; i < size; i++)
-            leads[i] = receive_join(g, &job->conns[i], &m[i], round ? 0 : MEMBER_ID_REQUIRED);
+    for (long i = 0; i < size; i++) {
+        m[i].group = group;
+        get_id(job, &job->conns[i], name, &m[i]);
     }
-    for (long i = 0; i < size; i++)
-        if (m[i].generation != m[0].generation) die("group %s is torn", name);
-    for (long i = 0; i < size; i++) send_sync(job, &job->conns[i], name, &m[i], leads[i]);
+    settle(job, name, m);
+    for (long i = 0; i < size; i++) send_sync(job, &job->conns[i], name, &m[i]);
     for (long i = 0; i < size; i++) receive_sync(g, &job->conns[i]);
 }
 

@@ -135,7 +135,7 @@ static void wait_for_end(Job *job) {
     Produce *p = job->state;
     const Options *o = &job->o;
     uint64_t wanted = p->sent * (uint64_t)(o->per_request * o->records), found = 0;
-    int64_t limit = now_ns() + 20 * (int64_t)1000000000;
+    int64_t limit = now_ns() + 60 * (int64_t)1000000000;
     while (now_ns() < limit) {
         int64_t *ends = net_offsets(job->run, o->topic, o->partitions, -1);
         found = 0;
