@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from kafkawire.metadata.catalog import TopicInfo
     from log.partition import Partition
+
+    from kafkawire.metadata.catalog import TopicInfo
 
 
 class PartitionTable:
@@ -70,6 +71,16 @@ class PartitionTable:
             for partition in rows:
                 if partition is not None:
                     yield partition
+
+
+def check_leader_epoch(partition: Partition, current: int) -> None:
+    """KafkaError unless the client knows the leader epoch that is in force (KIP-320). -1: it
+    did not say."""
+    if current < 0 or current == partition.leader_epoch:
+        return
+    if current > partition.leader_epoch:
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def _led(partition: Partition | None) -> Partition:

@@ -1,0 +1,194 @@
+"""Settings of topics and brokers changed while the broker runs.
+
+A change is checked, stored in one SQL transaction, entered in the catalog, and then put in force
+by changing the config objects in place: whoever holds one (a partition, the server) sees it with
+the next record. What a request makes of the stored texts is in overrides (pure). Part of the
+topic service, whose lock it shares; called by the alter handlers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkawire.broker import loggers
+from kafkawire.broker.newtopics import duplicates, name_fault
+from kafkawire.broker.overrides import (
+    Layers,
+    Op,
+    ResourceType,
+    Wish,
+    broker_overrides,
+    changed,
+    check_wishes,
+    topic_overrides,
+)
+from kafkawire.codec.configs import BROKER_CONFIGS, TopicConfig, resolve_topic
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
+from kafkawire.metadata.store import MetadataError
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+
+logger = logging.getLogger(__name__)
+
+# Topics whose settings are worked out again before the loop gets its turn: 40 us each.
+TOPICS_PER_SLICE = 20
+
+
+@dataclass(slots=True)
+class Resource:
+    """What one resource of a request should become. `replace`: what is not in `wishes` goes
+    back to its default (AlterConfigs)."""
+
+    type: int
+    name: str
+    wishes: list[Wish]
+    replace: bool = False
+
+
+class ConfigService:
+    """One for the broker's life."""
+
+    def __init__(self, broker: Broker, changing: asyncio.Lock) -> None:
+        self._broker = broker
+        self._changing = changing
+
+    def layers(self) -> Layers:
+        """The broker's settings by where they come from, as of now."""
+        broker = self._broker
+        stored = broker.catalog.broker_overrides
+        return Layers(
+            stored.get(str(broker.node_id), {}), stored.get(ALL_BROKERS, {}), broker.static
+        )
+
+    def of_topic(self, topic: TopicInfo) -> TopicConfig:
+        """The one config object that all partitions of a topic share."""
+        for partition in self._broker.table.by_id.get(topic.id, ()):
+            if partition is not None:
+                return partition.config
+        return resolve_topic(topic.configs, self._broker.config.texts)
+
+    async def alter(
+        self, resources: Sequence[Resource], validate_only: bool
+    ) -> list[KafkaError | None]:
+        """Change settings; an error or None for each resource, in order. Those that can be
+        changed are, in one transaction."""
+        twice = duplicates((resource.type, resource.name) for resource in resources)
+        errors: list[KafkaError | None] = []
+        changes: list[list[ConfigChange]] = []
+        async with self._changing:
+            for resource in resources:
+                try:
+                    if (resource.type, resource.name) in twice:
+                        raise KafkaError(
+                            ErrorCode.INVALID_REQUEST, "Each resource must appear at most once."
+                        )
+                    changes.append(self._plan(resource, validate_only))
+                    errors.append(None)
+                except KafkaError as error:
+                    changes.append([])
+                    errors.append(error)
+            if validate_only or not any(changes):
+                return errors
+            try:
+                await self._broker.metadata.alter_configs(
+                    [change for of_one in changes for change in of_one]
+                )
+            except (KafkaError, MetadataError, OSError) as error:
+                failed = KafkaError(code_of(error), str(error))
+                return [
+                    failed if of_one else own for of_one, own in zip(changes, errors, strict=True)
+                ]
+            await self._put_in_force([change for of_one in changes for change in of_one])
+        return errors
+
+    def _plan(self, resource: Resource, validate_only: bool) -> list[ConfigChange]:
+        check_wishes(resource.wishes)
+        if resource.type == ResourceType.TOPIC:
+            before, after = self._plan_topic(resource)
+        elif resource.type == ResourceType.BROKER:
+            before, after = self._plan_broker(resource)
+        elif resource.type == ResourceType.BROKER_LOGGER and not resource.replace:
+            self._check_node_id(resource.name)
+            loggers.alter(resource.wishes, validate_only)
+            return []
+        elif resource.type in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+            names = ", ".join(wish.name for wish in resource.wishes)
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {names}")
+        else:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unknown resource type {int(resource.type)}"
+            )
+        return [
+            ConfigChange(resource.type, resource.name, key, value)
+            for key, value in changed(before, after).items()
+        ]
+
+    def _plan_topic(self, resource: Resource) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        if not resource.name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
+        fault = name_fault(resource.name)
+        if fault is not None:
+            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+        topic = self._broker.catalog.by_name.get(resource.name)
+        if topic is None:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"The topic '{resource.name}' does not exist.",
+            )
+        texts = self._broker.config.texts
+        return topic.configs, topic_overrides(
+            topic.configs, resource.wishes, resource.replace, texts
+        )
+
+    def _plan_broker(self, resource: Resource) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        layers = self.layers()
+        whole_cluster = resource.name == ALL_BROKERS
+        if not whole_cluster:
+            self._check_node_id(resource.name)
+        before = layers.of_cluster if whole_cluster else layers.of_broker
+        after = broker_overrides(layers, resource.wishes, resource.replace, whole_cluster)
+        return before, after
+
+    def _check_node_id(self, name: str) -> None:
+        # Compared as text: the key of the stored settings is the number as it is printed.
+        if name != str(self._broker.node_id):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Unexpected broker id, expected {self._broker.node_id}, but received {name}",
+            )
+
+    async def _put_in_force(self, changes: Sequence[ConfigChange]) -> None:
+        broker = self._broker
+        for change in changes:
+            broker.catalog.apply_config(change)
+            logger.info(
+                "%s %r: %s is now %s",
+                ResourceType(change.resource_type).name.lower(),
+                change.name,
+                change.key,
+                "its default" if change.value is None else repr(change.value),
+            )
+        of_brokers = [c for c in changes if c.resource_type == ResourceType.BROKER]
+        if of_brokers:
+            broker.config.update(self.layers().merged())
+        if any(BROKER_CONFIGS[c.key].of_topic for c in of_brokers if c.key in BROKER_CONFIGS):
+            await self._refresh(list(broker.catalog.by_id.values()))
+            return
+        named = {c.name for c in changes if c.resource_type == ResourceType.TOPIC}
+        await self._refresh([broker.catalog.by_name[name] for name in named])
+
+    async def _refresh(self, topics: Sequence[TopicInfo]) -> None:
+        broker = self._broker
+        for done, topic in enumerate(topics, 1):
+            self.of_topic(topic).update(topic.configs, broker.config.texts)
+            if done % TOPICS_PER_SLICE == 0:
+                await broker.env.sleep(0)
+
+
+__all__ = ["ConfigService", "Op", "Resource", "ResourceType", "Wish"]

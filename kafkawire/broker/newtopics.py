@@ -1,0 +1,206 @@
+"""What a new topic must look like before anything is written: names, counts, leaders.
+
+Pure: it looks at the request and at what exists and answers with the leaders of the new
+partitions or a KafkaError. It writes nothing; the transaction and the log are broker.topics'.
+Config values are checked in broker.overrides. Rules are those of Kafka's controller
+(ReplicationControlManager, common.internals.Topic).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from typing import TypeVar
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
+
+T = TypeVar("T")
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset(
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
+)
+
+MAX_NAME_CHARS = 249  # Kafka's: name, "-" and an index had to fit into a file name of 255
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+# Kafka's MAX_PARTITIONS_PER_BATCH: one request is one transaction and one answer, and 10,000
+# rows hold both for a few hundred milliseconds.
+MAX_PARTITIONS_PER_REQUEST = 10_000
+# Of the whole catalog: an idle partition costs about 2 KB in memory here (row, log state, table),
+# so this is 200 MB, and reading the rows keeps a start within seconds.
+MAX_PARTITIONS = 100_000
+
+
+def name_fault(name: str) -> str | None:
+    """Why `name` cannot be a topic's name, in Kafka's words; None when it can."""
+    if not name:
+        return "Topic name is invalid: the empty string is not allowed"
+    if name in (".", ".."):
+        return f"Topic name is invalid: '{name}' is not allowed"
+    if len(name) > MAX_NAME_CHARS:
+        return (
+            f"Topic name is invalid: the length of '{name}' is longer than the max allowed "
+            f"length {MAX_NAME_CHARS}"
+        )
+    if not _LEGAL.issuperset(name):
+        return (
+            f"Topic name is invalid: '{name}' contains one or more characters other than "
+            "ASCII alphanumerics, '.', '_' and '-'"
+        )
+    return None
+
+
+def missing_topic_error(name: str) -> ErrorCode:
+    """What to answer for a topic that is not there: a name that can never be is told so, and
+    clients stop asking (Kafka: MetadataCache)."""
+    if name_fault(name) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def collision_key(name: str) -> str:
+    """Two names that differ only in '.' and '_' make one metric name, so only one may exist."""
+    return name.replace(".", "_")
+
+
+def duplicates(names: Iterable[T]) -> set[T]:
+    """What stands more than once in a request."""
+    return {name for name, count in Counter(names).items() if count > 1}
+
+
+def check_name(name: str, existing: Collection[str], taken: dict[str, str]) -> None:
+    """KafkaError unless a topic of this name may be made. `existing` are the names that are
+    there, `taken` maps the collision keys of those (and of this request) to a name."""
+    fault = name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    if name == CLUSTER_METADATA_TOPIC:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited."
+        )
+    if name in existing:
+        raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    other = taken.get(collision_key(name))
+    if other is not None:
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic '{name}' collides with existing topic: {other}",
+        )
+
+
+def leaders_of(
+    topic: CreatableTopic,
+    brokers: Collection[int],
+    node_id: int,
+    default_partitions: int,
+    default_replication_factor: int,
+) -> list[int]:
+    """The leader of each partition of a new topic. Without a manual assignment that is
+    `node_id`: there is one copy of each partition, and this broker is known to be alive."""
+    if topic.assignments:
+        return _assigned_leaders(topic, brokers)
+    factor = topic.replication_factor
+    if factor < -1 or factor == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    count = topic.num_partitions
+    if count < -1 or count == 0:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    count = default_partitions if count == -1 else count
+    check_partition_count(count)
+    check_replication_factor(default_replication_factor if factor == -1 else factor, brokers)
+    return [node_id] * count
+
+
+def check_partition_count(count: int) -> None:
+    """The bound of one request, before anything of that size is built."""
+    if count > MAX_PARTITIONS_PER_REQUEST:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"Excessively large number of partitions per request: {count} is more than "
+            f"{MAX_PARTITIONS_PER_REQUEST}.",
+        )
+
+
+def check_total(existing: int, additional: int) -> None:
+    """The bound of the whole catalog."""
+    if existing + additional > MAX_PARTITIONS:
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"{additional} more partitions would make {existing + additional}; "
+            f"this cluster holds at most {MAX_PARTITIONS}.",
+        )
+
+
+def check_replication_factor(factor: int, brokers: Collection[int]) -> None:
+    """Kafka: StripedReplicaPlacer."""
+    if factor > len(brokers):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): The target replication "
+            f"factor of {factor} cannot be reached because only {len(brokers)} broker(s) are "
+            "registered.",
+        )
+
+
+def check_replicas(replicas: Sequence[int], brokers: Collection[int], factor: int | None) -> None:
+    """One partition of a manual assignment; `factor` is what the others have, if any."""
+    fault = None
+    if not replicas:
+        fault = "The manual partition assignment includes an empty replica list."
+    elif missing := sorted(set(replicas) - set(brokers)):
+        fault = (
+            f"The manual partition assignment includes broker {missing[0]}, but no such broker "
+            "is registered."
+        )
+    elif twice := sorted(duplicates(replicas)):
+        fault = f"The manual partition assignment includes the broker {twice[0]} more than once."
+    elif factor is not None and len(replicas) != factor:
+        fault = (
+            f"The manual partition assignment includes a partition with {len(replicas)} "
+            "replica(s), but this is not consistent with previous partitions, which have "
+            f"{factor} replica(s)."
+        )
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, fault)
+
+
+def _assigned_leaders(topic: CreatableTopic, brokers: Collection[int]) -> list[int]:
+    for what, value in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if value != -1:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    check_partition_count(len(topic.assignments))
+    by_index: dict[int, CreatableReplicaAssignment] = {}
+    factor: int | None = None
+    for assignment in topic.assignments:
+        index = assignment.partition_index
+        if index in by_index:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {index}",
+            )
+        check_replicas(assignment.broker_ids, brokers, factor)
+        factor = len(assignment.broker_ids)
+        by_index[index] = assignment
+    if set(by_index) != set(range(len(by_index))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return [by_index[index].broker_ids[0] for index in range(len(by_index))]

@@ -1,0 +1,172 @@
+"""Settings in layers, and what a request to change them makes of one layer.
+
+A broker setting has up to four texts: set for this broker at run time, for all brokers at run
+time, on the command line, and the default; the first one counts. A topic adds its own in front,
+under the topic's name of the setting. Pure: nothing is stored or put in force here, that is
+broker.config_service's. What a value may be is in codec.configs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from kafkawire.broker.newtopics import duplicates
+from kafkawire.codec.configs import (
+    BROKER_CONFIGS,
+    TOPIC_CONFIGS,
+    Config,
+    ConfigError,
+    append_items,
+    check_broker,
+    check_topic,
+    subtract_items,
+    text_of,
+    topic_default,
+)
+from kafkawire.codec.errors import ErrorCode, KafkaError
+
+
+class ResourceType(IntEnum):
+    """What settings belong to (Kafka: ConfigResource.Type)."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Op(IntEnum):
+    """What to do with one setting (Kafka: AlterConfigOp.OpType)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Wish(NamedTuple):
+    """One line of a request: the setting, what to do, the text (None only with DELETE)."""
+
+    name: str
+    op: Op
+    value: str | None
+
+
+class Layers(NamedTuple):
+    """The texts of the broker settings, by where they come from; the first layer wins."""
+
+    of_broker: Mapping[str, str]
+    of_cluster: Mapping[str, str]
+    static: Mapping[str, str]
+
+    def merged(self) -> dict[str, str]:
+        """What BrokerConfig.update takes."""
+        return {**self.static, **self.of_cluster, **self.of_broker}
+
+
+def check_wishes(wishes: Sequence[Wish]) -> None:
+    """Faults of a request whatever the resource is (Kafka: ConfigAdminManager.preprocess)."""
+    if duplicates(wish.name for wish in wishes):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
+    null = [wish.name for wish in wishes if wish.value is None and wish.op is not Op.DELETE]
+    if null:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Null value not supported for : {', '.join(null)}"
+        )
+
+
+def new_topic_overrides(
+    configs: Sequence[tuple[str, str | None]], broker: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of a topic that is being made, checked."""
+    null = [name for name, value in configs if value is None]
+    if null:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(null)}",
+        )
+    overrides = {name: value for name, value in configs if value is not None}
+    _checked_topic(overrides, broker)
+    return overrides
+
+
+def topic_overrides(
+    current: Mapping[str, str], wishes: Sequence[Wish], replace: bool, broker: Mapping[str, str]
+) -> dict[str, str]:
+    """The settings of a topic after `wishes`; `replace` (AlterConfigs) forgets `current`."""
+    defaults = {name: _text(topic_default(row, broker)) for name, row in TOPIC_CONFIGS.items()}
+    after = _after({} if replace else current, wishes, TOPIC_CONFIGS, defaults)
+    _checked_topic(after, broker)
+    return after
+
+
+def broker_overrides(
+    layers: Layers, wishes: Sequence[Wish], replace: bool, whole_cluster: bool
+) -> dict[str, str]:
+    """One run-time layer of the broker settings after `wishes`: that of this broker, or that of
+    the whole cluster. Wrong values are INVALID_REQUEST for brokers (KAFKA-13609)."""
+    for wish in wishes:
+        row = BROKER_CONFIGS.get(wish.name)
+        if row is not None and not row.dynamic:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Cannot update these configs dynamically: {wish.name}",
+            )
+    current = layers.of_cluster if whole_cluster else layers.of_broker
+    defaults = {name: _text(row.default) for name, row in BROKER_CONFIGS.items()}
+    after = _after({} if replace else current, wishes, BROKER_CONFIGS, defaults)
+    if whole_cluster:
+        layers = layers._replace(of_cluster=after)
+    else:
+        layers = layers._replace(of_broker=after)
+    try:
+        check_broker(layers.merged())
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    return after
+
+
+def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
+    """What to store to come from `before` to `after`; None takes a setting away."""
+    changes: dict[str, str | None] = {name: None for name in before if name not in after}
+    changes.update((name, text) for name, text in after.items() if before.get(name) != text)
+    return changes
+
+
+def _checked_topic(overrides: Mapping[str, str], broker: Mapping[str, str]) -> None:
+    try:
+        check_topic(overrides, broker)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _after(
+    current: Mapping[str, str],
+    wishes: Sequence[Wish],
+    table: Mapping[str, Config],
+    defaults: Mapping[str, str],
+) -> dict[str, str]:
+    after = dict(current)
+    for name, op, value in wishes:
+        if op is Op.DELETE or value is None:
+            after.pop(name, None)  # also a setting that an older version knew
+            continue
+        row = table.get(name)
+        if row is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown config name: {name}")
+        try:
+            if op is Op.APPEND:
+                value = append_items(row, after.get(name, defaults[name]), value)
+            elif op is Op.SUBTRACT:
+                value = subtract_items(row, after.get(name, defaults[name]), value)
+        except ConfigError as error:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        after[name] = value
+    return after
+
+
+def _text(value: bool | int | float | str | list[str] | None) -> str:
+    return text_of(value) or ""

@@ -1,0 +1,286 @@
+"""Topics made, changed and deleted: the only writer of the catalog, the log's topics, the table.
+
+Every change goes one way, under one lock: check -> SQL transaction -> catalog -> log and table
+of partitions -> the commit that covers the log's catalog frames -> answer. So an answer is never
+ahead of the disk, and two requests never see half of each other. What a new topic must look like
+is decided in newtopics and overrides; settings of topics that exist are config_service's.
+
+Called by the admin handlers, by Metadata (auto-create) and by the group service, which gets
+its internal topic here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkawire.broker.answers import AnswerCache
+from kafkawire.broker.config_service import ConfigService
+from kafkawire.broker.newtopics import (
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    check_name,
+    check_partition_count,
+    check_replicas,
+    check_total,
+    collision_key,
+    duplicates,
+    leaders_of,
+)
+from kafkawire.broker.overrides import new_topic_overrides
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.messages.create_partitions import CreatePartitionsTopic
+from kafkawire.messages.create_topics import CreatableTopic
+from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.store import MetadataError
+
+if TYPE_CHECKING:
+    from log.partition import Partition
+
+    from kafkawire.broker.broker import Broker
+    from kafkawire.metadata.catalog import TopicInfo
+
+logger = logging.getLogger(__name__)
+
+# What a transaction or a commit may end with; anything else is a bug and is reported as one.
+_FAILURES = (KafkaError, MetadataError, OSError)
+# Made when there are transactions and share groups, not because somebody asks for metadata.
+_NOT_YET = INTERNAL_TOPICS - {GROUP_METADATA_TOPIC}
+
+
+@dataclass(slots=True)
+class Created:
+    """One topic of a CreateTopics request that was made, or would be (`topic` None)."""
+
+    partitions: int
+    configs: dict[str, str]
+    topic: TopicInfo | None = None
+
+
+class TopicService:
+    """One for the broker's life. `answers` holds prepared Metadata answers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._changing = asyncio.Lock()
+        self.configs = ConfigService(broker, self._changing)
+        self.answers = AnswerCache(broker.catalog, broker.config)
+
+    async def create(
+        self, topics: Sequence[CreatableTopic], validate_only: bool = False
+    ) -> list[Created | KafkaError]:
+        """Make topics, all that can be in one transaction; an outcome for each, in order."""
+        async with self._changing:
+            outcomes = self._plan(topics)
+            wanted = [
+                (index, plan)
+                for index, plan in enumerate(outcomes)
+                if not isinstance(plan, KafkaError)
+            ]
+            results: list[Created | KafkaError] = [
+                outcome
+                if isinstance(outcome, KafkaError)
+                else Created(len(outcome.leaders), outcome.configs)
+                for outcome in outcomes
+            ]
+            if validate_only or not wanted:
+                return results
+            try:
+                made = await self._make([plan for _, plan in wanted])
+            except _FAILURES as error:
+                for index, _ in wanted:
+                    results[index] = _as_kafka_error(error)
+                return results
+            for (index, _), topic in zip(wanted, made, strict=True):
+                result = results[index]
+                assert isinstance(result, Created)
+                result.topic = topic
+            return results
+
+    async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        """Make topics with the defaults because somebody asked for them; the code for each that
+        could not be made. One that is there by now is no error: two clients often ask at once."""
+        wanted = [self._new(name) for name in names if name not in _NOT_YET]
+        refused: dict[str, ErrorCode] = {}
+        for topic, outcome in zip(wanted, await self.create(wanted), strict=True):
+            if isinstance(outcome, Created):
+                logger.info("created topic %s: a client asked for its metadata", topic.name)
+            elif outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                refused[topic.name] = outcome.code
+        return refused
+
+    async def offsets_partitions(self) -> list[Partition | None]:
+        """The partitions of `__consumer_offsets`, made if it is not there; None = led elsewhere.
+        KafkaError when it cannot be made."""
+        table = self._broker.table.by_name
+        if GROUP_METADATA_TOPIC not in table:
+            (outcome,) = await self.create([self._new(GROUP_METADATA_TOPIC)])
+            exists = ErrorCode.TOPIC_ALREADY_EXISTS  # somebody else asked at the same time
+            if isinstance(outcome, KafkaError) and outcome.code is not exists:
+                raise outcome
+        return table[GROUP_METADATA_TOPIC]
+
+    async def delete(self, ids: Sequence[bytes]) -> dict[bytes, KafkaError]:
+        """Delete topics by id, in one transaction; the errors of those that were not."""
+        refused: dict[bytes, KafkaError] = {}
+        async with self._changing:
+            gone: list[TopicInfo] = []
+            for topic_id in ids:
+                topic = self._broker.catalog.by_id.get(topic_id)
+                if topic is None:
+                    refused[topic_id] = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+                elif topic.internal:
+                    refused[topic_id] = KafkaError(
+                        ErrorCode.INVALID_TOPIC_EXCEPTION,
+                        f"Topic {topic.name} is internal to the broker and cannot be deleted.",
+                    )
+                else:
+                    gone.append(topic)
+            if gone:
+                try:
+                    await self._remove(gone)
+                except _FAILURES as error:
+                    refused.update((topic.id, _as_kafka_error(error)) for topic in gone)
+        return refused
+
+    async def create_partitions(self, wish: CreatePartitionsTopic, validate_only: bool) -> None:
+        """Give a topic more partitions; `wish.count` is the new total. KafkaError if not."""
+        async with self._changing:
+            topic = self._broker.catalog.by_name.get(wish.name)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            leaders = self._new_leaders(topic, wish)
+            if validate_only:
+                return
+            added = await self._broker.metadata.create_partitions(topic.id, wish.count, leaders)
+            self._broker.catalog.add_partitions(topic.id, added)
+            self._open(topic)
+            await self._broker.log.commit_log.committed()
+            logger.info("topic %s has %d partitions now", topic.name, wish.count)
+
+    def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
+        """Each topic of one request, checked against what is there and against the others."""
+        broker = self._broker
+        twice = duplicates(topic.name for topic in topics)
+        taken = {collision_key(name): name for name in broker.catalog.by_name}
+        existing = sum(len(topic.partitions) for topic in broker.catalog.by_id.values())
+        plans: list[NewTopic | KafkaError] = []
+        new = 0
+        for topic in topics:
+            try:
+                if topic.name in twice:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                check_name(topic.name, broker.catalog.by_name, taken)
+                plan = self._plan_one(topic)
+                check_partition_count(new + len(plan.leaders))
+                check_total(existing, new + len(plan.leaders))
+            except KafkaError as error:
+                plans.append(error)
+                continue
+            new += len(plan.leaders)
+            taken[collision_key(topic.name)] = topic.name
+            plans.append(plan)
+        return plans
+
+    def _plan_one(self, topic: CreatableTopic) -> NewTopic:
+        broker, config = self._broker, self._broker.config
+        leaders = leaders_of(
+            topic,
+            broker.catalog.brokers,
+            broker.node_id,
+            config.num_partitions,
+            config.default_replication_factor,
+        )
+        overrides = new_topic_overrides(
+            [(entry.name, entry.value) for entry in topic.configs], config.texts
+        )
+        return NewTopic(
+            name=topic.name,
+            leaders=leaders,
+            configs={**self._base_configs(topic.name), **overrides},
+            internal=topic.name in INTERNAL_TOPICS,
+        )
+
+    def _new(self, name: str) -> CreatableTopic:
+        """A topic nobody has described: the broker's defaults, or what its own topic needs."""
+        config = self._broker.config
+        if name != GROUP_METADATA_TOPIC:
+            return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+        return CreatableTopic(
+            name=name,
+            num_partitions=config.offsets_topic_num_partitions,
+            replication_factor=config.offsets_topic_replication_factor,
+        )
+
+    def _base_configs(self, name: str) -> dict[str, str]:
+        """What an internal topic is set to beside what was asked for (GroupCoordinatorConfig)."""
+        if name != GROUP_METADATA_TOPIC:
+            return {}
+        return {
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(self._broker.config.offsets_topic_segment_bytes),
+        }
+
+    async def _make(self, plans: list[NewTopic]) -> list[TopicInfo]:
+        made = await self._broker.metadata.create_topics(plans)
+        for topic in made:
+            self._broker.catalog.add_topic(topic)
+            self._open(topic)
+        await self._broker.log.commit_log.committed()
+        return made
+
+    def _open(self, topic: TopicInfo) -> None:
+        """Let log and table follow the catalog."""
+        config = self.configs.of_topic(topic)
+        self._broker.table.add(topic, self._broker.log.add_topic(topic, config))
+
+    async def _remove(self, topics: list[TopicInfo]) -> None:
+        broker = self._broker
+        await broker.metadata.delete_topics([topic.id for topic in topics])
+        for topic in topics:
+            broker.catalog.remove_topic(topic.id)
+            # Out of the table first: nothing new may start on what the log lets go of.
+            broker.table.remove(topic)
+            broker.groups.topic_deleted(topic.name, topic.id)
+            broker.log.remove_topic(topic.id)
+            logger.info("deleted topic %s", topic.name)
+        await broker.log.commit_log.committed()
+
+    def _new_leaders(self, topic: TopicInfo, wish: CreatePartitionsTopic) -> list[int]:
+        have = len(topic.partitions)
+        if wish.count <= have:
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"Topic already has {have} partition(s)."
+                if wish.count == have
+                else f"The topic {topic.name} currently has {have} partition(s); {wish.count} "
+                "would not be an increase.",
+            )
+        if topic.internal:
+            # The partition of a group is its hash modulo this number: others would be lost.
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS,
+                f"The number of partitions of the internal topic {topic.name} cannot be changed.",
+            )
+        more = wish.count - have
+        check_partition_count(more)
+        check_total(sum(len(t.partitions) for t in self._broker.catalog.by_id.values()), more)
+        if wish.assignments is None:
+            return [self._broker.node_id] * more
+        if len(wish.assignments) != more:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Attempted to add {more} additional partition(s), but only "
+                f"{len(wish.assignments)} assignment(s) were specified.",
+            )
+        for assignment in wish.assignments:
+            check_replicas(assignment.broker_ids, self._broker.catalog.brokers, 1)
+        return [assignment.broker_ids[0] for assignment in wish.assignments]
+
+
+def _as_kafka_error(error: Exception) -> KafkaError:
+    return error if isinstance(error, KafkaError) else KafkaError(code_of(error), str(error))

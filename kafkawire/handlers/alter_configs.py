@@ -1,0 +1,41 @@
+"""AlterConfigs: replace all settings of a resource; superseded by IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from kafkawire.broker.config_service import Op, Resource, Wish
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterConfigsResponse:
+    """AlterConfigs v0-2.
+
+    v2 flexible. What the request does not name goes back to its default, so old tools that want
+    to change one setting send all of them. Resources: topics, this broker, all brokers ("").
+    Not done: access control.
+    """
+    resources = [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            [Wish(config.name, Op.SET, config.value) for config in resource.configs],
+            replace=True,
+        )
+        for resource in req.resources
+    ]
+    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=0 if error is None else error.code,
+                error_message=None if error is None else error.message or error.code.sentence,
+                resource_type=resource.type,
+                resource_name=resource.name,
+            )
+            for resource, error in zip(resources, errors, strict=True)
+        ]
+    )

@@ -1,0 +1,43 @@
+"""CreatePartitions: give topics more partitions."""
+
+from __future__ import annotations
+
+from kafkawire.broker.newtopics import duplicates
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+
+
+async def create_partitions(
+    ctx: RequestContext, req: CreatePartitionsRequest
+) -> CreatePartitionsResponse:
+    """CreatePartitions v0-3.
+
+    v2 flexible; v3 quota errors. Count is the new total. The answer names every topic that was
+    asked for, once. Each topic is a transaction of its own.
+    Not done: the timeout, quotas, access control; internal topics keep their number.
+    """
+    twice = duplicates(topic.name for topic in req.topics)
+    response = CreatePartitionsResponse()
+    for name, topic in {topic.name: topic for topic in req.topics}.items():
+        result = CreatePartitionsTopicResult(name=name)
+        try:
+            await _one(ctx, topic, name in twice, req.validate_only)
+        except KafkaError as error:
+            result.error_code = error.code
+            result.error_message = error.message or error.code.sentence
+        response.results.append(result)
+    return response
+
+
+async def _one(
+    ctx: RequestContext, topic: CreatePartitionsTopic, twice: bool, validate_only: bool
+) -> None:
+    if twice:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+    await ctx.broker.topics.create_partitions(topic, validate_only)

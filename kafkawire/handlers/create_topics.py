@@ -1,0 +1,80 @@
+"""CreateTopics: make topics; everything happens in broker.topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafkawire.broker.overrides import Layers
+from kafkawire.broker.resources import topic_entries
+from kafkawire.broker.topics import Created
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.types import ZERO_UUID, Buffer
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.slices import sliced
+from kafkawire.messages.create_topics import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+
+FLEXIBLE_FROM = 5
+CONFIGS_FROM = 5  # KIP-525
+REPLICAS = 1  # there is one copy of each partition, whatever was asked for
+
+
+async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[Buffer]:
+    """CreateTopics v2-7.
+
+    v4 -1 for the default number of partitions and replicas; v5 flexible, and the answer holds
+    partitions, replicas and settings (KIP-525); v6 quota errors; v7 topic id.
+    Not done: replication (a factor up to the number of brokers is taken, one copy is made), the
+    timeout (the answer comes when it is done), quotas, access control.
+    """
+    outcomes = await ctx.broker.topics.create(req.topics, req.validate_only)
+    layers = ctx.broker.topics.configs.layers()
+
+    def results() -> Iterator[CreatableTopicResult]:
+        for topic, outcome in zip(req.topics, outcomes, strict=True):
+            yield _result(ctx.version, topic.name, outcome, layers)
+
+    return await sliced(
+        ctx.broker.env,
+        CreateTopicsResponse(),
+        ctx.version,
+        ctx.version >= FLEXIBLE_FROM,
+        0,
+        CreatableTopicResult,
+        results(),
+        len(req.topics),
+    )
+
+
+def _result(
+    version: int, name: str, outcome: Created | KafkaError, layers: Layers
+) -> CreatableTopicResult:
+    if isinstance(outcome, KafkaError):
+        return CreatableTopicResult(
+            name=name,
+            error_code=outcome.code,
+            error_message=outcome.message or outcome.code.sentence,
+        )
+    result = CreatableTopicResult(
+        name=name,
+        topic_id=outcome.topic.id if outcome.topic is not None else ZERO_UUID,
+        error_message=None,
+        num_partitions=outcome.partitions,
+        replication_factor=REPLICAS,
+    )
+    if version >= CONFIGS_FROM:  # a list, never null: Java's admin client fails on null
+        result.configs = [
+            CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.text,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.sensitive,
+            )
+            for entry in topic_entries(outcome.configs, layers, None)
+        ]
+    return result

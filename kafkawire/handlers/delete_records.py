@@ -1,0 +1,68 @@
+"""DeleteRecords: move the log start of partitions up (KIP-107)."""
+
+from __future__ import annotations
+
+from kafkawire.broker.newtopics import INTERNAL_TOPICS
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsPartitionResult,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopicResult,
+)
+
+HIGH_WATERMARK = -1  # delete all there is
+NO_WATERMARK = -1
+
+
+async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> DeleteRecordsResponse:
+    """DeleteRecords v0-2.
+
+    v1 throttles like every other; v2 flexible. The low watermark of the answer is the new log
+    start, which is durable when it is answered.
+    Not done: the timeout (there are no followers to wait for), access control.
+    """
+    return DeleteRecordsResponse(
+        topics=[
+            DeleteRecordsTopicResult(
+                name=topic.name,
+                partitions=[await _delete(ctx, topic.name, asked) for asked in topic.partitions],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+async def _delete(
+    ctx: RequestContext, topic: str, asked: DeleteRecordsPartition
+) -> DeleteRecordsPartitionResult:
+    result = DeleteRecordsPartitionResult(
+        partition_index=asked.partition_index, low_watermark=NO_WATERMARK
+    )
+    try:
+        result.low_watermark = await _low_watermark(ctx, topic, asked)
+    except KafkaError as error:
+        result.error_code = error.code
+    return result
+
+
+async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPartition) -> int:
+    """The log start after the deletion, or KafkaError (Kafka: Partition.deleteRecordsOnLeader)."""
+    partition = ctx.broker.table.named(topic, asked.partition_index)
+    if topic in INTERNAL_TOPICS:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    if not partition.config.cleanup_delete:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION)
+    if partition.high_watermark < partition.next_offset:
+        # What the client has written counts, so that deleting up to its end works.
+        await ctx.broker.log.commit_log.committed()
+    offset = asked.offset
+    if offset == HIGH_WATERMARK:
+        offset = partition.high_watermark
+    if not 0 <= offset <= partition.high_watermark:
+        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+    if offset <= partition.log_start:
+        return partition.log_start
+    return await partition.delete_records(offset)

@@ -1,0 +1,56 @@
+"""DescribeCluster: the brokers, without any topics (KIP-700)."""
+
+from __future__ import annotations
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, Nodes
+from kafkawire.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+BROKERS, CONTROLLERS = 1, 2  # EndpointType
+
+
+async def describe_cluster(
+    ctx: RequestContext, req: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """DescribeCluster v0-2.
+
+    v1 endpoint type (KIP-919): controllers have no endpoints of their own here, so asking for
+    them is MISMATCHED_ENDPOINT_TYPE, as on a Kafka broker; v2 IsFenced (KIP-1073).
+    Not done: access control, fenced brokers (none is ever fenced).
+    """
+    if req.endpoint_type != BROKERS:
+        return _refused(ctx.version, req.endpoint_type)
+    nodes = Nodes(ctx)
+    return DescribeClusterResponse(
+        endpoint_type=BROKERS,
+        cluster_id=ctx.broker.cluster_id,
+        controller_id=ctx.broker.node_id,
+        brokers=[
+            DescribeClusterBroker(
+                broker_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+            for node in nodes.by_id.values()
+        ],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if req.include_cluster_authorized_operations else OPERATIONS_OMITTED
+        ),
+    )
+
+
+def _refused(version: int, endpoint_type: int) -> DescribeClusterResponse:
+    known = endpoint_type == CONTROLLERS
+    code = ErrorCode.MISMATCHED_ENDPOINT_TYPE if known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+    message = (
+        "The request was sent to an endpoint of type BROKER, but we wanted an endpoint of type "
+        "CONTROLLER"
+        if known
+        else f"Unsupported endpoint type {endpoint_type}"
+    )
+    return DescribeClusterResponse(
+        error_code=code if version > 0 else ErrorCode.INVALID_REQUEST, error_message=message
+    )

@@ -1,0 +1,160 @@
+"""DescribeConfigs: the settings of topics and brokers, with where each value comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+
+from kafkawire.broker.loggers import levels
+from kafkawire.broker.newtopics import name_fault
+from kafkawire.broker.overrides import Layers, ResourceType
+from kafkawire.broker.resources import (
+    Entry,
+    Source,
+    broker_entries,
+    cluster_entries,
+    topic_entries,
+)
+from kafkawire.codec.configs import ConfigType
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.slices import sliced
+from kafkawire.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+
+FLEXIBLE_FROM = 4
+
+
+async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> list[Buffer]:
+    """DescribeConfigs v1-4.
+
+    v1 sources and synonyms; v3 types and documentation; v4 flexible. Resources: topics, this
+    broker, the cluster's default (broker ""), loggers of this broker, groups and client metrics
+    (which have no settings here).
+    Not done: settings of groups and of client metrics; other brokers' settings (ask them).
+    """
+    layers = ctx.broker.topics.configs.layers()
+
+    def results() -> Iterator[DescribeConfigsResult]:
+        for resource in req.resources:
+            yield _result(ctx, resource, layers, req)
+
+    return await sliced(
+        ctx.broker.env,
+        DescribeConfigsResponse(),
+        ctx.version,
+        ctx.version >= FLEXIBLE_FROM,
+        0,
+        DescribeConfigsResult,
+        results(),
+        len(req.resources),
+    )
+
+
+def _result(
+    ctx: RequestContext,
+    resource: DescribeConfigsResource,
+    layers: Layers,
+    req: DescribeConfigsRequest,
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    # Kafka takes an empty list of keys for "all", like null.
+    names = set(resource.configuration_keys or ()) or None
+    try:
+        entries = _entries(ctx, resource, layers, names)
+    except KafkaError as error:
+        result.error_code = error.code
+        result.error_message = error.message or error.code.sentence
+        return result
+    result.configs = [
+        _shown(entry, req.include_synonyms, req.include_documentation) for entry in entries
+    ]
+    return result
+
+
+def _entries(
+    ctx: RequestContext,
+    resource: DescribeConfigsResource,
+    layers: Layers,
+    names: Collection[str] | None,
+) -> list[Entry]:
+    kind, name = resource.resource_type, resource.resource_name
+    if kind == ResourceType.TOPIC:
+        return _topic(ctx, name, layers, names)
+    if kind == ResourceType.BROKER:
+        if not name:
+            return cluster_entries(layers, names)
+        _check_broker_id(ctx, name, "or empty string, ")
+        return broker_entries(layers, names)
+    if kind == ResourceType.BROKER_LOGGER:
+        if not name:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
+        _check_broker_id(ctx, name, "")
+        return _loggers(names)
+    if kind in (ResourceType.GROUP, ResourceType.CLIENT_METRICS):
+        if not name:
+            what = "Group" if kind == ResourceType.GROUP else "Client metrics subscription"
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
+        return []
+    raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _topic(
+    ctx: RequestContext, name: str, layers: Layers, names: Collection[str] | None
+) -> list[Entry]:
+    fault = name_fault(name)
+    if fault is not None:
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
+    topic = ctx.broker.catalog.by_name.get(name)
+    if topic is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic_entries(topic.configs, layers, names)
+
+
+def _check_broker_id(ctx: RequestContext, name: str, also: str) -> None:
+    expected = ctx.broker.node_id
+    if not re.fullmatch(r"-?[0-9]{1,10}", name):
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}"
+        )
+    if int(name) != expected:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            f"Unexpected broker id, expected {expected} {also}but received {name}",
+        )
+
+
+def _loggers(names: Collection[str] | None) -> list[Entry]:
+    return [
+        Entry(
+            name, level, Source.DYNAMIC_BROKER_LOGGER, False, False, ConfigType.STRING,
+            "The least serious messages of this logger that are written.", [],
+        )
+        for name, level in levels().items()
+        if names is None or name in names
+    ]  # fmt: skip
+
+
+def _shown(entry: Entry, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+    return DescribeConfigsResourceResult(
+        name=entry.name,
+        value=entry.text,
+        read_only=entry.read_only,
+        config_source=entry.source,
+        is_sensitive=entry.sensitive,
+        synonyms=[
+            DescribeConfigsSynonym(name=name, value=text, source=source)
+            for name, text, source in (entry.synonyms if synonyms else ())
+        ],
+        config_type=entry.type,
+        documentation=entry.about if documentation else None,
+    )

@@ -1,0 +1,64 @@
+"""IncrementalAlterConfigs: change single settings of a resource (KIP-339)."""
+
+from __future__ import annotations
+
+from kafkawire.broker.config_service import Op, Resource, Wish
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.incremental_alter_configs import (
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+_OPERATIONS = {int(op): op for op in Op}
+
+
+async def incremental_alter_configs(
+    ctx: RequestContext, req: IncrementalAlterConfigsRequest
+) -> IncrementalAlterConfigsResponse:
+    """IncrementalAlterConfigs v0-1.
+
+    v1 flexible. SET, DELETE, and for lists APPEND and SUBTRACT. Resources: topics, this broker,
+    all brokers (""), loggers of this broker (not stored, as in Kafka). A change is in force and
+    durable when it is answered.
+    Not done: settings of groups and client metrics, access control.
+    """
+    faults: dict[int, KafkaError] = {}
+    resources: list[Resource] = []
+    for index, asked in enumerate(req.resources):
+        resource = Resource(asked.resource_type, asked.resource_name, [])
+        try:
+            resource.wishes = _wishes(asked)
+        except KafkaError as error:
+            faults[index] = error
+        resources.append(resource)
+    errors = await ctx.broker.topics.configs.alter(resources, req.validate_only)
+    return IncrementalAlterConfigsResponse(
+        responses=[
+            _response(resource, faults.get(index) or error)
+            for index, (resource, error) in enumerate(zip(resources, errors, strict=True))
+        ]
+    )
+
+
+def _wishes(asked: AlterConfigsResource) -> list[Wish]:
+    wishes = []
+    for config in asked.configs:
+        op = _OPERATIONS.get(config.config_operation)
+        if op is None:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
+            )
+        wishes.append(Wish(config.name, op, config.value))
+    return wishes
+
+
+def _response(resource: Resource, error: KafkaError | None) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=0 if error is None else error.code,
+        error_message=None if error is None else error.message or error.code.sentence,
+        resource_type=resource.type,
+        resource_name=resource.name,
+    )

@@ -1,0 +1,45 @@
+"""ListConfigResources: what has settings (KIP-1142; v0 was ListClientMetricsResources)."""
+
+from __future__ import annotations
+
+from kafkawire.broker.overrides import ResourceType
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_KNOWN = frozenset(int(kind) for kind in ResourceType)
+
+
+async def list_config_resources(
+    ctx: RequestContext, req: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """ListConfigResources v0-1.
+
+    v0 lists client metrics only; v1 takes resource types, none meaning all of them; an unknown
+    type is UNSUPPORTED_VERSION.
+    Not done: groups and client metrics have no settings here, so there are none to list.
+    """
+    if ctx.version == 0:
+        return ListConfigResourcesResponse()
+    wanted = set(req.resource_types) or _KNOWN
+    if not wanted <= _KNOWN:
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    catalog = ctx.broker.catalog
+    brokers = [str(node_id) for node_id in catalog.brokers]
+    names = {
+        ResourceType.TOPIC: list(catalog.by_name),
+        ResourceType.BROKER: brokers,
+        ResourceType.BROKER_LOGGER: brokers,
+    }
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind in ResourceType
+            if kind in wanted
+            for name in names.get(kind, ())
+        ]
+    )

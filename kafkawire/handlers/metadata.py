@@ -1,0 +1,117 @@
+"""Metadata: which brokers and topics there are, and who leads what.
+
+The first thing every client asks, and asks again every few minutes; with null topics it is the
+largest answer there is. So the all-topics form is kept as bytes until the catalog changes, and
+whatever is long is built in slices. What a topic looks like is in `topic_parts`; creating topics
+is the topic service's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafkawire.broker.newtopics import missing_topic_error
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import ZERO_UUID, Buffer
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS, Nodes
+from kafkawire.handlers.slices import array_count, run, split
+from kafkawire.handlers.topic_parts import Entry, TopicEncoder
+from kafkawire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
+
+FLEXIBLE_FROM = 9
+
+
+async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
+    """Metadata v0-13.
+
+    v0 takes an empty list as all topics, v1+ null (empty = none) and tells controller, racks and
+    internal topics; v2 cluster id; v3 throttle time; v4 AllowAutoTopicCreation (before: always);
+    v5 offline replicas; v6 LISTENER_NOT_FOUND; v7 leader epochs; v8 authorized operations;
+    v9 flexible; v10 topic ids in the answer; v11 no cluster operations; v12 topics by id;
+    v13 top-level error.
+    Not done: access control (all operations are allowed), brokers known to be down.
+    """
+    if req.topics is None or (ctx.version == 0 and not req.topics):
+        key = (
+            ctx.version,
+            ctx.listener,
+            req.include_topic_authorized_operations,
+            req.include_cluster_authorized_operations,
+        )
+
+        async def make() -> bytes:
+            every = [Entry.of(topic) for topic in ctx.broker.catalog.by_name.values()]
+            return b"".join(await _encoded(ctx, req, every))
+
+        return [await ctx.broker.topics.answers.get(key, make)]
+    return await _encoded(ctx, req, await _entries(ctx, req, req.topics))
+
+
+async def _entries(
+    ctx: RequestContext, req: MetadataRequest, asked: Sequence[MetadataRequestTopic]
+) -> list[Entry]:
+    if ctx.version < 12 and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
+        # v10 and v11 have the field for an id, but no broker ever took one (KAFKA-9618).
+        return [Entry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked]
+    ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
+    if ids:  # names beside ids are not looked at, as in Kafka
+        return [_by_id(ctx, topic_id) for topic_id in dict.fromkeys(ids)]
+    names = list(dict.fromkeys(topic.name or "" for topic in asked))
+    found = ctx.broker.catalog.by_name
+    missing = [name for name in names if name not in found]
+    refused: dict[str, ErrorCode] = {}
+    if missing and req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
+        refused = await ctx.broker.topics.auto_create(missing)
+    return [_by_name(ctx, name, refused) for name in names]
+
+
+def _by_id(ctx: RequestContext, topic_id: bytes) -> Entry:
+    topic = ctx.broker.catalog.by_id.get(topic_id)
+    if topic is None:
+        return Entry(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    return Entry.of(topic)
+
+
+def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> Entry:
+    topic = ctx.broker.catalog.by_name.get(name)
+    if topic is None:
+        return Entry(refused.get(name) or missing_topic_error(name), name, ZERO_UUID)
+    return Entry.of(topic)
+
+
+async def _encoded(
+    ctx: RequestContext, req: MetadataRequest, entries: Sequence[Entry]
+) -> list[Buffer]:
+    version, flexible = ctx.version, ctx.version >= FLEXIBLE_FROM
+    nodes = Nodes(ctx)
+    response = MetadataResponse(
+        brokers=[
+            MetadataResponseBroker(
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+            for node in nodes.by_id.values()
+        ],
+        cluster_id=ctx.broker.cluster_id,
+        # Every broker can change the catalog, so the one that was asked is the controller.
+        controller_id=ctx.broker.node_id,
+        topics=[],
+        cluster_authorized_operations=(
+            CLUSTER_OPERATIONS if req.include_cluster_authorized_operations else OPERATIONS_OMITTED
+        ),
+    )
+    # After the topics: cluster_authorized_operations (v8-10), error_code (v13+).
+    head, tail = split(
+        response, version, flexible, (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0)
+    )
+    operations = TOPIC_OPERATIONS if req.include_topic_authorized_operations else OPERATIONS_OMITTED
+    parts: list[Buffer] = [head, array_count(len(entries), flexible)]
+    encoder = TopicEncoder(nodes, version, flexible, operations, parts)
+    await run(ctx.broker.env, encoder.steps(entries))
+    parts.append(tail)
+    return parts

@@ -1,0 +1,46 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended, so that a client sees a cut log (KIP-320)."""
+
+from __future__ import annotations
+
+from kafkawire.broker.partitions import check_leader_epoch
+from kafkawire.codec.errors import KafkaError
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopicResult,
+)
+
+
+async def offset_for_leader_epoch(
+    ctx: RequestContext, req: OffsetForLeaderEpochRequest
+) -> OffsetForLeaderEpochResponse:
+    """OffsetForLeaderEpoch v2-4.
+
+    v2 the client's current leader epoch; v3 replica id; v4 flexible. The answer is the largest
+    epoch not above the one asked for, with the offset after its last record; the current epoch
+    ends at the log end. An epoch before all that are known: -1 and -1.
+    Not done: followers (the replica id is not looked at).
+    """
+    return OffsetForLeaderEpochResponse(
+        topics=[
+            OffsetForLeaderTopicResult(
+                topic=topic.topic,
+                partitions=[_end(ctx, topic.topic, wanted) for wanted in topic.partitions],
+            )
+            for topic in req.topics
+        ]
+    )
+
+
+def _end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+    answer = EpochEndOffset(partition=wanted.partition)
+    try:
+        partition = ctx.broker.table.named(topic, wanted.partition)
+        check_leader_epoch(partition, wanted.current_leader_epoch)
+        answer.leader_epoch, answer.end_offset = partition.epoch_end(wanted.leader_epoch)
+    except KafkaError as error:
+        answer.error_code = error.code
+    return answer

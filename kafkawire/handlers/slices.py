@@ -1,0 +1,87 @@
+"""Answers that grow with the catalog, encoded a few milliseconds at a time.
+
+A Metadata answer over ten thousand partitions takes tens of milliseconds to build; in one go
+every other connection would wait for it. Here the message is encoded once with its list empty,
+cut open at the list, and the items are encoded in slices between which the loop runs. The
+bytes are the same as those of encoding it whole (tests/test_handlers_metadata.py compares).
+
+Called by the admin handlers; knows nothing of what the items are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from kafkawire.codec.compile import encode, encoder
+from kafkawire.codec.types import Buffer
+
+if TYPE_CHECKING:
+    from log.env import Env
+
+T = TypeVar("T")
+
+# Of the loop's time before others get their turn: well below the 1 ms that a small request may
+# wait at the 99th percentile, and long enough that pausing costs nothing beside the work.
+SLICE_MS = 0.5
+
+
+def split(message: object, version: int, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
+    """What stands before and after the one empty list of `message`. `tail_bytes` are the fixed
+    fields after the list; a flexible version ends in one more byte, its empty tag section."""
+    whole = encode(message, version)
+    tail = tail_bytes + 1 if flexible else tail_bytes
+    count = 1 if flexible else 4
+    end = len(whole) - tail
+    return whole[: end - count], whole[end:]
+
+
+def array_count(count: int, flexible: bool) -> bytes:
+    """The length in front of a list: int32, or unsigned varint of one more (KIP-482)."""
+    if not flexible:
+        return count.to_bytes(4, "big")
+    count += 1
+    out = bytearray()
+    while count > 0x7F:
+        out.append(count & 0x7F | 0x80)
+        count >>= 7
+    out.append(count)
+    return bytes(out)
+
+
+def appended(
+    items: Iterable[T], kind: type[T], version: int, parts: list[Buffer]
+) -> Iterator[None]:
+    """Encode the items onto `parts`, stopping after each: a place where the loop may run."""
+    encode_item = encoder(kind, version)
+    for item in items:
+        encode_item(item, parts)
+        yield None
+
+
+async def run(env: Env, steps: Iterable[None]) -> None:
+    """Go through `steps`, giving way to the loop whenever a slice of time is used up."""
+    monotonic = env.clock.monotonic
+    until = monotonic() + SLICE_MS / 1000
+    for _ in steps:
+        if monotonic() >= until:
+            await env.sleep(0)
+            until = monotonic() + SLICE_MS / 1000
+
+
+async def sliced(
+    env: Env,
+    message: object,
+    version: int,
+    flexible: bool,
+    tail_bytes: int,
+    kind: type[T],
+    items: Iterable[T],
+    count: int,
+) -> list[Buffer]:
+    """`message` with `items` (`count` of them, made as they are needed) in its one empty list."""
+    head, tail = split(message, version, flexible, tail_bytes)
+    parts: list[Buffer] = [head, array_count(count, flexible)]
+    await run(env, appended(items, kind, version, parts))
+    parts.append(tail)
+    return parts

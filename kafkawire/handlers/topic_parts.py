@@ -1,0 +1,89 @@
+"""Topics as Metadata shows them: from catalog rows to encoded parts, partition by partition.
+
+Pure. A step is one partition or one topic head, so that the caller can stop between any two:
+a topic may have ten thousand partitions. Called by the Metadata handler only;
+DescribeTopicPartitions, which is bounded, builds plain messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkawire.codec.compile import encoder
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.nodes import Nodes, is_internal
+from kafkawire.handlers.slices import array_count, split
+from kafkawire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+
+if TYPE_CHECKING:
+    from kafkawire.metadata.catalog import PartitionInfo, TopicInfo
+
+LISTENER_NOT_FOUND_FROM = 6
+
+
+class Entry(NamedTuple):
+    """One topic of an answer: there (`topic`), or not there with the reason."""
+
+    error: ErrorCode
+    name: str | None
+    topic_id: bytes
+    topic: TopicInfo | None = None
+
+    @classmethod
+    def of(cls, topic: TopicInfo) -> Entry:
+        return cls(ErrorCode.NONE, topic.name, topic.id, topic)
+
+
+class TopicEncoder:
+    """Appends topics to `parts` in one version of MetadataResponse."""
+
+    def __init__(
+        self, nodes: Nodes, version: int, flexible: bool, operations: int, parts: list[Buffer]
+    ) -> None:
+        self._nodes = nodes
+        self._version = version
+        self._flexible = flexible
+        self._operations = operations
+        self._parts = parts
+        self._encode = encoder(MetadataResponsePartition, version)
+
+    def steps(self, entries: Iterable[Entry]) -> Iterator[None]:
+        """Encode all `entries`; each step is short."""
+        for entry in entries:
+            yield from self._topic(entry)
+
+    def _topic(self, entry: Entry) -> Iterator[None]:
+        # The list as it is now: partitions added while the loop ran would not fit the count.
+        partitions = list(entry.topic.partitions) if entry.topic is not None else []
+        message = MetadataResponseTopic(
+            error_code=entry.error,
+            name=entry.name,
+            topic_id=entry.topic_id,
+            is_internal=is_internal(entry.name or ""),
+            partitions=[],
+            topic_authorized_operations=self._operations,
+        )
+        tail_bytes = 4 if self._version >= 8 else 0  # topic_authorized_operations
+        head, tail = split(message, self._version, self._flexible, tail_bytes)
+        self._parts += (head, array_count(len(partitions), self._flexible))
+        yield None
+        for partition in partitions:
+            self._encode(self._partition(partition), self._parts)
+            yield None
+        self._parts.append(tail)
+
+    def _partition(self, partition: PartitionInfo) -> MetadataResponsePartition:
+        error = self._nodes.leader_error(partition.leader)
+        if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_FROM:
+            error = ErrorCode.LEADER_NOT_AVAILABLE
+        return MetadataResponsePartition(
+            error_code=error,
+            partition_index=partition.index,
+            leader_id=-1 if error else partition.leader,
+            leader_epoch=partition.leader_epoch,
+            replica_nodes=[partition.leader],
+            isr_nodes=[partition.leader],
+            offline_replicas=self._nodes.offline(partition.leader),
+        )
