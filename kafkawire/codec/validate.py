@@ -1,0 +1,309 @@
+"""What a producer's batch must be before it may enter the log. The hot function of every produce.
+
+`check_batch` looks at the head and the checksum and costs a microsecond; `walk` looks at every
+record; `convert` makes the stored form where that is not the sent one (compression.type).
+The order of the checks and their codes are Kafka's (ProduceRequest.validateRecords, UnifiedLog,
+LogValidator), stricter in three points: bytes after the batch, offset deltas other than 0..n-1 and
+the timestamp type bit are always refused.
+
+Not here: producer sequences (`log.producers`), when to walk (`log.partition`). Called by the log.
+"""
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import (
+    CODEC_MASK,
+    CONTROL,
+    HEAD,
+    HEAD_BYTES,
+    LENGTH_AT,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    PREFIX_BYTES,
+    RECORD_BYTES_MIN,
+    TRANSACTIONAL,
+    stamp,
+    unpacked_limit,
+)
+from kafkawire.codec.compression import NONE, ZSTD, compress, decompress
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import Buffer
+from kafkawire.codec.varint import read_uvarint, read_uvarlong
+
+Head = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""The 13 fields of `batches.HEAD`, in its order."""
+
+# Every answer of one produce lists its bad records; clients show the first few. Without a bound
+# a bomb of empty records would be answered with hundreds of megabytes.
+_RECORD_ERRORS_MAX = 1000
+
+_NEVER = 1 << 63  # later than any timestamp
+_unpack = HEAD.unpack_from
+_REFUSED = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+
+
+def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> Head:
+    """The head of the one batch that must fill `buf`, checked with its CRC.
+
+    `zstd` is False below Produce v7. Raises KafkaError; the records are not looked at.
+    """
+    size = len(buf)
+    if size < HEAD_BYTES:
+        raise _cut_off(size)
+    head: Head = _unpack(buf)
+    base, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = head
+    # One expression for all that is wrong at once; which it was is found out when it matters.
+    if (
+        length != size - PREFIX_BYTES
+        or magic != MAGIC
+        or base
+        or size > max_message_bytes
+        or crc32c(buf[21:]) != crc
+        or not 0 <= last_delta == count - 1
+        or attributes & _REFUSED
+        or sequence < 0 <= producer
+    ):
+        _refuse(buf, head, max_message_bytes, zstd)
+    if attributes & CODEC_MASK:
+        _check_codec(attributes & CODEC_MASK, zstd)
+        size = unpacked_limit(size)
+    if count * RECORD_BYTES_MIN > size - HEAD_BYTES:
+        raise _invalid(f"{count} records cannot be in {size - HEAD_BYTES} bytes")
+    return head
+
+
+def _cut_off(size: int) -> KafkaError:
+    if size == 0:
+        return KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch")
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are no record batch")
+
+
+def _check_codec(codec: int, zstd: bool) -> None:
+    if codec > ZSTD or (codec == ZSTD and not zstd):
+        text = f"compression type {codec} cannot be used in this version of the request"
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
+
+
+def _refuse(buf: memoryview, head: Head, max_message_bytes: int, zstd: bool) -> NoReturn:
+    """Raise for the first thing wrong with the batch, in Kafka's order."""
+    base, length, _, magic, crc, attributes, _, _, _, _, _, _, _ = head
+    size = len(buf)
+    if not HEAD_BYTES <= length + PREFIX_BYTES <= size:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of length {length} in {size} bytes")
+    if magic != MAGIC:
+        raise _invalid(f"batches of format {magic} are not accepted, only those of format 2")
+    _check_codec(attributes & CODEC_MASK, zstd)
+    if length + PREFIX_BYTES < size:
+        raise _invalid("a partition takes exactly one batch of a request")
+    if base:
+        raise _invalid(f"the base offset must be 0, not {base}")
+    if size > max_message_bytes:
+        text = f"a batch of {size} bytes is over the topic's max.message.bytes {max_message_bytes}"
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+    if crc32c(buf[21:]) != crc:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch does not fit")
+    _refuse_fields(head)
+
+
+def _refuse_fields(head: Head) -> NoReturn:
+    _, _, _, _, _, attributes, last_delta, _, _, producer, _, sequence, count = head
+    if not 0 <= last_delta == count - 1:
+        raise _invalid(f"{count} records cannot end at offset delta {last_delta}")
+    if attributes & CONTROL:
+        raise _invalid("only the broker writes control batches")
+    if sequence < 0 <= producer:
+        raise _invalid(f"producer {producer} sent the sequence number {sequence}")
+    if attributes & TRANSACTIONAL:
+        raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
+    text = "only the broker sets the timestamp type LogAppendTime"
+    raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+
+
+def _invalid(text: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_RECORD, text)
+
+
+def walk(
+    buf: memoryview, head: Head, *, compacted: bool, before_ms: int, after_ms: int, now_ms: int
+) -> int:
+    """Look at every record of a checked batch; the largest record timestamp.
+
+    The caller stamps the batch where its head says another one (`batches.stamp`). Under
+    LogAppendTime the records' times do not matter: pass bounds that hold anything.
+    Raises KafkaError with `record_errors`: INVALID_TIMESTAMP if any record's time is more than
+    `before_ms` before or `after_ms` after `now_ms`, INVALID_RECORD for a null key in a compacted
+    topic; without them for records that do not fit their bytes.
+    """
+    codec = head[5] & CODEC_MASK
+    if codec:
+        pos, data = 0, bytes(decompress(codec, buf[HEAD_BYTES:], unpacked_limit(len(buf))))
+    else:
+        pos, data = HEAD_BYTES, buf.tobytes()  # indexing bytes is twice as fast as a view
+    try:
+        newest, oldest, keyless = _walk(data, pos, head[12], head[7])
+    except IndexError as wrong:
+        raise _invalid(f"a record does not fit its bytes: {wrong}") from None
+    if (keyless and compacted) or newest > now_ms + after_ms or oldest < now_ms - before_ms:
+        _blame(data, pos, head, compacted, now_ms - before_ms, now_ms + after_ms)
+    return newest
+
+
+def _walk(data: bytes, pos: int, count: int, base: int) -> tuple[int, int, int]:  # noqa: C901
+    """(newest, oldest timestamp, 1 if any key is null) of records that must fill data[pos:].
+
+    Most records have lengths and deltas of one or two bytes and no headers: those are read
+    inline, as a call would cost more than the reading. All others go to `_walk_one`.
+    """
+    newest, oldest, keyless, unmoved = NO_TIMESTAMP, _NEVER, 0, False
+    for delta in range(count):
+        start, high = pos, 0  # `high` gathers the last bytes of varints: they must be under 0x80
+        length = data[pos]
+        if length > 0x7F:
+            pos += 1
+            high = data[pos]
+            stop = pos + (length >> 1) + (high << 6) - 63
+        else:
+            stop = pos + 1 + (length >> 1)
+        time = data[pos + 2]  # after the attributes, which have no meaning in this format
+        if time > 0x7F:
+            pos += 1
+            high |= data[pos + 2]
+            time = time & 0x7F | data[pos + 2] << 7
+        number = data[pos + 3]
+        if number > 0x7F:
+            pos += 1
+            high |= data[pos + 3]
+            number = number & 0x7F | data[pos + 3] << 7
+        key = data[pos + 4]
+        pos += 5 if key & 1 else 5 + (key >> 1)
+        value = data[pos]
+        if value > 0x7F:
+            pos += 1
+            high |= data[pos]
+            value = value & 0x7F | data[pos] << 7
+        if (
+            number != delta + delta
+            or high | key > 0x7F
+            or pos + 2 + (value >> 1) != stop
+            or (length | value) & 1
+            or data[stop - 1]
+        ):
+            time, key, stop = _walk_one(data, start, delta)
+        pos = stop
+        if key & 1:
+            keyless = 1
+        if time:
+            when = base + ((time >> 1) ^ -(time & 1))
+            if when > newest:
+                newest = when
+            if when < oldest and when != NO_TIMESTAMP:
+                oldest = when
+        else:
+            unmoved = True
+    if pos != len(data):
+        raise IndexError("bytes are left after the last")
+    if unmoved:  # the first record, as a rule: its time is the base
+        newest = base if base > newest else newest
+        oldest = base if base < oldest and base != NO_TIMESTAMP else oldest
+    return newest, oldest, keyless
+
+
+def _walk_one(data: bytes, pos: int, delta: int) -> tuple[int, int, int]:
+    """(zig-zag timestamp delta, key length, next position) of any record at `pos`."""
+    n, pos = read_uvarint(data, pos)
+    stop = pos + (n >> 1)
+    if n & 1 or stop > len(data):
+        raise IndexError("its length")
+    time, pos = read_uvarlong(data, pos + 1)
+    n, pos = read_uvarint(data, pos)
+    if n != delta << 1:
+        raise IndexError(f"its offset delta is not {delta}")
+    key, pos = read_uvarint(data, pos)
+    if not key & 1:
+        pos += key >> 1
+    n, pos = read_uvarint(data, pos)
+    if not n & 1:
+        pos += n >> 1
+    pos = _skip_headers(data, pos, stop)
+    if pos != stop:
+        raise IndexError("its length is not that of its fields")
+    return time, key, pos
+
+
+def _skip_headers(data: bytes, pos: int, stop: int) -> int:
+    n, pos = read_uvarint(data, pos)
+    if n & 1 or n >> 1 > stop - pos:
+        raise IndexError("its header count")
+    for _ in range(n >> 1):
+        n, pos = read_uvarint(data, pos)
+        if n & 1:
+            raise IndexError("a header without a key")
+        pos += n >> 1
+        n, pos = read_uvarint(data, pos)
+        if not n & 1:
+            pos += n >> 1
+    return pos
+
+
+def _blame(
+    data: bytes, pos: int, head: Head, compacted: bool, lowest: int, highest: int
+) -> NoReturn:
+    """Raise with the list of bad records; slow, for a batch already known to have one."""
+    errors: list[tuple[int, str]] = []
+    code = ErrorCode.INVALID_RECORD
+    for index, (time, keyless) in enumerate(_keys_and_times(data, pos, head)):
+        if keyless and compacted:
+            errors.append((index, "a compacted topic takes no record without a key"))
+        elif time != NO_TIMESTAMP and not lowest <= time <= highest:
+            code = ErrorCode.INVALID_TIMESTAMP
+            errors.append((index, f"timestamp {time} is outside [{lowest}, {highest}]"))
+    raise KafkaError(code, _summary(errors), errors[:_RECORD_ERRORS_MAX])
+
+
+def _keys_and_times(data: bytes, pos: int, head: Head) -> Sequence[tuple[int, bool]]:
+    """(timestamp, key is null) of each record of `data`, which `_walk` has found sound."""
+    found: list[tuple[int, bool]] = []
+    for _ in range(head[12]):
+        n, pos = read_uvarint(data, pos)
+        stop = pos + (n >> 1)
+        n, pos = read_uvarlong(data, pos + 1)
+        _, pos = read_uvarint(data, pos)
+        found.append((head[7] + ((n >> 1) ^ -(n & 1)), bool(data[pos] & 1)))
+        pos = stop
+    return found
+
+
+def _summary(errors: Sequence[tuple[int, str]]) -> str:
+    first = "; ".join(f"record {index}: {text}" for index, text in errors[:3])
+    return f"{len(errors)} of the batch's records are refused: {first}"
+
+
+def convert(
+    buf: Buffer, head: Head, codec: int, level: int | None, log_append_time: int | None
+) -> bytearray:
+    """The batch as it is to be stored: under `codec` (compression.type) and, where that is not
+    None, with `log_append_time` (ms) as the time of every record.
+
+    A batch of the same codec keeps its records' bytes, whatever their level, as in Kafka. The
+    result may be larger than `buf`: the caller checks max.message.bytes again.
+    """
+    current = head[5] & CODEC_MASK
+    if codec == current:
+        out = bytearray(buf)
+    else:
+        packed = memoryview(buf)[HEAD_BYTES:]
+        data = decompress(current, packed, unpacked_limit(len(buf))) if current else packed
+        out = bytearray(buf[:HEAD_BYTES])
+        out += compress(codec, data, level) if codec != NONE else data
+        attributes = head[5] & ~CODEC_MASK | codec
+        out[21:23] = attributes.to_bytes(2, "big", signed=True)
+        out[LENGTH_AT : LENGTH_AT + 4] = (len(out) - PREFIX_BYTES).to_bytes(4, "big")
+    if log_append_time is None:
+        stamp(out, head[8], log_append=False)
+    else:
+        stamp(out, log_append_time, log_append=True)
+    return out
