@@ -1,0 +1,148 @@
+"""What a group machine is asked, and the settings it goes by.
+
+An Ask is a decoded request with what the machine may know of its sender: the token to answer
+under, the version, who sent it, and a fresh id in case a member id has to be made (machines
+have no randomness of their own). Settings is the part of BrokerConfig that the machines read;
+they read it anew each time, so a dynamic change holds from the next request on.
+
+Made by groups.service; `error_answer` is also used by groups.coordinator when a request cannot
+be decided at all (still loading) or its record cannot be appended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kafkawire.messages.describe_groups import (
+    DescribedGroup,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+Request = (
+    JoinGroupRequest
+    | SyncGroupRequest
+    | HeartbeatRequest
+    | LeaveGroupRequest
+    | OffsetCommitRequest
+    | OffsetFetchRequestGroup
+    | OffsetDeleteRequest
+    | DescribeGroupsRequest
+    | ListGroupsRequest
+    | DeleteGroupsRequest
+)
+
+
+class Settings(Protocol):
+    """The settings of BrokerConfig that groups obey; names are Kafka's."""
+
+    @property
+    def group_initial_rebalance_delay_ms(self) -> int: ...
+    @property
+    def group_min_session_timeout_ms(self) -> int: ...
+    @property
+    def group_max_session_timeout_ms(self) -> int: ...
+    @property
+    def group_max_size(self) -> int: ...
+    @property
+    def offset_metadata_max_bytes(self) -> int: ...
+    @property
+    def offsets_retention_minutes(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who sent a request: its client id and the address it came from."""
+
+    id: str | None
+    host: str
+
+
+@dataclass(slots=True)
+class Ask:
+    """One request to a machine. `fresh_id` must be new in each JoinGroup without member id."""
+
+    token: int
+    version: int
+    request: Request
+    client: Client
+    fresh_id: str = ""
+
+
+def error_answer(request: Request, code: ErrorCode) -> object:
+    """The response that says only `code`, with the fields Kafka fills in with it."""
+    return _ERROR[type(request)](request, int(code))
+
+
+def _join(request: JoinGroupRequest, code: int) -> JoinGroupResponse:
+    return JoinGroupResponse(error_code=code, member_id=request.member_id)
+
+
+def _commit(request: OffsetCommitRequest, code: int) -> OffsetCommitResponse:
+    return OffsetCommitResponse(
+        topics=[
+            OffsetCommitResponseTopic(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partitions=[
+                    OffsetCommitResponsePartition(
+                        partition_index=partition.partition_index, error_code=code
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+def _describe(request: DescribeGroupsRequest, code: int) -> DescribeGroupsResponse:
+    return DescribeGroupsResponse(
+        groups=[DescribedGroup(group_id=group_id, error_code=code) for group_id in request.groups]
+    )
+
+
+def _delete(request: DeleteGroupsRequest, code: int) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeletableGroupResult(group_id=group_id, error_code=code)
+            for group_id in request.groups_names
+        ]
+    )
+
+
+_ERROR: dict[type, Callable[..., object]] = {
+    JoinGroupRequest: _join,
+    SyncGroupRequest: lambda request, code: SyncGroupResponse(error_code=code),
+    HeartbeatRequest: lambda request, code: HeartbeatResponse(error_code=code),
+    LeaveGroupRequest: lambda request, code: LeaveGroupResponse(error_code=code),
+    OffsetCommitRequest: _commit,
+    OffsetFetchRequestGroup: lambda request, code: OffsetFetchResponseGroup(
+        group_id=request.group_id, error_code=code
+    ),
+    OffsetDeleteRequest: lambda request, code: OffsetDeleteResponse(error_code=code),
+    DescribeGroupsRequest: _describe,
+    ListGroupsRequest: lambda request, code: ListGroupsResponse(error_code=code),
+    DeleteGroupsRequest: _delete,
+}

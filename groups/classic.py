@@ -1,0 +1,333 @@
+"""A classic group: what it knows, how a step changes it, and what it decides.
+
+`decide` and `decide_timer` answer a request or a timer with a Decision and change nothing;
+`apply` is the only mutator, the same for a record just appended and for one read at load time.
+Deciding works on a copy that takes each step as it is decided (groups.draft), so the rules are
+written as if they acted at once. Which question is answered where: JoinGroup in groups.joining,
+the course of a round in groups.rebalance, everything else in groups.syncing.
+
+Pure: no clock (the caller says what time it is), no I/O, no futures; a parked request is a
+token in its Member. Held by groups.shard, shown to clients by groups.views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from groups import joining, rebalance, syncing
+from groups.ask import Ask, Settings
+from groups.changes import (
+    Dropped,
+    Entered,
+    Generation,
+    Pending,
+    Put,
+    Replaced,
+    Synced,
+    SyncEnded,
+    Window,
+    WindowClosed,
+)
+from groups.decision import Decision, Step
+from groups.member import CONSUMER, Member, Protocols, subscribed_topics
+from groups.records import GroupRecord
+from groups.states import State, may_move
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
+
+
+class ClassicGroup:
+    """One group. Read the attributes freely; only `apply` writes them.
+
+    `members` is in the order of joining. `static` maps instance ids to member ids, `pending`
+    holds ids given out but not joined with yet, `unsynced` the members that have not asked for
+    their assignment. `window` is set during a first rebalance only. `recorded` is the last
+    record of this group, None while it only stores offsets.
+    """
+
+    __slots__ = (
+        "generation",
+        "group_id",
+        "joined",
+        "leader",
+        "members",
+        "pending",
+        "protocol",
+        "protocol_type",
+        "recorded",
+        "settings",
+        "since_ms",
+        "spoken",
+        "state",
+        "static",
+        "unsynced",
+        "window",
+    )
+
+    def __init__(self, group_id: str, settings: Settings) -> None:
+        self.group_id = group_id
+        self.settings = settings
+        self.state = State.EMPTY
+        self.since_ms = -1  # unknown, as in records before version 2
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.generation = 0
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        self.static: dict[str, str] = {}
+        self.pending: set[str] = set()
+        self.unsynced: set[str] = set()
+        self.window: Window | None = None
+        self.recorded: GroupMetadataValue | None = None
+        self.joined = 0  # how many members have a parked JoinGroup
+        self.spoken: dict[str, int] = {}  # protocol name -> how many members speak it
+
+    def copy(self) -> ClassicGroup:
+        """A group of its own in the same state; members and records are shared values."""
+        twin = ClassicGroup.__new__(ClassicGroup)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(twin, name, value.copy() if isinstance(value, dict | set) else value)
+        return twin
+
+    # -- what it decides ------------------------------------------------------------------
+
+    def decide(self, ask: Ask, now_ms: int) -> Decision:
+        """The answer to a JoinGroup, SyncGroup, Heartbeat or LeaveGroup.
+
+        The reply may be missing: then the request is parked and a later decision answers it.
+        """
+        return _DECIDE[type(ask.request).__name__](self, ask, now_ms)
+
+    def decide_timer(self, key: str, now_ms: int) -> Decision:
+        """What follows when the timer `key` has come due. A timer may be late or pointless;
+        the state says whether it still matters."""
+        return rebalance.timer(self, key, now_ms)
+
+    def decide_loaded(self, now_ms: int) -> Decision:
+        """What a group just read from the log needs: fresh session timers for its members."""
+        return rebalance.loaded(self, now_ms)
+
+    def check_commit(self, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+        """Whether an OffsetCommit of this member may be taken; NONE if so."""
+        return syncing.check_commit(self, member_id, instance_id, generation)
+
+    # -- what it is asked by its own rules ------------------------------------------------
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long a round may stay open: the longest that any member asked for."""
+        return max((m.rebalance_timeout_ms for m in self.members.values()), default=0)
+
+    @property
+    def all_joined(self) -> bool:
+        """True if every member has a parked JoinGroup and no id is still out."""
+        return self.joined == len(self.members) and not self.pending
+
+    def find(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE if this member, under this instance id, is in the group."""
+        if instance_id is not None:
+            holder = self.static.get(instance_id)
+            if holder is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def speaks(self, protocol_type: str, protocols: Protocols) -> bool:
+        """True if a member with these protocols fits in: it shares one with everybody."""
+        if self.state is State.EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return protocol_type == self.protocol_type and any(
+            self.spoken.get(name, 0) == len(self.members) for name, _ in protocols
+        )
+
+    def select_protocol(self) -> str:
+        """The protocol of the next generation: among those all members speak, the one most of
+        them like best; of equals, the one voted for first."""
+        candidates = {name for name, count in self.spoken.items() if count == len(self.members)}
+        assert candidates, "members were let in only with a common protocol"
+        votes: dict[str, int] = {}
+        for member in self.members.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=votes.__getitem__)
+
+    def subscribed(self) -> set[str] | None:
+        """The topics that members read, if this group's protocol tells; else None."""
+        if self.protocol_type != CONSUMER:
+            return None
+        topics: set[str] = set()
+        for member in self.members.values():
+            metadata = member.metadata(self.protocol)
+            found = None if metadata is None else subscribed_topics(metadata)
+            if found is None:
+                return None
+            topics |= found
+        return topics
+
+    # -- the only mutator -----------------------------------------------------------------
+
+    def apply(self, step: Step) -> None:
+        """Make a step true. Steps come from this group's decisions or from its log."""
+        _APPLY[type(step)](self, step)
+
+    def _entered(self, step: Entered) -> None:
+        self._move(step.state, recorded=False)
+        self.since_ms = step.at_ms
+
+    def _pending(self, step: Pending) -> None:
+        assert step.member_id not in self.members
+        self.pending.add(step.member_id)
+
+    def _put(self, step: Put) -> None:
+        member = step.member
+        self._count(self.members.get(member.id), -1)
+        if not self.members and step.protocol_type is not None:
+            self.protocol_type = step.protocol_type
+        self.members[member.id] = member
+        self._count(member, 1)
+        self.pending.discard(member.id)
+        if member.instance_id is not None:
+            assert self.static.get(member.instance_id, member.id) == member.id
+            self.static[member.instance_id] = member.id
+        if self.leader is None:
+            self.leader = member.id
+
+    def _dropped(self, step: Dropped) -> None:
+        member = self.members.pop(step.member_id, None)
+        self._count(member, -1)
+        if member is not None and member.instance_id is not None:
+            self.static.pop(member.instance_id, None)
+        if self.leader == step.member_id:
+            self.leader = next(iter(self.members), None)
+        self.pending.discard(step.member_id)
+        self.unsynced.discard(step.member_id)
+
+    def _replaced(self, step: Replaced) -> None:
+        new = step.member
+        assert new.instance_id is not None
+        assert self.static[new.instance_id] == step.old_id
+        self._count(self.members[step.old_id], -1)
+        self.members = {
+            (new.id if id_ == step.old_id else id_): (new if id_ == step.old_id else member)
+            for id_, member in self.members.items()
+        }
+        self._count(new, 1)
+        self.static[new.instance_id] = new.id
+        if self.leader == step.old_id:
+            self.leader = new.id
+        if step.old_id in self.unsynced:
+            self.unsynced.remove(step.old_id)
+            self.unsynced.add(new.id)
+
+    def _window(self, step: Window) -> None:
+        assert self.state is State.PREPARING
+        self.window = step
+
+    def _window_closed(self, step: WindowClosed) -> None:
+        self.window = None
+
+    def _generation(self, step: Generation) -> None:
+        assert step.leader in self.members
+        self._move(State.COMPLETING, recorded=False)
+        self.since_ms = step.at_ms
+        self.generation = step.number
+        self.protocol = step.protocol
+        self.leader = step.leader
+        self.members = {
+            id_: replace(member, join=None, is_new=False) for id_, member in self.members.items()
+        }
+        self.joined = 0
+        self.unsynced = set(self.members)
+
+    def _synced(self, step: Synced) -> None:
+        self.unsynced.discard(step.member_id)
+
+    def _sync_ended(self, step: SyncEnded) -> None:
+        self.unsynced.clear()
+        if step.reset:
+            self.members = {
+                id_: replace(member, assignment=b"", sync=None)
+                for id_, member in self.members.items()
+            }
+
+    def _recorded(self, step: GroupRecord) -> None:
+        """A round ended as the record says. Of a member it knows, the group keeps what records
+        do not hold (its other protocols, its parked JoinGroup); a parked SyncGroup has been
+        answered by the decision that wrote the record."""
+        value = step.value
+        assert value is not None, "a tombstone ends the group: see groups.shard"
+        self._move(State.STABLE if value.members else State.EMPTY, recorded=True)
+        self.since_ms = value.current_state_timestamp
+        self.generation = value.generation
+        self.protocol_type = value.protocol_type or None
+        self.protocol = value.protocol
+        self.leader = value.leader
+        known = self.members
+        self.members = {}
+        for stored in value.members:
+            member = known.get(stored.member_id)
+            if member is None:
+                member = _restored(stored, value.protocol)
+            self.members[member.id] = replace(member, assignment=stored.assignment, sync=None)
+        self.static = {m.instance_id: m.id for m in self.members.values() if m.instance_id}
+        self.joined = sum(m.join is not None for m in self.members.values())
+        self.spoken = {}
+        for member in self.members.values():
+            for name, _ in member.protocols:
+                self.spoken[name] = self.spoken.get(name, 0) + 1
+        self.unsynced &= self.members.keys()
+        self.window = None
+        self.recorded = value
+
+    def _move(self, state: State, *, recorded: bool) -> None:
+        if state is not self.state:
+            assert may_move(self.state, state, recorded=recorded), (self.state, state)
+            self.state = state
+
+    def _count(self, member: Member | None, by: int) -> None:
+        """Keep `joined` and `spoken` true when a member comes (+1) or goes (-1)."""
+        if member is None:
+            return
+        if member.join is not None:
+            self.joined += by
+        for name, _ in member.protocols:
+            self.spoken[name] = self.spoken.get(name, 0) + by
+
+
+def _restored(stored: MemberMetadata, protocol: str | None) -> Member:
+    """A member as its record has it: of its protocols only the chosen one is left."""
+    timeout = stored.rebalance_timeout
+    return Member(
+        stored.member_id,
+        stored.group_instance_id,
+        stored.client_id,
+        stored.client_host,
+        stored.session_timeout if timeout == -1 else timeout,  # version 0 has none
+        stored.session_timeout,
+        ((protocol or "", stored.subscription),),
+    )
+
+
+_DECIDE: dict[str, Callable[[ClassicGroup, Ask, int], Decision]] = {
+    "JoinGroupRequest": joining.join,
+    "SyncGroupRequest": syncing.sync,
+    "HeartbeatRequest": syncing.heartbeat,
+    "LeaveGroupRequest": syncing.leave,
+}
+
+_APPLY: dict[type, Callable[..., None]] = {
+    Entered: ClassicGroup._entered,
+    Pending: ClassicGroup._pending,
+    Put: ClassicGroup._put,
+    Dropped: ClassicGroup._dropped,
+    Replaced: ClassicGroup._replaced,
+    Window: ClassicGroup._window,
+    WindowClosed: ClassicGroup._window_closed,
+    Generation: ClassicGroup._generation,
+    Synced: ClassicGroup._synced,
+    SyncEnded: ClassicGroup._sync_ended,
+    GroupRecord: ClassicGroup._recorded,
+}

@@ -1,0 +1,228 @@
+"""JoinGroup: who may join a classic group, under which id, and when the answer is known.
+
+The rules are Kafka's (GroupMetadataManager.classicGroupJoin and what it calls). A join that
+has to wait is parked as a token in its Member. Versions matter in two places only: from 4 on a
+new dynamic member must come back with the id it is given (KIP-394), and from 9 on a returning
+static leader is told who is in the group, with the word that the assignment stands (KIP-814).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from groups.ask import Ask
+from groups.changes import Dropped, Pending, Put, Replaced, Window
+from groups.decision import Decision, session
+from groups.draft import Draft, join_error, joined, sync_error
+from groups.member import Member, Protocols, protocols_of
+from groups.rebalance import drop, end_if_all_joined, proceed, reopen
+from groups.states import State
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.join_group import JoinGroupRequest
+
+if TYPE_CHECKING:
+    from groups.classic import ClassicGroup
+
+NEW_MEMBER_TIMEOUT_MS = 300_000
+"""How long a member may wait in its first join without being heard of. It cannot send
+heartbeats yet, and a client that gave up and joined anew would otherwise stay for ever
+(Kafka: CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS)."""
+
+MAX_PENDING = 10_000
+"""Ids given out and not joined with, per group. Each costs some 200 bytes for a session; a
+client that asks in a loop must not fill the memory. No real group starts so many at once."""
+
+KNOWN_ID_FROM = 4  # JoinGroup: MEMBER_ID_REQUIRED (KIP-394)
+SKIP_ASSIGNMENT_FROM = 9  # JoinGroup: SkipAssignment (KIP-814)
+
+
+def join(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+    """Answer or park a JoinGroup."""
+    request = ask.request
+    assert isinstance(request, JoinGroupRequest)
+    draft = Draft(group, now_ms)
+    protocols = protocols_of((p.name, p.metadata) for p in request.protocols)
+    if group.state is State.DEAD:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    elif not _has_room(group, request.member_id):
+        _turn_away(draft, ask.token, request.member_id)
+        return draft.decision
+    elif not group.speaks(request.protocol_type, protocols):
+        code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    else:
+        if request.member_id == "":
+            _join_new(draft, ask, request, protocols)
+        else:
+            _join_known(draft, ask, request, protocols)
+        return draft.decision
+    draft.reply(ask.token, join_error(code, request.member_id))
+    return draft.decision
+
+
+def _has_room(group: ClassicGroup, member_id: str) -> bool:
+    """True if the group may take this member. In an open round those waiting are counted, not
+    the members, so that a group over a lowered limit can shed the last to rejoin."""
+    limit = group.settings.group_max_size
+    member = group.members.get(member_id)
+    if group.state is State.PREPARING:
+        return (member is not None and member.join is not None) or group.joined < limit
+    if group.state is State.EMPTY:
+        return True
+    return member is not None or len(group.members) < limit
+
+
+def _turn_away(draft: Draft, token: int, member_id: str) -> None:
+    member = draft.group.members.get(member_id)
+    if member is not None:
+        drop(draft, member)
+        end_if_all_joined(draft)
+    elif member_id in draft.group.pending:
+        draft.do(Dropped(member_id))
+        draft.cancel(session(member_id))
+        end_if_all_joined(draft)
+    draft.reply(token, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+
+
+def _join_new(draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Protocols) -> None:
+    """A member without an id: it gets one, static members at once, others by version."""
+    group = draft.group
+    instance_id = request.group_instance_id
+    new_id = f"{ask.client.id or '' if instance_id is None else instance_id}-{ask.fresh_id}"
+    if instance_id is not None:
+        old_id = group.static.get(instance_id)
+        if old_id is None:
+            _add(draft, ask, request, protocols, new_id)
+        else:
+            _replace(draft, ask, request, protocols, old_id, new_id)
+    elif ask.version >= KNOWN_ID_FROM:
+        if len(group.pending) >= MAX_PENDING:
+            draft.reply(ask.token, join_error(ErrorCode.GROUP_MAX_SIZE_REACHED))
+            return
+        draft.do(Pending(new_id))
+        draft.timer(session(new_id), request.session_timeout_ms)
+        draft.reply(ask.token, join_error(ErrorCode.MEMBER_ID_REQUIRED, new_id))
+    else:
+        _add(draft, ask, request, protocols, new_id)
+
+
+def _join_known(draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Protocols) -> None:
+    """A member with an id: one given out just now, or one that joins again."""
+    group = draft.group
+    member_id = request.member_id
+    if member_id in group.pending and request.group_instance_id is None:
+        _add(draft, ask, request, protocols, member_id)
+        return
+    code = group.find(member_id, request.group_instance_id)
+    if code is not ErrorCode.NONE:
+        draft.reply(ask.token, join_error(code, member_id))
+        return
+    member = group.members[member_id]
+    unchanged = member.protocols == protocols
+    if group.state is State.COMPLETING and unchanged:
+        # It may have missed the answer to its first join.
+        draft.reply(ask.token, joined(group, member_id))
+    elif group.state is State.STABLE and unchanged and member_id != group.leader:
+        draft.reply(ask.token, joined(group, member_id))
+    else:
+        # In Stable also the unchanged leader: it asks for a round when something that only it
+        # watches has changed, such as the partitions of a topic.
+        _park(draft, member, ask.token, request, protocols)
+        proceed(draft)
+
+
+def _park(
+    draft: Draft, member: Member, token: int, request: JoinGroupRequest, protocols: Protocols
+) -> None:
+    """Keep the join of a member until the round ends, with what it says now. An earlier join
+    still parked is answered: its sender has given it up."""
+    draft.reply(member.join, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.id))
+    changed = replace(
+        member,
+        protocols=protocols,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        session_timeout_ms=request.session_timeout_ms,
+        join=token,
+    )
+    draft.do(Put(changed))
+
+
+def _add(
+    draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Protocols, member_id: str
+) -> None:
+    window = draft.group.window
+    member = Member(
+        member_id,
+        request.group_instance_id,
+        ask.client.id or "",
+        ask.client.host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        protocols,
+        is_new=True,
+        join=ask.token,
+    )
+    draft.do(Put(member, request.protocol_type))
+    if window is not None:
+        draft.do(Window(window.delay_ms, window.remaining_ms, grew=True))
+    draft.timer(session(member_id), NEW_MEMBER_TIMEOUT_MS)
+    proceed(draft)
+
+
+def _replace(
+    draft: Draft,
+    ask: Ask,
+    request: JoinGroupRequest,
+    protocols: Protocols,
+    old_id: str,
+    new_id: str,
+) -> None:
+    """A static member came back without its id: it takes the place it had, under a new one.
+
+    While Stable this costs no rebalance if the protocol stays: the record with the new id is
+    all there is to do. While the leader works on an assignment it names the old id, so the
+    round opens again.
+    """
+    group = draft.group
+    old = group.members[old_id]
+    led = group.leader
+    draft.reply(old.join, join_error(ErrorCode.FENCED_INSTANCE_ID, old_id))
+    draft.reply(old.sync, sync_error(ErrorCode.FENCED_INSTANCE_ID))
+    new = Member(
+        new_id,
+        old.instance_id,
+        ask.client.id or "",
+        ask.client.host,
+        request.rebalance_timeout_ms,
+        request.session_timeout_ms,
+        protocols,
+        old.assignment,
+    )
+    draft.do(Replaced(old_id, new))
+    draft.cancel(session(old_id))
+    draft.expect(new)
+    if group.state is State.STABLE and draft.group.select_protocol() == group.protocol:
+        _keep_round(draft, ask, new_id, led)
+        return
+    draft.do(Put(replace(new, join=ask.token)))
+    if group.state is State.PREPARING:
+        end_if_all_joined(draft)
+    else:
+        reopen(draft)
+
+
+def _keep_round(draft: Draft, ask: Ask, new_id: str, led: str | None) -> None:
+    """Write the group with the new id and answer with the generation as it stands.
+
+    Before version 9 a returning leader must not lead: it would assign anew, without a round.
+    So it hears its old id as the leader's, which is nobody (Kafka does the same).
+    """
+    assignments = {member.id: member.assignment for member in draft.group.members.values()}
+    draft.do(draft.record(assignments))
+    answer = joined(draft.group, new_id)
+    if ask.version >= SKIP_ASSIGNMENT_FROM:
+        answer.skip_assignment = new_id == draft.group.leader
+    else:
+        answer.leader = led or ""
+        answer.members = []
+    draft.reply(ask.token, answer)

@@ -1,0 +1,90 @@
+"""One member of a classic group: an immutable value, replaced when a fact about it changes.
+
+It knows what the member said when it joined and which of its requests are parked. It does not
+know the group; rules about members together are in groups.classic. Because members never
+change in place, a machine can copy a group for the price of its dictionaries.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+CONSUMER = "consumer"  # the protocol type of Kafka's own consumers (ConsumerProtocol)
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What a group knows of a member.
+
+    `protocols` are (name, metadata) in the member's order of preference, each name once.
+    `join` and `sync` are the tokens of its parked JoinGroup and SyncGroup. `is_new` holds until
+    the first generation that includes the member: it has never heard its id, so it cannot send
+    heartbeats, and its session timer bounds the wait instead (KAFKA-4636 in Kafka's history).
+    """
+
+    id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    is_new: bool = False
+    join: int | None = None
+    sync: int | None = None
+
+    @property
+    def keeps_session(self) -> bool:
+        """True while a parked request stands in for heartbeats."""
+        return not self.is_new and (self.join is not None or self.sync is not None)
+
+    def metadata(self, protocol: str | None) -> bytes | None:
+        """What the member said for `protocol`; None if it does not speak it."""
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        return None
+
+    def vote(self, candidates: Collection[str]) -> str:
+        """The candidate this member likes best; it must speak one of them."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+
+def protocols_of(pairs: Iterable[tuple[str, bytes]]) -> Protocols:
+    """The protocols of a JoinGroup, each name once: a second one would count as a second vote."""
+    kept: dict[str, bytes] = {}
+    for name, metadata in pairs:
+        kept.setdefault(name, metadata)
+    return tuple(kept.items())
+
+
+def subscribed_topics(metadata: bytes) -> set[str] | None:
+    """The topics of a consumer's subscription; None if the bytes are no subscription.
+
+    Only the part that every version of ConsumerProtocolSubscription begins with is read: int16
+    version, then an int32-counted array of int16-length strings. The rest is the clients' own.
+    """
+    topics: set[str] = set()
+    try:
+        (count,) = _INT32.unpack_from(metadata, 2)
+        position = 6
+        if count > (len(metadata) - position) // 2:  # a topic takes at least two bytes
+            return None
+        for _ in range(count):
+            (length,) = _INT16.unpack_from(metadata, position)
+            end = position + 2 + length
+            if length < 0 or end > len(metadata):
+                return None
+            topics.add(metadata[position + 2 : end].decode())
+            position = end
+    except (struct.error, UnicodeDecodeError):
+        return None
+    return topics

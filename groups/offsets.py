@@ -1,0 +1,253 @@
+"""Committed offsets of the groups of one coordinator partition, and the requests about them.
+
+`Offsets` holds them and changes only by `apply`. The functions decide: they return records and
+answers and change nothing. Whether a member may commit is the group's business
+(ClassicGroup.check_commit); that topics exist is checked by the handlers against the catalog.
+
+Retention follows KIP-211: the offsets of a group without members go when it has been without
+them for `offsets.retention.minutes`; those of topics that a consumer group no longer reads, and
+those of simple consumers, when they were last committed that long ago. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from groups.ask import Settings
+from groups.classic import ClassicGroup
+from groups.member import CONSUMER
+from groups.records import Offset, OffsetRecord
+from groups.states import State
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
+from kafkawire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from kafkawire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopics,
+)
+
+Topics = dict[str, dict[int, Offset]]
+
+
+class Offsets:
+    """Offsets by group, topic and partition. Nothing empty is kept."""
+
+    __slots__ = ("by_group",)
+
+    def __init__(self) -> None:
+        self.by_group: dict[str, Topics] = {}
+
+    def apply(self, record: OffsetRecord) -> None:
+        """Make a commit or a tombstone true."""
+        if record.value is not None:
+            topics = self.by_group.setdefault(record.group_id, {})
+            topics.setdefault(record.topic, {})[record.partition] = record.value
+            return
+        topics = self.by_group.get(record.group_id, {})
+        partitions = topics.get(record.topic)
+        if partitions is None or partitions.pop(record.partition, None) is None:
+            return
+        if not partitions:
+            del topics[record.topic]
+        if not topics:
+            del self.by_group[record.group_id]
+
+    def of(self, group_id: str) -> Mapping[str, Mapping[int, Offset]]:
+        """What a group has committed; empty for groups nobody knows."""
+        return self.by_group.get(group_id, {})
+
+    def records(self) -> Iterator[OffsetRecord]:
+        """Everything, as the records that would make it true again."""
+        for group_id, topics in self.by_group.items():
+            for topic, partitions in topics.items():
+                for partition, value in partitions.items():
+                    yield OffsetRecord(group_id, topic, partition, value)
+
+    def tombstones(self, group_id: str) -> list[OffsetRecord]:
+        """The records that forget all offsets of a group."""
+        return [
+            OffsetRecord(group_id, topic, partition, None)
+            for topic, partitions in self.of(group_id).items()
+            for partition in partitions
+        ]
+
+    def of_topics(self, topics: Iterable[str]) -> list[OffsetRecord]:
+        """The records that forget these topics in all groups."""
+        gone = set(topics)
+        return [
+            OffsetRecord(group_id, topic, partition, None)
+            for group_id, committed in self.by_group.items()
+            for topic in gone & committed.keys()
+            for partition in committed[topic]
+        ]
+
+
+def commit(
+    request: OffsetCommitRequest, settings: Settings, now_ms: int
+) -> tuple[list[OffsetRecord], OffsetCommitResponse]:
+    """The records and the answer of an OffsetCommit whose sender may commit.
+
+    Each partition stands for itself: one with too long a metadata string is refused, the others
+    are taken. Topics are stored by name; one known by id must carry its name too.
+    """
+    limit = settings.offset_metadata_max_bytes
+    retention_ms = request.retention_time_ms
+    expires_at_ms = -1 if retention_ms == -1 else now_ms + retention_ms
+    records: list[OffsetRecord] = []
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        answers: list[OffsetCommitResponsePartition] = []
+        for entry in topic.partitions:
+            code = ErrorCode.NONE
+            if _units(entry.committed_metadata) > limit:
+                code = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            else:
+                value = _value(entry, now_ms, expires_at_ms)
+                records.append(
+                    OffsetRecord(request.group_id, topic.name, entry.partition_index, value)
+                )
+            answers.append(
+                OffsetCommitResponsePartition(
+                    partition_index=entry.partition_index, error_code=int(code)
+                )
+            )
+        response.topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        )
+    return records, response
+
+
+def _value(entry: OffsetCommitRequestPartition, now_ms: int, expires_at_ms: int) -> Offset:
+    return Offset(
+        entry.committed_offset,
+        entry.committed_leader_epoch,
+        entry.committed_metadata or "",
+        now_ms,
+        expires_at_ms,
+    )
+
+
+def _units(text: str | None) -> int:
+    """Length as Kafka counts it, in UTF-16 units."""
+    if not text:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    """A group's offsets: the partitions asked for, or all (`topics` null). What was never
+    committed, or belongs to a group nobody knows, is offset -1 and no error."""
+    committed = offsets.of(request.group_id)
+    response = OffsetFetchResponseGroup(group_id=request.group_id)
+    if request.topics is None:
+        for name, partitions in committed.items():
+            answers = [_found(partition, value) for partition, value in partitions.items()]
+            response.topics.append(OffsetFetchResponseTopics(name=name, partitions=answers))
+        return response
+    for topic in request.topics:
+        known = committed.get(topic.name, {})
+        answers = [_found(index, known.get(index)) for index in topic.partition_indexes]
+        response.topics.append(
+            OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        )
+    return response
+
+
+def _found(partition: int, value: Offset | None) -> OffsetFetchResponsePartitions:
+    if value is None:
+        return OffsetFetchResponsePartitions(
+            partition_index=partition, committed_offset=-1, metadata=""
+        )
+    return OffsetFetchResponsePartitions(
+        partition_index=partition,
+        committed_offset=value.offset,
+        committed_leader_epoch=value.leader_epoch,
+        metadata=value.metadata,
+    )
+
+
+def delete(
+    offsets: Offsets, group: ClassicGroup | None, request: OffsetDeleteRequest
+) -> tuple[list[OffsetRecord], OffsetDeleteResponse]:
+    """The records and the answer of an OffsetDelete. Topics that the group reads are refused;
+    a group of another protocol type says nothing about topics, so it must have no members."""
+    if group is None or group.state is State.DEAD:
+        return [], OffsetDeleteResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
+    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+        return [], OffsetDeleteResponse(error_code=int(ErrorCode.NON_EMPTY_GROUP))
+    records: list[OffsetRecord] = []
+    response = OffsetDeleteResponse()
+    committed = offsets.of(request.group_id)
+    reads = _reader(group)
+    for topic in request.topics:
+        read = reads(topic.name)
+        code = int(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if read else ErrorCode.NONE)
+        answers = [
+            OffsetDeleteResponsePartition(partition_index=entry.partition_index, error_code=code)
+            for entry in topic.partitions
+        ]
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
+        known = committed.get(topic.name, {})
+        records += [
+            OffsetRecord(request.group_id, topic.name, entry.partition_index, None)
+            for entry in topic.partitions
+            if not read and entry.partition_index in known
+        ]
+    return records, response
+
+
+def expired(
+    offsets: Offsets, group: ClassicGroup, now_ms: int, retention_ms: int
+) -> list[OffsetRecord]:
+    """The tombstones of a group's offsets that have outlived their retention."""
+    if not _may_expire(group):
+        return []
+    kept_since_ms: int | None = None  # None: counts from each commit
+    if group.protocol_type is not None and group.state is State.EMPTY and group.since_ms != -1:
+        kept_since_ms = group.since_ms
+    reads = _reader(group)
+    return [
+        OffsetRecord(group.group_id, topic, partition, None)
+        for topic, partitions in offsets.of(group.group_id).items()
+        if not reads(topic)
+        for partition, value in partitions.items()
+        if _is_expired(value, kept_since_ms, now_ms, retention_ms)
+    ]
+
+
+def _reader(group: ClassicGroup) -> Callable[[str], bool]:
+    """Whether the group may be reading a topic. Where a consumer group does not tell, every
+    topic counts as read (Kafka: ClassicGroup.isSubscribedToTopic)."""
+    topics = group.subscribed()
+    if topics is None:
+        silent = group.protocol_type == CONSUMER
+        return lambda topic: silent
+    return topics.__contains__
+
+
+def _may_expire(group: ClassicGroup) -> bool:
+    """A group in a round is left alone; so is one with members that do not tell what they
+    read."""
+    if group.protocol_type is None or group.state is State.EMPTY:
+        return True
+    return group.state is State.STABLE and group.subscribed() is not None
+
+
+def _is_expired(value: Offset, kept_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:
+    if value.expires_at_ms != -1:  # the commit brought its own retention (OffsetCommit 2-4)
+        return now_ms >= value.expires_at_ms
+    since_ms = value.committed_at_ms if kept_since_ms is None else kept_since_ms
+    return now_ms - since_ms >= retention_ms

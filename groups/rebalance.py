@@ -1,0 +1,196 @@
+"""The course of a rebalance: opening a round, ending it, and what timers do to it.
+
+Every function takes the Draft of a decision and adds to it; the rules follow Kafka's
+GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and the expirations), with the
+reasons beside them. Who may join and what a member hears back is in groups.joining and
+groups.syncing, which call `reopen` and `proceed` here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from groups.changes import Dropped, Entered, Generation, SyncEnded, Window, WindowClosed
+from groups.decision import JOIN, SYNC, Decision, session, session_member
+from groups.draft import Draft, join_error, joined, sync_error
+from groups.member import Member
+from groups.records import GroupRecord
+from groups.states import LEGAL, State
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.stored import GroupMetadataValue
+
+if TYPE_CHECKING:
+    from groups.classic import ClassicGroup
+
+
+def proceed(draft: Draft) -> None:
+    """After a member came, changed or went: open a round, or end the open one if it can be."""
+    if State.PREPARING in LEGAL[draft.group.state]:
+        reopen(draft)
+    else:
+        end_if_all_joined(draft)
+
+
+def reopen(draft: Draft) -> None:
+    """Open a round. Members hear of it by their heartbeats, those in the sync phase at once."""
+    group = draft.group
+    if group.state is State.COMPLETING:
+        for member in group.members.values():
+            if member.sync is not None:
+                draft.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+                draft.expect(member)  # a parked SyncGroup had stood in for heartbeats
+    draft.do(SyncEnded(reset=group.state is State.COMPLETING))
+    draft.cancel(SYNC)
+    first = group.state is State.EMPTY
+    draft.do(Entered(State.PREPARING, draft.now_ms))
+    if first:
+        delay_ms = group.settings.group_initial_rebalance_delay_ms
+        remaining_ms = max(draft.group.rebalance_timeout_ms - delay_ms, 0)
+        draft.do(Window(delay_ms, remaining_ms))
+        draft.timer(JOIN, delay_ms)
+    elif draft.group.all_joined:
+        end(draft)
+    else:
+        draft.timer(JOIN, draft.group.rebalance_timeout_ms)
+
+
+def end_if_all_joined(draft: Draft) -> None:
+    """End the open round if nobody is missing; a first one stays open for its window."""
+    group = draft.group
+    if group.state is State.PREPARING and group.window is None and group.all_joined:
+        end(draft)
+
+
+def end(draft: Draft) -> None:
+    """End the open round with those who have joined.
+
+    Dynamic members who have not are dropped. Static ones stay until their session ends, so
+    that a restart within it costs no rebalance (KIP-345). If only such are left, nobody could
+    lead, and the round stays open.
+    """
+    draft.cancel(JOIN)
+    for member in list(draft.group.members.values()):
+        if member.join is None and member.instance_id is None:
+            draft.do(Dropped(member.id))
+            draft.cancel(session(member.id))
+    if not draft.group.members:
+        _empty(draft)
+        return
+    leader = _elect(draft.group)
+    if leader is None:
+        draft.timer(JOIN, draft.group.rebalance_timeout_ms)
+    else:
+        _begin_generation(draft, leader)
+
+
+def drop(draft: Draft, member: Member) -> None:
+    """Remove a member. Its parked requests are answered with UNKNOWN_MEMBER_ID: if it still
+    lives, it joins anew."""
+    draft.do(Dropped(member.id))
+    draft.cancel(session(member.id))
+    draft.reply(member.join, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+    draft.reply(member.sync, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+
+
+def timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
+    """What follows when a timer has come due; nothing, if the state has moved on."""
+    draft = Draft(group, now_ms)
+    if group.state is State.DEAD:
+        return draft.decision
+    if key == JOIN:
+        _join_due(draft)
+    elif key == SYNC:
+        _sync_due(draft)
+    else:
+        member_id = session_member(key)
+        assert member_id is not None, key
+        _session_due(draft, member_id)
+    return draft.decision
+
+
+def loaded(group: ClassicGroup, now_ms: int) -> Decision:
+    """After loading: each member gets a whole new session, for it could not be heard meanwhile.
+    A group over a limit that was lowered opens a round, which will leave some out."""
+    draft = Draft(group, now_ms)
+    for member in group.members.values():
+        draft.expect(member)
+    if len(group.members) > group.settings.group_max_size:
+        reopen(draft)
+    return draft.decision
+
+
+def _join_due(draft: Draft) -> None:
+    group = draft.group
+    if group.state is not State.PREPARING:
+        return
+    window = group.window
+    if window is not None and window.grew and window.remaining_ms:
+        # Members are still arriving: wait again, but never beyond the rebalance timeout.
+        delay_ms = min(group.settings.group_initial_rebalance_delay_ms, window.remaining_ms)
+        draft.do(Window(delay_ms, max(window.remaining_ms - window.delay_ms, 0)))
+        draft.timer(JOIN, delay_ms)
+    else:
+        end(draft)
+
+
+def _sync_due(draft: Draft) -> None:
+    """Members who never asked for their assignment are not there any more (KAFKA-10134)."""
+    group = draft.group
+    if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
+        return
+    for member in [m for m in group.members.values() if m.id in group.unsynced]:
+        drop(draft, member)
+    reopen(draft)
+
+
+def _session_due(draft: Draft, member_id: str) -> None:
+    group = draft.group
+    if member_id in group.pending:
+        draft.do(Dropped(member_id))
+        if draft.group.state is State.PREPARING and draft.group.all_joined:
+            end(draft)
+        return
+    member = group.members.get(member_id)
+    if member is None or member.keeps_session:
+        return
+    drop(draft, member)
+    if group.state is not State.PREPARING:
+        reopen(draft)
+    elif draft.group.all_joined:
+        end(draft)
+
+
+def _elect(group: ClassicGroup) -> str | None:
+    """The leader of the next generation: the old one if it joined, else the first who did."""
+    assert group.leader is not None
+    if group.members[group.leader].join is not None:
+        return group.leader
+    return next((m.id for m in group.members.values() if m.join is not None), None)
+
+
+def _begin_generation(draft: Draft, leader: str) -> None:
+    """Tell everybody who joined, and wait for the leader's assignment."""
+    if draft.group.window is not None:
+        draft.do(WindowClosed())
+    waiting = {member.id: member.join for member in draft.group.members.values()}
+    number = draft.group.generation + 1
+    draft.do(Generation(number, draft.group.select_protocol(), leader, draft.now_ms))
+    for member in draft.group.members.values():
+        draft.reply(waiting[member.id], joined(draft.group, member.id))
+        draft.expect(member)
+    draft.timer(SYNC, draft.group.rebalance_timeout_ms)
+
+
+def _empty(draft: Draft) -> None:
+    """Everybody is gone: a generation without members, written so that it is known since when
+    the offsets are unused."""
+    group = draft.group
+    value = GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation + 1,
+        protocol=None,
+        leader=None,
+        current_state_timestamp=draft.now_ms,
+        members=[],
+    )
+    draft.do(GroupRecord(group.group_id, value))

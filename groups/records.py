@@ -1,0 +1,131 @@
+"""The records of `__consumer_offsets`: what they mean here, and their bytes as Kafka has them.
+
+A key begins with its record type and a value with its version, int16 each; a null value is a
+tombstone. Written: OffsetCommit (key type 1) at value version 3, or 1 if the commit carried a
+retention of its own (that version alone has room for it), and GroupMetadata (key type 2) at
+value version 3. These are read by every Kafka from 2.1 on, and by its formatters. Read: all
+versions. Records of other types (new group protocols) are not ours to judge: they decode to
+None and stay in the log.
+
+Pure; used by the machines (which speak in these classes) and by groups.coordinator and
+groups.snapshot (which move the bytes).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+from kafkawire.codec.compile import decode_versioned, encode_versioned, version_of
+from kafkawire.codec.types import Buffer, DecodeError
+from kafkawire.messages.stored import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+OFFSET_COMMIT = 1  # key type; 0 is the same, from before Kafka 0.9
+GROUP_METADATA = 2
+
+GROUP_VERSION = 3
+OFFSET_VERSION = 3
+OFFSET_VERSION_WITH_EXPIRY = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """A committed offset. `leader_epoch` is -1 if the client gave none; `expires_at_ms` is -1
+    unless the commit (OffsetCommit 2-4) carried a retention time. Milliseconds since 1970."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    committed_at_ms: int
+    expires_at_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRecord:
+    """A group's offset for one partition; None: there is none any more."""
+
+    group_id: str
+    topic: str
+    partition: int
+    value: Offset | None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """A group at the end of a round; None: there is no such group any more. The value is
+    shared, never changed."""
+
+    group_id: str
+    value: GroupMetadataValue | None
+
+
+Record = GroupRecord | OffsetRecord
+
+
+def encode_record(record: Record) -> tuple[bytes, bytes | None]:
+    """Key and value for the log."""
+    if isinstance(record, OffsetRecord):
+        at = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
+        offset = record.value
+        return encode_versioned(at, OFFSET_COMMIT), None if offset is None else _bytes(offset)
+    key = encode_versioned(GroupMetadataKey(group=record.group_id), GROUP_METADATA)
+    group = record.value
+    return key, None if group is None else encode_versioned(group, GROUP_VERSION)
+
+
+def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
+    """The record, or None if it is of a type this coordinator does not keep.
+
+    Raises DecodeError for bytes that are of a known type and do not follow its format.
+    """
+    if key is None:
+        raise DecodeError("a record of __consumer_offsets has no key")
+    kind = version_of(key)
+    if kind in (0, OFFSET_COMMIT):
+        at = decode_versioned(OffsetCommitKey, key)
+        return OffsetRecord(at.group, at.topic, at.partition, _offset(value))
+    if kind == GROUP_METADATA:
+        group_id = decode_versioned(GroupMetadataKey, key).group
+        group = None if value is None else decode_versioned(GroupMetadataValue, value)
+        return GroupRecord(group_id, group)
+    return None
+
+
+def partition_for(group_id: str, partitions: int) -> int:
+    """The partition of `__consumer_offsets` that holds `group_id`: Java's String.hashCode over
+    UTF-16 units with its sign bit cleared, modulo the partition count (Kafka: Utils.abs)."""
+    units = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for (unit,) in struct.iter_unpack(">H", units):
+        code = (31 * code + unit) & 0xFFFFFFFF
+    return (code & 0x7FFFFFFF) % partitions
+
+
+def _bytes(offset: Offset) -> bytes:
+    stored = OffsetCommitValue(
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+        commit_timestamp=offset.committed_at_ms,
+        expire_timestamp=offset.expires_at_ms,
+    )
+    plain = offset.expires_at_ms == -1
+    return encode_versioned(stored, OFFSET_VERSION if plain else OFFSET_VERSION_WITH_EXPIRY)
+
+
+def _offset(value: Buffer | None) -> Offset | None:
+    if value is None:
+        return None
+    stored = decode_versioned(OffsetCommitValue, value)
+    return Offset(
+        stored.offset,
+        stored.leader_epoch,
+        stored.metadata,
+        stored.commit_timestamp,
+        stored.expire_timestamp,
+    )

@@ -1,0 +1,295 @@
+"""What one coordinator partition knows: its groups and their offsets, and what it decides.
+
+This is the pure half of a coordinator. `decide` answers any group request about groups of this
+partition; `apply` makes steps true, `load` does so with records read from the log (the same
+code). Groups come into being by a record, by a commit without a group (a simple consumer), and
+go by a tombstone.
+
+Driven by groups.coordinator, which appends, waits and sends; filled from a snapshot by it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+
+from groups import offsets as committed
+from groups.ask import Ask, Settings, error_answer
+from groups.classic import ClassicGroup
+from groups.decision import Decision, Reply, SetTimer, Step, session
+from groups.draft import join_error
+from groups.member import Member
+from groups.offsets import Offsets
+from groups.records import GroupRecord, OffsetRecord, Record
+from groups.states import State
+from groups.views import described, listed
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafkawire.messages.heartbeat import HeartbeatRequest
+from kafkawire.messages.join_group import JoinGroupRequest
+from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
+from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kafkawire.messages.offset_commit import OffsetCommitRequest
+from kafkawire.messages.offset_delete import OffsetDeleteRequest
+from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup
+from kafkawire.messages.stored import GroupMetadataValue
+from kafkawire.messages.sync_group import SyncGroupRequest
+
+UNKNOWN_GROUP_FROM = 9  # OffsetCommit: GROUP_ID_NOT_FOUND instead of ILLEGAL_GENERATION (KIP-848)
+
+
+class Shard:
+    """The groups and offsets of one partition of `__consumer_offsets`."""
+
+    __slots__ = ("groups", "offsets", "settings")
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.groups: dict[str, ClassicGroup] = {}
+        self.offsets = Offsets()
+
+    # -- requests -------------------------------------------------------------------------
+
+    def decide(self, ask: Ask, now_ms: int) -> Decision:
+        """The answer to one request, or its parking. Changes nothing."""
+        return _DECIDE[type(ask.request)](self, ask, now_ms)
+
+    def _join(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, JoinGroupRequest)
+        code = self._check_join(request)
+        if code is not ErrorCode.NONE:
+            return _answer(ask, join_error(code, request.member_id))
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            return group.decide(ask, now_ms)
+        if request.member_id:
+            return _answer(ask, join_error(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+        decision = ClassicGroup(request.group_id, self.settings).decide(ask, now_ms)
+        if decision.steps:  # the group is new: its first record makes it
+            decision.steps.insert(0, GroupRecord(request.group_id, _new_group(now_ms)))
+        return decision
+
+    def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        least_ms = self.settings.group_min_session_timeout_ms
+        most_ms = self.settings.group_max_session_timeout_ms
+        if not least_ms <= request.session_timeout_ms <= most_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE
+
+    def _sync_or_heartbeat(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, SyncGroupRequest | HeartbeatRequest)
+        group = self.groups.get(request.group_id)
+        if group is None:
+            known = bool(request.group_id)
+            code = ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.INVALID_GROUP_ID
+            return _answer(ask, error_answer(request, code))
+        return group.decide(ask, now_ms)
+
+    def _leave(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, LeaveGroupRequest)
+        if not request.group_id:
+            return _answer(ask, error_answer(request, ErrorCode.INVALID_GROUP_ID))
+        group = self.groups.get(request.group_id)
+        if group is not None:
+            return group.decide(ask, now_ms)
+        answers = [
+            MemberResponse(
+                member_id=identity.member_id,
+                group_instance_id=identity.group_instance_id,
+                error_code=int(ErrorCode.UNKNOWN_MEMBER_ID),
+            )
+            for identity in request.members
+        ]
+        return _answer(ask, LeaveGroupResponse(members=answers))
+
+    def _commit(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, OffsetCommitRequest)
+        group = self.groups.get(request.group_id)
+        generation = request.generation_id_or_member_epoch
+        if group is not None:
+            code = group.check_commit(request.member_id, request.group_instance_id, generation)
+        elif generation < 0:
+            code = ErrorCode.NONE  # the records make a simple group
+        elif ask.version >= UNKNOWN_GROUP_FROM:
+            code = ErrorCode.GROUP_ID_NOT_FOUND
+        else:
+            code = ErrorCode.ILLEGAL_GENERATION
+        if code is not ErrorCode.NONE:
+            return _answer(ask, error_answer(request, code))
+        records, response = committed.commit(request, self.settings, now_ms)
+        decision = Decision(request.group_id, [*records], [Reply(ask.token, response)])
+        member = None if group is None else group.members.get(request.member_id)
+        if member is not None:  # a commit is as good as a heartbeat
+            at_ms = now_ms + member.session_timeout_ms
+            decision.effects.insert(0, SetTimer(session(member.id), at_ms))
+        return decision
+
+    def _fetch(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, OffsetFetchRequestGroup)
+        return _answer(ask, committed.fetch(self.offsets, request))
+
+    def _delete_offsets(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, OffsetDeleteRequest)
+        group = self.groups.get(request.group_id)
+        records, response = committed.delete(self.offsets, group, request)
+        return Decision(request.group_id, [*records], [Reply(ask.token, response)])
+
+    def _describe(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, DescribeGroupsRequest)
+        groups = [described(id_, self.groups.get(id_), ask.version) for id_ in request.groups]
+        return _answer(ask, DescribeGroupsResponse(groups=groups))
+
+    def _list(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, ListGroupsRequest)
+        found = listed(self.groups.values(), request.states_filter, request.types_filter)
+        return _answer(ask, ListGroupsResponse(groups=found))
+
+    def _delete(self, ask: Ask, now_ms: int) -> Decision:
+        request = ask.request
+        assert isinstance(request, DeleteGroupsRequest)
+        decision = Decision()
+        response = DeleteGroupsResponse()
+        for group_id in dict.fromkeys(request.groups_names):
+            group = self.groups.get(group_id)
+            code = ErrorCode.NONE
+            if group is None:
+                code = ErrorCode.GROUP_ID_NOT_FOUND
+            elif group.state is not State.EMPTY:
+                code = ErrorCode.NON_EMPTY_GROUP
+            else:
+                decision.steps += self._tombstones(group_id)
+            response.results.append(DeletableGroupResult(group_id=group_id, error_code=int(code)))
+        decision.effects.append(Reply(ask.token, response))
+        return decision
+
+    def _tombstones(self, group_id: str) -> list[Record]:
+        return [*self.offsets.tombstones(group_id), GroupRecord(group_id, None)]
+
+    # -- timers and tasks -----------------------------------------------------------------
+
+    def decide_timer(self, group_id: str, key: str, now_ms: int) -> Decision:
+        """What follows when a group's timer has come due."""
+        group = self.groups.get(group_id)
+        return Decision(group_id) if group is None else group.decide_timer(key, now_ms)
+
+    def decide_loaded(self, now_ms: int) -> Iterator[Decision]:
+        """What each group needs after loading, one decision a group."""
+        for group in list(self.groups.values()):
+            yield group.decide_loaded(now_ms)
+
+    def decide_topics_gone(self, exist: Container[str]) -> Decision:
+        """Forget the offsets of topics that are not in `exist`: deleted while this partition
+        was not loaded, or just before a crash."""
+        topics = {topic for found in self.offsets.by_group.values() for topic in found}
+        return Decision(
+            steps=[*self.offsets.of_topics(topic for topic in topics if topic not in exist)]
+        )
+
+    def decide_topic_deleted(self, topic: str) -> Decision:
+        """Forget the offsets of a topic that was deleted: one made again under its name is new."""
+        return Decision(steps=[*self.offsets.of_topics([topic])])
+
+    def decide_expiry(self, now_ms: int) -> Iterator[Decision]:
+        """Forget offsets past their retention, and groups that have neither members nor
+        offsets left; one decision a group, so that none is too large."""
+        retention_ms = self.settings.offsets_retention_minutes * 60_000
+        for group in list(self.groups.values()):
+            records = committed.expired(self.offsets, group, now_ms, retention_ms)
+            held = sum(len(found) for found in self.offsets.of(group.group_id).values())
+            steps: list[Step] = [*records]
+            if held == len(records) and group.state is State.EMPTY and not group.pending:
+                steps.append(GroupRecord(group.group_id, None))
+            if steps:
+                yield Decision(group.group_id, steps)
+
+    # -- steps ----------------------------------------------------------------------------
+
+    def apply(self, group_id: str, step: Step) -> None:
+        """Make one step of a decision about `group_id` true."""
+        if isinstance(step, GroupRecord | OffsetRecord):
+            self.load(step)
+        else:
+            self.groups[group_id].apply(step)
+
+    def load(self, record: Record) -> None:
+        """Make a record true, one just appended or one read back."""
+        if isinstance(record, GroupRecord):
+            if record.value is None:
+                self.groups.pop(record.group_id, None)
+            else:
+                self._group(record.group_id).apply(record)
+            return
+        self.offsets.apply(record)
+        if record.value is not None:
+            self._group(record.group_id)
+        else:
+            self._forget_simple(record.group_id)
+
+    def _group(self, group_id: str) -> ClassicGroup:
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = ClassicGroup(group_id, self.settings)
+        return group
+
+    def _forget_simple(self, group_id: str) -> None:
+        """A group that only ever stored offsets is gone with the last one: nothing in the log
+        tells of it any more, and a snapshot could not."""
+        group = self.groups.get(group_id)
+        if group is None or group.recorded is not None or group_id in self.offsets.by_group:
+            return
+        if group.state is State.EMPTY and not group.pending:
+            del self.groups[group_id]
+
+    def records(self) -> Iterator[Record]:
+        """The live records: what would have to be loaded to know everything that is durable.
+        A group comes before its offsets."""
+        for group in self.groups.values():
+            if group.recorded is not None:
+                yield GroupRecord(group.group_id, group.recorded)
+        yield from self.offsets.records()
+
+    def parked(self) -> Iterator[tuple[str, Member]]:
+        """The members with parked requests, with their groups."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                if member.join is not None or member.sync is not None:
+                    yield group.group_id, member
+
+
+def _answer(ask: Ask, body: object) -> Decision:
+    return Decision(effects=[Reply(ask.token, body)])
+
+
+def _new_group(now_ms: int) -> GroupMetadataValue:
+    """The first record of a group that somebody is about to join (Kafka writes it so)."""
+    return GroupMetadataValue(
+        protocol_type="", generation=0, protocol=None, leader=None, current_state_timestamp=now_ms
+    )
+
+
+_DECIDE: dict[type, Callable[[Shard, Ask, int], Decision]] = {
+    JoinGroupRequest: Shard._join,
+    SyncGroupRequest: Shard._sync_or_heartbeat,
+    HeartbeatRequest: Shard._sync_or_heartbeat,
+    LeaveGroupRequest: Shard._leave,
+    OffsetCommitRequest: Shard._commit,
+    OffsetFetchRequestGroup: Shard._fetch,
+    OffsetDeleteRequest: Shard._delete_offsets,
+    DescribeGroupsRequest: Shard._describe,
+    ListGroupsRequest: Shard._list,
+    DeleteGroupsRequest: Shard._delete,
+}

@@ -1,0 +1,178 @@
+"""SyncGroup, Heartbeat, LeaveGroup, and whether an OffsetCommit is taken.
+
+The rules are Kafka's (GroupMetadataManager and ClassicGroup.validate*). A heartbeat makes no
+step and no copy of the group: ten thousand members send one every three seconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from groups.ask import Ask
+from groups.changes import Dropped, Put, Synced
+from groups.decision import SYNC, Decision, Reply, SetTimer, session
+from groups.draft import Draft, assigned, sync_error
+from groups.rebalance import drop, end_if_all_joined, proceed
+from groups.states import State
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafkawire.messages.leave_group import (
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    MemberIdentity,
+    MemberResponse,
+)
+from kafkawire.messages.sync_group import SyncGroupRequest
+
+if TYPE_CHECKING:
+    from groups.classic import ClassicGroup
+
+
+def sync(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+    """Answer or park a SyncGroup; the leader's ends the round."""
+    request = ask.request
+    assert isinstance(request, SyncGroupRequest)
+    draft = Draft(group, now_ms)
+    code = _check_sync(group, request)
+    if code is not ErrorCode.NONE:
+        draft.reply(ask.token, sync_error(code))
+        return draft.decision
+    member = group.members[request.member_id]
+    if member.id in group.unsynced:
+        draft.do(Synced(member.id))
+        if not draft.group.unsynced:
+            draft.cancel(SYNC)
+    if group.state is State.STABLE:
+        draft.reply(ask.token, assigned(group, member.assignment))
+        return draft.decision
+    # An earlier SyncGroup still parked is answered: its sender has given it up.
+    draft.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+    draft.do(Put(replace(member, sync=ask.token)))
+    if member.id == group.leader:
+        _hand_out(draft, request)
+    return draft.decision
+
+
+def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
+    if group.state is State.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    code = group.find(request.member_id, request.group_instance_id)
+    if code is not ErrorCode.NONE:
+        return code
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION
+    if _differs(request.protocol_type, group.protocol_type) or _differs(
+        request.protocol_name, group.protocol
+    ):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is State.PREPARING:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known
+
+
+def _hand_out(draft: Draft, request: SyncGroupRequest) -> None:
+    """The leader has decided: write the group down, and every parked member hears its part."""
+    waiting = {member.id: member.sync for member in draft.group.members.values()}
+    draft.do(draft.record({a.member_id: a.assignment for a in request.assignments}))
+    for member in draft.group.members.values():
+        if waiting[member.id] is not None:
+            draft.reply(waiting[member.id], assigned(draft.group, member.assignment))
+            draft.expect(member)  # the parked request had stood in for heartbeats
+
+
+def heartbeat(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+    """Answer a Heartbeat and move the member's session."""
+    request = ask.request
+    assert isinstance(request, HeartbeatRequest)
+    member_id = request.member_id
+    decision = Decision(group.group_id)
+    code = ErrorCode.NONE
+    if group.state is State.DEAD:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    else:
+        code = group.find(member_id, request.group_instance_id)
+        if code is ErrorCode.NONE and request.generation_id != group.generation:
+            code = ErrorCode.ILLEGAL_GENERATION
+    if code is ErrorCode.NONE:
+        timeout_ms = group.members[member_id].session_timeout_ms
+        decision.effects.append(SetTimer(session(member_id), now_ms + timeout_ms))
+        if group.state is State.PREPARING:
+            code = ErrorCode.REBALANCE_IN_PROGRESS
+    decision.effects.append(Reply(ask.token, HeartbeatResponse(error_code=int(code))))
+    return decision
+
+
+def leave(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
+    """Remove members, by member id or (tools do that) by instance id alone."""
+    request = ask.request
+    assert isinstance(request, LeaveGroupRequest)
+    draft = Draft(group, now_ms)
+    if group.state is State.DEAD:
+        code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        draft.reply(ask.token, LeaveGroupResponse(error_code=code))
+        return draft.decision
+    answers = [
+        MemberResponse(
+            member_id=identity.member_id,
+            group_instance_id=identity.group_instance_id,
+            error_code=int(_leave_one(draft, identity)),
+        )
+        for identity in request.members
+    ]
+    if draft.decision.steps:
+        if len(draft.group.members) < len(group.members):
+            proceed(draft)
+        else:
+            end_if_all_joined(draft)  # only ids that were out have come back
+    draft.reply(ask.token, LeaveGroupResponse(members=answers))
+    return draft.decision
+
+
+def _leave_one(draft: Draft, identity: MemberIdentity) -> ErrorCode:
+    group = draft.group
+    member_id = identity.member_id
+    if member_id == "":
+        member_id = group.static.get(identity.group_instance_id or "", "")
+    elif member_id in group.pending:
+        draft.do(Dropped(member_id))
+        draft.cancel(session(member_id))
+        return ErrorCode.NONE
+    else:
+        code = group.find(member_id, identity.group_instance_id)
+        if code is not ErrorCode.NONE:
+            return code
+    member = group.members.get(member_id)
+    if member is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    drop(draft, member)
+    return ErrorCode.NONE
+
+
+def check_commit(
+    group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
+) -> ErrorCode:
+    """Whether an OffsetCommit may be taken; see groups.states for the answer in each state.
+
+    Without a generation it comes from a tool or from a consumer that assigns itself
+    partitions; a group with members would not expect its offsets to move then.
+    """
+    if group.state is State.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and group.state is State.EMPTY:
+        return ErrorCode.NONE
+    if generation >= 0 or member_id or instance_id is not None:
+        code = group.find(member_id, instance_id)
+        if code is not ErrorCode.NONE:
+            return code
+        if generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+    elif group.state is not State.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is State.COMPLETING:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE

@@ -1,0 +1,67 @@
+"""A group as DescribeGroups and ListGroups show it. Pure; reads groups and changes nothing.
+
+Used by groups.shard. Authorized operations are added by the handler, which knows whether they
+were asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from groups.classic import ClassicGroup
+from groups.states import State
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from kafkawire.messages.list_groups import ListedGroup
+
+NOT_FOUND_FROM = 6  # DescribeGroups: GROUP_ID_NOT_FOUND instead of the state Dead (KIP-1043)
+CLASSIC = "classic"
+
+
+def described(group_id: str, group: ClassicGroup | None, version: int) -> DescribedGroup:
+    """One group in detail. What members said and which protocol was chosen is shown while
+    Stable only: in a round it is neither the old nor the new truth (as in Kafka)."""
+    if group is None:
+        answer = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        if version >= NOT_FOUND_FROM:
+            answer.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
+            answer.error_message = f"Group {group_id} not found."
+        return answer
+    protocol = group.protocol if group.state is State.STABLE else None
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_data=protocol or "",
+        members=[
+            DescribedGroupMember(
+                member_id=member.id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=(member.metadata(protocol) or b"") if protocol else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members.values()
+        ],
+    )
+
+
+def listed(
+    groups: Iterable[ClassicGroup], states: Collection[str], types: Collection[str]
+) -> list[ListedGroup]:
+    """The groups in one of `states` and of one of `types`; an empty filter lets all through.
+    Case does not matter; a name that is no state or type matches nothing."""
+    wanted = {state.lower() for state in states}
+    if types and CLASSIC not in {kind.lower() for kind in types}:
+        return []
+    return [
+        ListedGroup(
+            group_id=group.group_id,
+            protocol_type=group.protocol_type or "",
+            group_state=group.state.value,
+            group_type=CLASSIC,
+        )
+        for group in groups
+        if not wanted or group.state.value.lower() in wanted
+    ]
