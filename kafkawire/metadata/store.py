@@ -14,8 +14,10 @@ from kafkawire.metadata.catalog import Catalog, ConfigChange, NewTopic, Partitio
 from kafkawire.metadata.checkpoint import Checkpoint
 
 
-class MetadataError(RuntimeError):
-    """The metadata cannot be used: damaged, newer than this program, out of reach."""
+class MetadataError(OSError):
+    """The metadata cannot be used: damaged, newer than this program, out of reach, disk full.
+
+    An OSError, since clients are to be told what they are told of a failing disk."""
 
 
 class Metadata(Protocol):

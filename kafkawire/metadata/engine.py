@@ -1,0 +1,193 @@
+"""The device under the metadata: a database reached through SQLAlchemy's async engine.
+
+SQLite (aiosqlite) with a write-ahead log and synchronous=FULL, or PostgreSQL (asyncpg); one
+connection, one transaction at a time. It also makes, checks and migrates the database when it is
+opened, turns SQL errors into MetadataError, and is where this package gets time and random ids.
+Statements are in `sql.py`, which is the only user.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from sqlalchemy import event, inspect, text
+from sqlalchemy.engine import URL, Connection, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from kafkawire.metadata import tables
+from kafkawire.metadata.store import MetadataError
+
+# SQLite: how long to wait for another process that writes. Transactions take milliseconds.
+BUSY_TIMEOUT_S = 10
+_CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
+
+_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
+
+
+class Database:
+    """One database. `open` first; then transactions, one at a time; `close` last."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            self._url = make_url(url)
+        except ArgumentError as error:
+            raise MetadataError(f"metadata URL {url!r} cannot be read as an SQL URL") from error
+        self._url = self._url.set(
+            drivername=_DRIVERS.get(self._url.drivername, self._url.drivername)
+        )
+        if self._url.drivername not in _DRIVERS.values():
+            raise MetadataError(
+                f"metadata URL {url!r} names a database that is not served: "
+                "it must begin with sqlite:// or postgresql://"
+            )
+        self._engine: AsyncEngine | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """How messages call it: the file, or the URL without its password."""
+        if self.is_sqlite:
+            return self._url.database or "the metadata in memory"
+        return self._url.render_as_string(hide_password=True)
+
+    @property
+    def is_sqlite(self) -> bool:
+        """Whether it is SQLite (otherwise PostgreSQL)."""
+        return self._url.drivername.startswith("sqlite")
+
+    async def open(self) -> None:
+        """Connects; makes the tables of a new database, migrates an old one. MetadataError."""
+        if self.is_sqlite and self._url.database:
+            _make_folder_of(self._url.database)
+        self._engine = _engine(self._url)
+        try:
+            async with self.transaction() as connection:
+                await connection.run_sync(_prepare, self.name)
+        except BaseException:
+            await self.close()
+            raise
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+        """One transaction: committed when the block ends, undone when it raises."""
+        async with self._turn:
+            if self._engine is None:
+                raise MetadataError(f"{self.name} is closed")
+            try:
+                async with self._engine.begin() as connection:
+                    yield connection
+            except (SQLAlchemyError, OSError) as error:
+                if isinstance(error, MetadataError):
+                    raise
+                raise MetadataError(_sentence(self.name, error)) from error
+
+    async def close(self) -> None:
+        """Waits for the transaction that runs and disconnects."""
+        async with self._turn:
+            engine, self._engine = self._engine, None
+            if engine is not None:
+                await engine.dispose()
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970, for the time columns; nothing is decided by it."""
+    return time.time_ns() // 1_000_000
+
+
+def random_id() -> bytes:
+    """16 random bytes with the marks of a version 4 UUID, as Kafka's Uuid.randomUuid: none that
+    begins with a dash as text, which command lines would take for an option."""
+    while True:
+        raw = bytearray(os.urandom(16))
+        raw[6] = raw[6] & 0x0F | 0x40
+        raw[8] = raw[8] & 0x3F | 0x80
+        if raw[0] >> 2 != 62:  # the 62nd letter of url-safe base64 is the dash
+            return bytes(raw)
+
+
+def _engine(url: URL) -> AsyncEngine:
+    if not url.drivername.startswith("sqlite"):
+        return create_async_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
+    engine = create_async_engine(
+        url, pool_size=1, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_S}
+    )
+    event.listen(engine.sync_engine, "connect", _on_connect)
+    event.listen(engine.sync_engine, "begin", _on_begin)
+    return engine
+
+
+def _on_connect(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # the driver begins nothing by itself: _on_begin does
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _on_begin(connection: Connection) -> None:
+    # IMMEDIATE: the write lock is taken at the start, so no transaction can fail half way
+    # because another process has written since it began to read.
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _prepare(connection: Connection, name: str) -> None:
+    """Makes or migrates the tables, inside the transaction that `open` began."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATE_LOCK})"))
+    if not inspect(connection).has_table(tables.VERSION_TABLE):
+        tables.metadata.create_all(connection)
+        connection.execute(tables.revision.insert().values(version_num=tables.REVISION))
+        return
+    stored = connection.execute(tables.revision.select()).scalar()
+    if stored == tables.REVISION:
+        return
+    if not isinstance(stored, str) or not stored.isdigit():
+        raise MetadataError(f"{name} has no revision this kafkawire knows: {stored!r}")
+    if int(stored) > int(tables.REVISION):
+        raise MetadataError(
+            f"{name} was written by a newer kafkawire (revision {stored}, this one knows "
+            f"{tables.REVISION}): use that version or another data folder"
+        )
+    from kafkawire.metadata.migrate import upgrade  # Alembic: 0.2 s that few starts need
+
+    upgrade(connection)
+
+
+def _sentence(name: str, error: BaseException) -> str:
+    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+    detail = str(cause).partition("\n")[0].rstrip(".")
+    if "not a database" in detail or "malformed" in detail:
+        return f"{name} is damaged or no metadata of kafkawire ({detail}): restore it from a copy"
+    if isinstance(error, (OSError, InterfaceError)) or "unable to open" in detail:
+        return f"{name} cannot be opened ({detail})"
+    return f"{name} failed ({detail})"
+
+
+def _make_folder_of(file: str) -> None:
+    _make_folder(os.path.dirname(os.path.abspath(file)))
+
+
+def _make_folder(path: str) -> None:
+    """Makes a folder and those above it, durable: SQLite syncs only the one it writes in."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    _make_folder(parent)
+    try:
+        os.mkdir(path)
+        handle = os.open(parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise MetadataError(f"{path} cannot be made ({error.strerror})") from error

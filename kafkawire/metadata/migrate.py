@@ -1,0 +1,36 @@
+"""Brings the tables of an older database to the revision of this program, with Alembic.
+
+Imported only when a database is old: a start must not pay for Alembic. Runs inside the
+transaction of the caller (`engine.Database.open`), so a failed migration leaves all as it was.
+The steps are the files in migrations/versions, one a revision, applied in the order of their
+numbers; Alembic's command line and env.py are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from alembic.script import ScriptDirectory
+from sqlalchemy.engine import Connection
+
+from kafkawire.metadata import tables
+
+STEPS = Path(__file__).parent / "migrations"
+
+
+def upgrade(connection: Connection, revision: str = "head", steps: Path = STEPS) -> None:
+    """Applies the steps the database lacks, up to `revision`; `steps` holds a folder versions."""
+    scripts = ScriptDirectory(str(steps))
+
+    def missing(stored: Any, _context: MigrationContext) -> Iterable[Any]:
+        return scripts._upgrade_revs(revision, stored)
+
+    context = MigrationContext.configure(
+        connection, opts={"version_table": tables.VERSION_TABLE, "fn": missing}
+    )
+    with Operations.context(context):
+        context.run_migrations()

@@ -1,0 +1,144 @@
+"""Between the rows of the metadata tables and the objects of the catalog and checkpoints.
+
+Pure: rows are plain tuples and dicts here, whoever read them or will write them (`sql`,
+`statements`, `quick`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kafkawire.codec.types import uuid_parse, uuid_text
+from kafkawire.metadata.catalog import (
+    TOPIC_RESOURCE,
+    BrokerInfo,
+    Catalog,
+    NewTopic,
+    PartitionInfo,
+    TopicInfo,
+)
+from kafkawire.metadata.checkpoint import (
+    PartitionCheckpoint,
+    pack_epochs,
+    pack_producers,
+    unpack_epochs,
+    unpack_producers,
+)
+
+Row = dict[str, Any]
+
+
+def catalog(
+    cluster_id: str,
+    version: int,
+    brokers: Iterable[Sequence[Any]],
+    topics: Iterable[Sequence[Any]],
+    partitions: Iterable[Sequence[Any]],
+    configs: Iterable[Sequence[Any]],
+) -> Catalog:
+    """The catalog of (node_id, listeners, rack), (id, name, internal), (topic_id, number, idx,
+    leader, leader_epoch) in order of idx, and (resource_type, resource, name, value)."""
+    made = Catalog(cluster_id, version)
+    for node_id, listeners, rack in brokers:
+        made.brokers[node_id] = BrokerInfo(node_id, listeners_of(listeners), rack)
+    for topic_id, name, internal in topics:
+        info = TopicInfo(bytes(topic_id), name, bool(internal), [], {})
+        made.by_name[name] = made.by_id[info.id] = info
+    for topic_id, number, index, leader, leader_epoch in partitions:
+        made.by_id[bytes(topic_id)].partitions.append(
+            PartitionInfo(number, index, leader, leader_epoch)
+        )
+    for resource_type, resource, name, value in configs:
+        if resource_type == TOPIC_RESOURCE:
+            made.by_id[uuid_parse(resource)].configs[name] = value
+        else:
+            made.broker_overrides.setdefault(resource, {})[name] = value
+    return made
+
+
+def listeners_text(listeners: Mapping[str, tuple[str, int]]) -> str:
+    """Addresses as brokers.listeners holds them."""
+    return json.dumps({name: list(address) for name, address in listeners.items()})
+
+
+def listeners_of(text: str) -> dict[str, tuple[str, int]]:
+    """The addresses in brokers.listeners."""
+    return {name: (host, port) for name, (host, port) in json.loads(text).items()}
+
+
+def new_topic(new: NewTopic, topic_id: bytes, first_number: int) -> TopicInfo:
+    """The topic that is made of `new`; its partitions take the numbers from the first on."""
+    return TopicInfo(
+        topic_id,
+        new.name,
+        new.internal,
+        new_partitions(new.leaders, first_number, 0),
+        dict(new.configs),
+    )
+
+
+def new_partitions(
+    leaders: Sequence[int], first_number: int, first_index: int
+) -> list[PartitionInfo]:
+    """Partitions with these leaders, in leader epoch 0."""
+    return [
+        PartitionInfo(first_number + i, first_index + i, leader, 0)
+        for i, leader in enumerate(leaders)
+    ]
+
+
+def topic_row(info: TopicInfo, version: int, now_ms: int) -> Row:
+    """A new topic for `topics`."""
+    return {
+        "id": info.id,
+        "name": info.name,
+        "internal": info.internal,
+        "created_ms": now_ms,
+        "version": version,
+    }
+
+
+def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> list[Row]:
+    """Partitions of a topic for `partitions`."""
+    return [
+        {
+            "number": info.number,
+            "topic_id": topic_id,
+            "idx": info.index,
+            "leader": info.leader,
+            "leader_epoch": info.leader_epoch,
+        }
+        for info in added
+    ]
+
+
+def config_rows(info: TopicInfo) -> list[Row]:
+    """The settings of a new topic for `configs`."""
+    resource = uuid_text(info.id)
+    return [
+        {"resource_type": TOPIC_RESOURCE, "resource": resource, "name": name, "value": value}
+        for name, value in info.configs.items()
+    ]
+
+
+def state_row(state: PartitionCheckpoint) -> Row:
+    """The state of a partition for `partition_checkpoints`."""
+    return {
+        "number": state.number,
+        "next_offset": state.next_offset,
+        "log_start": state.log_start,
+        "leader_epochs": pack_epochs(state.leader_epochs),
+        "producers": pack_producers(state.producers),
+    }
+
+
+def states(found: Iterable[Sequence[Any]]) -> list[PartitionCheckpoint]:
+    """The states in rows of `partition_checkpoints`. FormatError when one cannot be read."""
+    return [
+        PartitionCheckpoint(
+            number, next_offset, log_start, unpack_epochs(epochs), unpack_producers(producers)
+        )
+        for number, next_offset, log_start, epochs, producers in found
+    ]

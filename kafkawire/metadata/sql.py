@@ -1,0 +1,245 @@
+"""The metadata in SQL: the statements behind the `Metadata` port.
+
+Each method is one transaction of `engine.Database`. What must not be given twice comes from the
+one row of `cluster`, whose update comes first: on PostgreSQL it makes writers wait for each other,
+so that catalog versions are committed in their order; on SQLite there is one writer anyway.
+Rows become objects in `rows.py`. Made by `store.open_metadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlalchemy import func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import uuid_text
+from kafkawire.metadata import rows
+from kafkawire.metadata.catalog import (
+    TOPIC_RESOURCE,
+    BrokerInfo,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+    PartitionInfo,
+    TopicInfo,
+)
+from kafkawire.metadata.checkpoint import Checkpoint, FormatError
+from kafkawire.metadata.engine import Database, now_ms, random_id
+from kafkawire.metadata.statements import (
+    ConfigKey,
+    advance,
+    chunks,
+    forget,
+    insert,
+    led_alive,
+    living,
+    load_catalog,
+    touch,
+    upsert,
+    write_configs,
+)
+from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.tables import (
+    brokers,
+    checkpoints,
+    cluster,
+    configs,
+    partition_checkpoints,
+    partitions,
+    topics,
+)
+
+
+class SqlMetadata:
+    """`Metadata` in SQLite or PostgreSQL."""
+
+    def __init__(self, url: str) -> None:
+        self._database = Database(url)
+        self._catalog = Catalog("")
+        self._node_id: int | None = None  # known after register_broker
+
+    async def open(self) -> Catalog:
+        """See `Metadata.open`."""
+        await self._database.open()
+        async with self._database.transaction() as connection:
+            self._catalog = await load_catalog(connection)
+        return self._catalog
+
+    async def register_broker(
+        self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
+    ) -> None:
+        """See `Metadata.register_broker`. Writes only what has changed."""
+        info = BrokerInfo(node_id, dict(listeners), rack)
+        if self._catalog.brokers.get(node_id) != info:
+            row = {
+                "node_id": node_id,
+                "rack": rack,
+                "listeners": rows.listeners_text(listeners),
+                "registered_ms": now_ms(),
+            }
+            async with self._database.transaction() as connection:
+                await advance(connection)
+                await upsert(connection, brokers, [row])
+            self._catalog.add_broker(info)
+        self._node_id = node_id
+
+    async def create_topics(self, new: list[NewTopic]) -> list[TopicInfo]:
+        """See `Metadata.create_topics`."""
+        if not new:
+            return []
+        async with self._database.transaction() as connection:
+            count = sum(len(topic.leaders) for topic in new)
+            version, number = await advance(connection, partitions=count)
+            made = []
+            for topic in new:
+                made.append(rows.new_topic(topic, random_id(), number))
+                number += len(topic.leaders)
+            try:
+                await connection.execute(
+                    topics.insert(), [rows.topic_row(info, version, now_ms()) for info in made]
+                )
+            except IntegrityError as error:  # the index over the names of living topics
+                raise _taken(new) from error
+            await insert(
+                connection,
+                partitions,
+                [r for t in made for r in rows.partition_rows(t.id, t.partitions)],
+            )
+            await insert(connection, configs, [r for t in made for r in rows.config_rows(t)])
+        return made
+
+    async def delete_topics(self, ids: list[bytes]) -> None:
+        """See `Metadata.delete_topics`."""
+        if not ids:
+            return
+        async with self._database.transaction() as connection:
+            version, _ = await advance(connection)
+            await touch(connection, ids, version)
+            for part in chunks(ids):
+                await connection.execute(
+                    update(topics).where(topics.c.id.in_(part)).values(deleted_ms=now_ms())
+                )
+            await forget(connection, ids)
+
+    async def create_partitions(
+        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+    ) -> list[PartitionInfo]:
+        """See `Metadata.create_partitions`."""
+        async with self._database.transaction() as connection:
+            # The row of the cluster is locked before the partitions are counted.
+            version, _ = await advance(connection)
+            await touch(connection, [topic_id], version)
+            counted = select(func.count()).where(partitions.c.topic_id == topic_id)
+            total = (await connection.execute(counted)).scalar_one()
+            if new_total <= total:
+                raise KafkaError(
+                    ErrorCode.INVALID_PARTITIONS,
+                    f"The topic currently has {total} partition(s); {new_total} would not be "
+                    "an increase.",
+                )
+            _, number = await advance(connection, partitions=new_total - total)
+            if leaders is None:
+                leaders = [self._node()] * (new_total - total)
+            assert len(leaders) == new_total - total, leaders
+            added = rows.new_partitions(leaders, number, first_index=total)
+            await insert(connection, partitions, rows.partition_rows(topic_id, added))
+        return added
+
+    async def alter_configs(self, changes: list[ConfigChange]) -> None:
+        """See `Metadata.alter_configs`."""
+        if not changes:
+            return
+        async with self._database.transaction() as connection:
+            version, _ = await advance(connection)
+            ids = await living(connection, changes)
+            await touch(connection, ids.values(), version)
+            # The last change of a key is what remains, as if made in order.
+            last: dict[ConfigKey, str | None] = {}
+            for change in changes:
+                topic = change.resource_type == TOPIC_RESOURCE
+                resource = uuid_text(ids[change.name]) if topic else change.name
+                last[change.resource_type, resource, change.key] = change.value
+            await write_configs(connection, last)
+
+    async def lease_producer_ids(self, count: int) -> int:
+        """See `Metadata.lease_producer_ids`."""
+        assert count > 0, count
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                update(cluster).values(next_producer_id=cluster.c.next_producer_id + count)
+            )
+            end = (await connection.execute(select(cluster.c.next_producer_id))).scalar_one()
+        return int(end) - count
+
+    async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
+        """See `Metadata.bump_leader_epochs`."""
+        if not numbers:
+            return {}
+        epochs: dict[int, int] = {}
+        async with self._database.transaction() as connection:
+            version, _ = await advance(connection)
+            for part in chunks(sorted(set(numbers))):
+                mine = (partitions.c.number.in_(part), partitions.c.leader == self._node())
+                raised = await connection.execute(
+                    update(partitions)
+                    .where(*mine)
+                    .values(leader_epoch=partitions.c.leader_epoch + 1)
+                )
+                if raised.rowcount != len(part):
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+                found = await connection.execute(
+                    select(partitions.c.number, partitions.c.leader_epoch).where(*mine)
+                )
+                epochs.update((number, epoch) for number, epoch in found)
+                touched = select(partitions.c.topic_id).where(partitions.c.number.in_(part))
+                await connection.execute(
+                    update(topics).where(topics.c.id.in_(touched)).values(version=version)
+                )
+        self._catalog.set_leader_epochs(epochs)
+        return epochs
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `Metadata.save_checkpoint`."""
+        row = {"node_id": checkpoint.node_id, "place": checkpoint.place, "saved_ms": now_ms()}
+        async with self._database.transaction() as connection:
+            alive = await led_alive(
+                connection, [state.number for state in checkpoint.partitions], checkpoint.node_id
+            )
+            changed = [rows.state_row(p) for p in checkpoint.partitions if p.number in alive]
+            await upsert(connection, partition_checkpoints, changed)
+            await upsert(connection, checkpoints, [row])
+
+    async def load_checkpoint(self, node_id: int) -> Checkpoint:
+        """See `Metadata.load_checkpoint`."""
+        async with self._database.transaction() as connection:
+            place = (
+                await connection.execute(
+                    select(checkpoints.c.place).where(checkpoints.c.node_id == node_id)
+                )
+            ).scalar()
+            found = await connection.execute(
+                select(partition_checkpoints)
+                .join(partitions, partitions.c.number == partition_checkpoints.c.number)
+                .where(partitions.c.leader == node_id)
+                .order_by(partition_checkpoints.c.number)
+            )
+            try:
+                return Checkpoint(node_id, place or 0, rows.states(found))
+            except FormatError as error:
+                raise MetadataError(f"{self._database.name}: {error}") from error
+
+    async def close(self) -> None:
+        """See `Metadata.close`."""
+        await self._database.close()
+
+    def _node(self) -> int:
+        if self._node_id is None:
+            raise MetadataError("partitions are written before this broker is registered")
+        return self._node_id
+
+
+def _taken(new: list[NewTopic]) -> KafkaError:
+    names = ", ".join(topic.name for topic in new[:10])
+    return KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"One of these topics exists: {names}")

@@ -1,0 +1,208 @@
+"""Statements that more than one method of `sql.SqlMetadata` needs, each inside its transaction.
+
+Everything here takes the connection of a running transaction and commits nothing. KafkaError
+where a condition of the `Metadata` port does not hold; the caller's transaction is then undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+from sqlalchemy import Table, bindparam, delete, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import uuid_text
+from kafkawire.metadata import rows
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, Catalog, ConfigChange
+from kafkawire.metadata.engine import now_ms, random_id
+from kafkawire.metadata.tables import (
+    brokers,
+    cluster,
+    configs,
+    partition_checkpoints,
+    partitions,
+    topics,
+)
+
+T = TypeVar("T")
+# Values in one IN (...): far below SQLite's 32,766 and PostgreSQL's 32,767 parameters.
+IN_LIMIT = 5_000
+
+ConfigKey = tuple[int, str, str]  # resource type, resource as in tables.configs, name
+
+
+def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """The values in parts that fit into one statement."""
+    for start in range(0, len(values), IN_LIMIT):
+        yield values[start : start + IN_LIMIT]
+
+
+async def insert(connection: AsyncConnection, table: Table, values: list[dict[str, Any]]) -> None:
+    """Inserts all rows in one go; none is fine."""
+    if values:
+        await connection.execute(table.insert(), values)
+
+
+async def upsert(connection: AsyncConnection, table: Table, values: list[dict[str, Any]]) -> None:
+    """Inserts rows, or replaces those with the same primary key."""
+    if not values:
+        return
+    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
+    statement = dialect.insert(table)
+    keys = list(table.primary_key.columns)
+    others = {
+        column.name: statement.excluded[column.name]
+        for column in table.columns
+        if column not in keys and column.name in values[0]
+    }
+    await connection.execute(
+        statement.on_conflict_do_update(index_elements=keys, set_=others), values
+    )
+
+
+async def load_catalog(connection: AsyncConnection) -> Catalog:
+    """The whole catalog; makes the row of the cluster when there is none."""
+    found = (await connection.execute(select(cluster))).first()
+    if found is None:
+        cluster_id = uuid_text(random_id())
+        new = {
+            "id": 1,
+            "cluster_id": cluster_id,
+            "version": 0,
+            "next_partition": 1,
+            "next_producer_id": 0,
+            "created_ms": now_ms(),
+        }
+        await connection.execute(cluster.insert(), [new])
+        return Catalog(cluster_id)
+    alive = topics.c.deleted_ms.is_(None)
+    return rows.catalog(
+        found.cluster_id,
+        found.version,
+        brokers=await _all(
+            connection, select(brokers.c.node_id, brokers.c.listeners, brokers.c.rack)
+        ),
+        topics=await _all(
+            connection, select(topics.c.id, topics.c.name, topics.c.internal).where(alive)
+        ),
+        partitions=await _all(
+            connection,
+            select(
+                partitions.c.topic_id,
+                partitions.c.number,
+                partitions.c.idx,
+                partitions.c.leader,
+                partitions.c.leader_epoch,
+            )
+            .join(topics, topics.c.id == partitions.c.topic_id)
+            .where(alive)
+            .order_by(partitions.c.topic_id, partitions.c.idx),
+        ),
+        configs=await _all(
+            connection,
+            select(configs.c.resource_type, configs.c.resource, configs.c.name, configs.c.value),
+        ),
+    )
+
+
+async def _all(connection: AsyncConnection, statement: Any) -> Iterable[Any]:
+    return (await connection.execute(statement)).all()
+
+
+async def advance(connection: AsyncConnection, partitions: int = 0) -> tuple[int, int]:
+    """Raises the catalog version and takes partition numbers: (new version, first number)."""
+    await connection.execute(
+        update(cluster).values(
+            version=cluster.c.version + 1, next_partition=cluster.c.next_partition + partitions
+        )
+    )
+    found = (await connection.execute(select(cluster))).one()
+    return found.version, found.next_partition - partitions
+
+
+async def touch(connection: AsyncConnection, ids: Iterable[bytes], version: int) -> None:
+    """Says of living topics that they changed. UNKNOWN_TOPIC_ID when one is not there."""
+    for part in chunks(sorted(set(ids))):
+        changed = await connection.execute(
+            update(topics)
+            .where(topics.c.id.in_(part), topics.c.deleted_ms.is_(None))
+            .values(version=version)
+        )
+        if changed.rowcount != len(part):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+async def forget(connection: AsyncConnection, ids: Sequence[bytes]) -> None:
+    """Drops what nobody needs of deleted topics: settings and the state of partitions."""
+    for part in chunks(ids):
+        names = [uuid_text(topic_id) for topic_id in part]
+        await connection.execute(
+            delete(configs).where(
+                configs.c.resource_type == TOPIC_RESOURCE, configs.c.resource.in_(names)
+            )
+        )
+        numbers = select(partitions.c.number).where(partitions.c.topic_id.in_(part))
+        await connection.execute(
+            delete(partition_checkpoints).where(partition_checkpoints.c.number.in_(numbers))
+        )
+
+
+async def living(connection: AsyncConnection, changes: list[ConfigChange]) -> dict[str, bytes]:
+    """The ids of the topics that are changed, by name. UNKNOWN_TOPIC_OR_PARTITION."""
+    names = sorted({each.name for each in changes if each.resource_type == TOPIC_RESOURCE})
+    ids: dict[str, bytes] = {}
+    for part in chunks(names):
+        found = await connection.execute(
+            select(topics.c.name, topics.c.id).where(
+                topics.c.name.in_(part), topics.c.deleted_ms.is_(None)
+            )
+        )
+        ids.update((name, topic_id) for name, topic_id in found)
+    if len(ids) != len(names):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return ids
+
+
+async def write_configs(
+    connection: AsyncConnection, changes: Mapping[ConfigKey, str | None]
+) -> None:
+    """Stores settings; None takes one away."""
+    gone = [
+        {"of_type": kind, "of": of, "key": name}
+        for (kind, of, name), value in changes.items()
+        if value is None
+    ]
+    if gone:
+        one = delete(configs).where(
+            configs.c.resource_type == bindparam("of_type"),
+            configs.c.resource == bindparam("of"),
+            configs.c.name == bindparam("key"),
+        )
+        await connection.execute(one, gone)
+    kept = [
+        {"resource_type": kind, "resource": of, "name": name, "value": value}
+        for (kind, of, name), value in changes.items()
+        if value is not None
+    ]
+    await upsert(connection, configs, kept)
+
+
+async def led_alive(connection: AsyncConnection, numbers: Sequence[int], node_id: int) -> set[int]:
+    """Those of the partitions whose topic is not deleted; NOT_LEADER_OR_FOLLOWER unless
+    `node_id` leads every one of them. Nobody can take one over before the transaction ends."""
+    alive: set[int] = set()
+    for part in chunks(numbers):
+        found = await connection.execute(
+            select(partitions.c.number, topics.c.deleted_ms)
+            .join(topics, topics.c.id == partitions.c.topic_id)
+            .where(partitions.c.number.in_(part), partitions.c.leader == node_id)
+            .with_for_update(read=True, of=partitions)
+        )
+        led = found.all()
+        if len(led) != len(part):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        alive.update(number for number, deleted_ms in led if deleted_ms is None)
+    return alive
