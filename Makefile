@@ -1,0 +1,75 @@
+# One command per question; see CONTRIBUTING.md. Needs make, git and a Python of at least 3.11.
+#
+#   make run     a broker on 127.0.0.1:9092     make test    every test
+#   make check   lint, types, fast tests        make bench   speed
+#   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/ and README
+#
+# An install step runs again only when its inputs have changed: each leaves a stamp in .venv.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+SEEDS ?= 500
+ARGS ?=
+
+.DEFAULT_GOAL := run
+.PHONY: run test check bench sim docs clean java
+
+run: .venv/.installed
+	$(BIN)/kafkawire serve $(ARGS)
+
+test: .venv/.dev .venv/.system java
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(ARGS)
+
+check: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not real and not java" $(ARGS)
+
+sim: .venv/.dev
+	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto -k simulation $(ARGS)
+
+bench: .venv/.dev
+	$(BIN)/python -m bench $(ARGS)
+
+docs: .venv/.dev
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	  .import_linter_cache bench/out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The first Python that is new enough; a name may exist and not work (pyenv's shims), so it is run.
+.venv/bin/python:
+	@for name in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14 python; do \
+	  if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    found=$$name; break; \
+	  fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	  echo "kafkawire needs Python 3.11 or newer; none was found (make PYTHON=/path/to/python3)"; \
+	  exit 1; \
+	fi; \
+	sh .ci/venv.sh "$$found" .venv
+
+.venv/.installed: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+.venv/.dev: pyproject.toml | .venv/bin/python
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@ .venv/.installed
+
+# What pip does not have: kcat and PostgreSQL, from Debian, where this may be done.
+.venv/.system: .ci/system.sh | .venv/bin/python
+	sh .ci/system.sh
+	@touch $@
+
+# Apache Kafka's own tools, where there is a Java to run them.
+java: | .venv/bin/python
+	@if command -v java >/dev/null && command -v mvn >/dev/null && [ -f tests/java/install.sh ]; \
+	  then sh tests/java/install.sh; else echo "no Java or Maven: tests marked java are skipped"; fi
