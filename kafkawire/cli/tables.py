@@ -37,7 +37,8 @@ def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], ti
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=WIDE)
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, title_style="bold")
+    print(f"{title}:")
+    table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         numbers = all(isinstance(row.get(column), (int, type(None))) for row in rows)
         table.add_column(column, justify="right" if numbers else "left", overflow="fold")

@@ -1,0 +1,178 @@
+"""`kafkawire groups reset-offsets`: where the offsets of a group would go, and moving them.
+
+As Kafka's own tool it only shows the plan unless told to execute, keeps offsets inside the log
+(earliest to latest) and commits as a consumer without a group would, which the broker refuses
+while the group has members. Called by kafkawire.cli.app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kafkawire.cli.client import ClientError, Cluster
+from kafkawire.cli.offsets import (
+    EARLIEST,
+    LATEST,
+    Partition,
+    committed,
+    leaders,
+    list_offsets,
+)
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.report import command, error_text, report
+from kafkawire.cli.tables import fail
+
+COLUMNS = ("topic", "partition", "from", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to go: exactly one of these."""
+
+    to_earliest: bool = False
+    to_latest: bool = False
+    to_offset: int | None = None
+    to_datetime: str | None = None
+    shift_by: int | None = None
+
+    def check(self) -> None:
+        """OptionError unless exactly one is given, and a date that can be read."""
+        numbers = (self.to_offset, self.to_datetime, self.shift_by)
+        given = self.to_earliest + self.to_latest + sum(item is not None for item in numbers)
+        if given != 1:
+            names = "--to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by"
+            raise OptionError("reset-offsets", f"{given} targets", f"one of {names}")
+        self.timestamp_ms()
+
+    def timestamp_ms(self) -> int | None:
+        """--to-datetime in ms since 1970; a time without a zone is UTC."""
+        if self.to_datetime is None:
+            return None
+        try:
+            when = datetime.fromisoformat(self.to_datetime)
+        except ValueError:
+            allowed = "an ISO 8601 time such as 2026-01-31T12:00:00+01:00"
+            raise OptionError("--to-datetime", self.to_datetime, allowed) from None
+        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def reset_offsets(
+    server: str,
+    group: str,
+    topics: Sequence[str],
+    all_topics: bool,
+    target: Target,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """The whole command."""
+    try:
+        target.check()
+        chosen = [parse_topic(text) for text in topics]
+        if bool(chosen) == all_topics:
+            given = "both" if chosen else "none"
+            raise OptionError("reset-offsets", given, "--topic or --all-topics")
+    except OptionError as error:
+        fail(error, 2)
+
+    def work(cluster: Cluster) -> bool:
+        current = {place: at for place, (at, _) in committed(cluster, group).items()}
+        partitions = list(current) if all_topics else _select(cluster, chosen)
+        plan = make_plan(cluster, partitions, current, target)
+        errors = _commit(cluster, group, plan) if execute else {}
+        rows: list[dict[str, Any]] = [
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "from": current.get(place),
+                "to": offset,
+                "error": errors.get(place),
+            }
+            for place, offset in sorted(plan.items())
+        ]
+        title = f"{group}, moved" if execute else f"{group}, plan (nothing changed; use --execute)"
+        return report(title, rows, COLUMNS, as_json)
+
+    command(server, work)
+
+
+def parse_topic(text: str) -> tuple[str, list[int] | None]:
+    """`TOPIC` (all partitions) or `TOPIC:0,1` -> name and indexes or None."""
+    name, colon, indexes = text.partition(":")
+    if not colon:
+        return name, None
+    if not all(item.isdecimal() for item in indexes.split(",")):
+        raise OptionError("--topic", text, "TOPIC or TOPIC:0,1,...")
+    return name, [int(item) for item in indexes.split(",")]
+
+
+def _select(cluster: Cluster, chosen: Sequence[tuple[str, list[int] | None]]) -> list[Partition]:
+    known = leaders(cluster, [name for name, _ in chosen])
+    selected: list[Partition] = []
+    for name, indexes in chosen:
+        all_of_it = [place for place in known if place[0] == name]
+        wanted = all_of_it if indexes is None else [(name, index) for index in indexes]
+        for place in wanted:
+            if place not in known:
+                raise ClientError(f"topic {name} has no partition {place[1]}")
+        selected += wanted
+    return selected
+
+
+def make_plan(
+    cluster: Cluster, partitions: list[Partition], current: dict[Partition, int], target: Target
+) -> dict[Partition, int]:
+    """The new offset of each partition, inside its log."""
+    led_by = leaders(cluster, [topic for topic, _ in partitions])
+    latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), led_by)
+    earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), led_by)
+    timestamp = target.timestamp_ms()
+    by_time: dict[Partition, int] = {}
+    if timestamp is not None:
+        by_time = list_offsets(cluster, dict.fromkeys(partitions, timestamp), led_by)
+    plan: dict[Partition, int] = {}
+    for place in partitions:
+        if place not in latest:
+            raise ClientError(f"{place[0]}-{place[1]} has no leader")
+        if target.to_earliest:
+            wanted = earliest[place]
+        elif target.to_latest:
+            wanted = latest[place]
+        elif target.to_offset is not None:
+            wanted = target.to_offset
+        elif target.shift_by is not None:
+            if place not in current:
+                raise ClientError(f"{place[0]}-{place[1]} has no committed offset to shift")
+            wanted = current[place] + target.shift_by
+        else:  # a time after the last record: the end, as Kafka's tool
+            wanted = by_time[place] if by_time.get(place, -1) >= 0 else latest[place]
+        plan[place] = min(max(wanted, earliest[place]), latest[place])
+    return plan
+
+
+def _commit(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
+    """Commit the plan; error texts by partition."""
+    from kafkawire.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, index), offset in plan.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, partitions=[]))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        )
+    asked = OffsetCommitRequest(group_id=group, topics=list(topics.values()))
+    answer = cluster.coordinator(group).request(8, asked, at_most=9)
+    errors: dict[Partition, str] = {}
+    for topic_answer in answer.topics:
+        for row in topic_answer.partitions:
+            text = error_text(row.error_code)
+            if text is not None:
+                errors[topic_answer.name, row.partition_index] = text
+    return errors

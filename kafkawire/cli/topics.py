@@ -1,0 +1,156 @@
+"""`kafkawire topics`: list, describe, create, delete, against any Kafka broker.
+
+Each function is one command: ask, print, end with exit code 1 where any topic failed.
+Called by kafkawire.cli.app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kafkawire.cli.client import Cluster, check
+from kafkawire.cli.offsets import EARLIEST, LATEST, list_offsets
+from kafkawire.cli.options import OptionError, split_pair
+from kafkawire.cli.report import command, error_text, print_results, report
+from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.codec.types import uuid_text
+
+TOPIC_RESOURCE = 2
+OWN_SOURCE = 1
+"""ConfigSource.TOPIC_CONFIG: set on the topic itself."""
+
+
+def list_topics(server: str, internal: bool, as_json: bool) -> None:
+    """All topics by name."""
+
+    def work(cluster: Cluster) -> bool:
+        rows = [
+            {
+                "topic": topic.name,
+                "id": uuid_text(topic.topic_id),
+                "partitions": len(topic.partitions),
+                "internal": topic.is_internal,
+            }
+            for topic in sorted(cluster.metadata(None).topics, key=lambda topic: topic.name)
+            if internal or not topic.is_internal
+        ]
+        print_results(rows, ("topic", "partitions", "id", "internal"), "topics", as_json)
+        return True
+
+    command(server, work)
+
+
+def describe_topics(server: str, names: Sequence[str], as_json: bool) -> None:
+    """Partitions with leader, replicas and offsets, and the settings of each topic itself."""
+
+    def work(cluster: Cluster) -> bool:
+        described = [_describe(cluster, topic) for topic in cluster.metadata(names).topics]
+        if as_json:
+            print_json(described)
+            return True
+        columns = ("partition", "leader", "epoch", "replicas", "isr", "earliest", "latest")
+        for topic in described:
+            settings = "".join(f", {name}={value}" for name, value in topic["configs"].items())
+            print_table(topic["partitions"], columns, f"{topic['topic']} ({topic['id']}){settings}")
+        return True
+
+    command(server, work)
+
+
+def _describe(cluster: Cluster, topic: Any) -> dict[str, Any]:
+    check(f"topic {topic.name}", topic.error_code)
+    led_by = {(topic.name, row.partition_index): row.leader_id for row in topic.partitions}
+    earliest = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+    latest = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
+    rows = [
+        {
+            "partition": row.partition_index,
+            "leader": row.leader_id,
+            "epoch": row.leader_epoch,
+            "replicas": row.replica_nodes,
+            "isr": row.isr_nodes,
+            "earliest": earliest.get((topic.name, row.partition_index)),
+            "latest": latest.get((topic.name, row.partition_index)),
+        }
+        for row in sorted(topic.partitions, key=lambda row: row.partition_index)
+    ]
+    return {
+        "topic": topic.name,
+        "id": uuid_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "configs": _own_configs(cluster, topic.name),
+        "partitions": rows,
+    }
+
+
+def _own_configs(cluster: Cluster, name: str) -> dict[str, str | None]:
+    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+    resource = DescribeConfigsResource(TOPIC_RESOURCE, name, None)
+    result = cluster.request(32, DescribeConfigsRequest(resources=[resource])).results[0]
+    check(f"settings of topic {name}", result.error_code, result.error_message)
+    return {
+        row.name: row.value
+        for row in sorted(result.configs, key=lambda row: row.name)
+        if row.config_source == OWN_SOURCE
+    }
+
+
+def create_topics(
+    server: str,
+    names: Sequence[str],
+    partitions: int,
+    replication_factor: int,
+    settings: Sequence[str],
+    as_json: bool,
+) -> None:
+    """Create topics that are alike; -1 leaves the number to the broker."""
+    from kafkawire.messages.create_topics import (
+        CreatableTopic,
+        CreatableTopicConfig,
+        CreateTopicsRequest,
+    )
+
+    try:
+        pairs = [split_pair("--config", text) for text in settings]
+    except OptionError as error:
+        fail(error, 2)
+
+    def work(cluster: Cluster) -> bool:
+        configs = [CreatableTopicConfig(name, value) for name, value in pairs]
+        topics = [
+            CreatableTopic(name, partitions, replication_factor, [], configs) for name in names
+        ]
+        answer = cluster.request(19, CreateTopicsRequest(topics=topics))
+        rows = [
+            {
+                "topic": topic.name,
+                "id": uuid_text(topic.topic_id),
+                "partitions": topic.num_partitions,
+                "error": error_text(topic.error_code, topic.error_message),
+            }
+            for topic in answer.topics
+        ]
+        return report("created", rows, ("topic", "partitions", "id"), as_json)
+
+    command(server, work)
+
+
+def delete_topics(server: str, names: Sequence[str], as_json: bool) -> None:
+    """Delete topics by name."""
+    from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+
+    def work(cluster: Cluster) -> bool:
+        asked = DeleteTopicsRequest(topics=[], topic_names=list(names), timeout_ms=30_000)
+        if cluster.first.version(20) >= 6:
+            asked.topics = [DeleteTopicState(name=name) for name in names]
+            asked.topic_names = []
+        answer = cluster.request(20, asked)
+        rows = [
+            {"topic": row.name, "error": error_text(row.error_code, row.error_message)}
+            for row in answer.responses
+        ]
+        return report("deleted", rows, ("topic",), as_json)
+
+    command(server, work)
