@@ -1,0 +1,95 @@
+"""Native offsets: whatever is assigned, applied and rolled back, none is given twice or skipped."""
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from offsets.manager import PartitionOffsetManager
+from offsets.registry import OffsetRegistry
+
+
+class Offsets(RuleBasedStateMachine):
+    """A model that writes every applied record down by its offset."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = PartitionOffsetManager()
+        self.queued: list[tuple[int, int]] = []
+        self.stored: list[int] = []
+
+    @rule(count=st.integers(1, 5))
+    def assign(self, count: int) -> None:
+        self.queued.append((self.manager.assign(count), count))
+
+    @precondition(lambda self: self.queued)
+    @rule(data=st.data())
+    def written(self, data: st.DataObject) -> None:
+        batches = data.draw(st.integers(1, len(self.queued)))
+        done, self.queued = self.queued[:batches], self.queued[batches:]
+        for base, count in done:
+            self.stored += range(base, base + count)
+        self.manager.apply(done[-1][0] + done[-1][1])
+
+    @rule()
+    def failed(self) -> None:
+        assert self.manager.rollback() == sum(count for _, count in self.queued)
+        self.queued.clear()
+
+    @rule(known=st.floats(0, 1))
+    def crash(self, known: float) -> None:
+        checkpoint = int(len(self.stored) * known)
+        self.queued.clear()
+        self.manager = PartitionOffsetManager.recovered(checkpoint, len(self.stored))
+
+    @invariant()
+    def stored_offsets_have_no_gap_and_no_double(self) -> None:
+        assert self.stored == list(range(len(self.stored)))
+        assert self.manager.next_offset == len(self.stored)
+
+    @invariant()
+    def pending_is_what_is_queued(self) -> None:
+        waiting = sum(count for _, count in self.queued)
+        assert self.manager.pending - self.manager.next_offset == waiting
+
+
+TestOffsets = Offsets.TestCase
+
+
+def test_a_batch_gets_the_offsets_after_the_ones_before_it() -> None:
+    manager = PartitionOffsetManager(10)
+    assert (manager.assign(3), manager.assign(1)) == (10, 13)
+    assert (manager.next_offset, manager.pending) == (10, 14)
+    manager.apply(13)
+    assert (manager.next_offset, manager.pending) == (13, 14)
+
+
+def test_nothing_can_be_applied_twice_or_before_it_is_assigned() -> None:
+    manager = PartitionOffsetManager(5)
+    manager.assign(2)
+    manager.apply(7)
+    for end in (6, 8):
+        with pytest.raises(AssertionError):
+            manager.apply(end)
+    with pytest.raises(AssertionError):
+        manager.assign(0)
+
+
+def test_after_a_start_the_further_of_checkpoint_and_journals_counts() -> None:
+    registry = OffsetRegistry()
+    assert registry.add(1, checkpoint=7, scanned=3).next_offset == 7
+    assert registry.add(2, checkpoint=0, scanned=3).next_offset == 3
+    assert registry.add(3).next_offset == 0
+    assert list(registry) == [1, 2, 3]
+
+
+def test_a_partition_is_entered_once_and_forgotten_once() -> None:
+    registry = OffsetRegistry()
+    registry.add(1).assign(4)
+    assert registry.unwritten() == 4
+    with pytest.raises(ValueError, match="partition 1"):
+        registry.add(1)
+    registry.remove(1)
+    assert 1 not in registry
+    assert len(registry) == 0
+    with pytest.raises(KeyError):
+        registry[1]
