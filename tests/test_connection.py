@@ -56,6 +56,7 @@ class FakeApi:
         self.min_version, self.max_version = 0, 9
         self.flexible_from, self.flexible_answer = 9, True
         self.may_follow_produce = produce
+        self.exchange = Exchange
 
 
 class FakeHost:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkawire.codec.types import Buffer
 
@@ -47,7 +47,7 @@ class Peer(Protocol):
 class Exchange:
     """A request being served. `flexible` is the response header's form."""
 
-    __slots__ = ("block", "correlation_id", "flexible", "parts", "peer", "pins", "version")
+    __slots__ = ("correlation_id", "flexible", "parts", "peer", "pins", "version")
 
     def __init__(self, peer: Peer, version: int, correlation_id: int, flexible: bool) -> None:
         self.peer = peer
@@ -55,7 +55,6 @@ class Exchange:
         self.correlation_id = correlation_id
         self.flexible = flexible
         self.parts: list[Buffer] | None = None
-        self.block: Pinned | None = None
         self.pins: Callable[[], None] | None = None
 
     def answer(self, body: bytes) -> None:
@@ -82,16 +81,18 @@ class Exchange:
 class HotHandler(Protocol):
     """Serves one API straight from the receive buffer.
 
+    `exchange` is the class its exchanges are made of, with room for what it has to remember.
+
     `start` reads buf[pos:end]; the memory stays valid while `block` is pinned. It answers the
     exchange sooner or later and returns True, or returns False with nothing done and calls
     `peer.resume` when it can go on, or raises DecodeError (the connection ends). `close` answers
     what waits.
     """
 
+    exchange: type[Exchange]
+
     def __init__(self, broker: Broker) -> None: ...
 
-    def start(
-        self, exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int
-    ) -> bool: ...
+    def start(self, exchange: Any, block: Pinned, buf: memoryview, pos: int, end: int) -> bool: ...
 
     def close(self) -> None: ...

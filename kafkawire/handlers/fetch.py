@@ -23,9 +23,8 @@ from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
 
 if TYPE_CHECKING:
-    from log.partition import Partition, Plan
-
     from kafkawire.broker.broker import Broker
+    from log.partition import Partition, Plan
 
 JOIN_VIEWS_FROM = 64
 """From so many views in one partition's answer on, copying them into one buffer costs less than
@@ -34,6 +33,8 @@ handing each to the kernel: small batches of many producers lie scattered."""
 
 class Fetch:
     """The handler: one for the broker's life."""
+
+    exchange = Exchange
 
     def __init__(self, broker: Broker) -> None:
         self.table = broker.table

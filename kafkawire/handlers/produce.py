@@ -21,9 +21,8 @@ from kafkawire.codec.produce import ProduceItem, ProduceResult, read_request, wr
 from kafkawire.handlers.exchange import Exchange, Pinned
 
 if TYPE_CHECKING:
-    from log.partition import Partition
-
     from kafkawire.broker.broker import Broker
+    from log.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -36,45 +35,36 @@ _ATTRIBUTES_LOW_BYTE = 22
 _CODEC_MASK, _ZSTD = 7, 4
 
 
-class Waiting:
-    """A Produce whose batches are on their way to the disk."""
+class ProduceExchange(Exchange):
+    """A Produce whose batches are on their way to the disk, and what its client will be told."""
 
-    __slots__ = ("acks", "block", "exchange", "results", "size_bytes")
+    __slots__ = ("acks", "block", "results", "size_bytes")
 
-    def __init__(
-        self,
-        exchange: Exchange,
-        block: Pinned,
-        acks: int,
-        results: list[ProduceResult],
-        size_bytes: int,
-    ) -> None:
-        self.exchange = exchange
-        self.block = block
-        self.acks = acks
-        self.results = results
-        self.size_bytes = size_bytes
+    acks: int
+    block: Pinned
+    results: list[ProduceResult]
+    size_bytes: int
 
     def written(self, failure: BaseException | None) -> None:
         """The turn was written, or failed whole."""
         self.block.unpin()
-        exchange = self.exchange
-        exchange.peer.applied(self.size_bytes)
+        self.peer.applied(self.size_bytes)
         if self.acks == 1:
-            self.answer(failure)
+            self.tell(failure)
         elif failure is not None and self.acks == 0:
-            exchange.peer.abort("a produce with acks=0 could not be written")
+            self.peer.abort("a produce with acks=0 could not be written")
 
-    def answer(self, failure: BaseException | None) -> None:
-        """Tell the client; a failure takes the place of each success."""
-        exchange = self.exchange
+    def tell(self, failure: BaseException | None) -> None:
+        """Answer the client; a failure takes the place of each success."""
         if failure is not None:
             self.results = [_failed(result, failure) for result in self.results]
-        exchange.answer(write_response(self.results, exchange.version))
+        self.answer(write_response(self.results, self.version))
 
 
 class Produce:
     """The handler: one for the broker's life."""
+
+    exchange = ProduceExchange
 
     def __init__(self, broker: Broker) -> None:
         self._by_name = broker.table.by_name
@@ -82,7 +72,9 @@ class Produce:
         self._commit_log = broker.log.commit_log
         self._now_ms = broker.env.clock.now_ms
 
-    def start(self, exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int) -> bool:
+    def start(
+        self, exchange: ProduceExchange, block: Pinned, buf: memoryview, pos: int, end: int
+    ) -> bool:
         """Append what is asked. False: the log has no room yet, `peer.applied` will tell."""
         log = self._commit_log
         if log.full:
@@ -123,7 +115,22 @@ class Produce:
                 )
             except (KafkaError, OSError) as failure:
                 results.append(_refused(item, failure))
-        self._wait(Waiting(exchange, block, acks, results, end - pos), appended)
+        exchange.acks = acks
+        exchange.results = results
+        if appended:
+            exchange.block = block
+            exchange.size_bytes = size = end - pos
+            block.pin()
+            exchange.peer.applying(size)
+            log.after_write(exchange.written)
+            if acks == -1:
+                log.after_commit(exchange.tell)
+        elif acks:
+            exchange.tell(None)
+        if acks == 0:
+            exchange.peer.unanswered(exchange)
+            if appended < len(results):
+                exchange.peer.abort("a produce with acks=0 was refused")
         return True
 
     def close(self) -> None:
@@ -134,22 +141,6 @@ class Produce:
         if isinstance(topic, str):
             return self._table.named(topic, index)
         return self._table.identified(topic, index)
-
-    def _wait(self, waiting: Waiting, appended: int) -> None:
-        exchange = waiting.exchange
-        peer = exchange.peer
-        if waiting.acks == 0:
-            peer.unanswered(exchange)
-            if appended < len(waiting.results):
-                peer.abort("a produce with acks=0 was refused")
-        elif not appended:
-            waiting.answer(None)
-        if appended:
-            waiting.block.pin()
-            peer.applying(waiting.size_bytes)
-            self._commit_log.after_write(waiting.written)
-            if waiting.acks == -1:
-                self._commit_log.after_commit(waiting.answer)
 
 
 def _refusal(acks: int, transactional_id: str | None) -> KafkaError | None:

@@ -34,8 +34,8 @@ KEPT_BYTES_MAX = 1 << 16
 """Bytes kept of a client that sends while it has to wait; then its socket is not read."""
 
 _LENGTH = Struct(">i")
-_HEAD = Struct(">hhih")  # API key, version, correlation id, length of the client id
-_HEAD_BYTES = 10
+_HEAD = Struct(">ihhih")  # frame size, API key, version, correlation id, client id's length
+_HEAD_BYTES = 14
 
 
 class Wire(Protocol):
@@ -230,57 +230,73 @@ class Connection:
     def _parse(self, block: Block, pos: int, end: int) -> int:
         """Start the requests in [pos, end); the position of the first that was not started."""
         view = block.view
+        host = self.host
         try:
             while end - pos >= 4:
-                (size,) = _LENGTH.unpack_from(view, pos)
-                if size > self.host.frame_bytes_max or size < _HEAD_BYTES:
+                if end - pos < _HEAD_BYTES:
+                    (size,) = _LENGTH.unpack_from(view, pos)
+                    if not _HEAD_BYTES - 4 <= size <= host.frame_bytes_max:
+                        self.abort(f"a frame of {size} bytes")
+                    return pos
+                size, key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
+                if not _HEAD_BYTES - 4 <= size <= host.frame_bytes_max:
                     self.abort(f"a frame of {size} bytes")
-                    return end
+                    return pos
                 stop = pos + 4 + size
-                if stop > end or self._blocked() or not self._start(block, pos + 4, stop):
+                if stop > end or self._blocked():
+                    return pos
+                api = host.apis.get(key)
+                if api is None or not api.min_version <= version <= api.max_version:
+                    self._refuse(key, version, correlation_id)
+                elif self.applying_count and not api.may_follow_produce:
+                    self.held = True  # until `applied`
+                    return pos
+                elif not self._start(api, version, correlation_id, length, block, pos, stop):
+                    self.held = True  # until `resume`
                     return pos
                 pos = stop
         except DecodeError as wrong:
             self.abort(str(wrong))
-            return end
         return pos
 
-    def _start(self, block: Block, pos: int, stop: int) -> bool:
-        """Start the request in [pos, stop). False: not now."""
+    def _start(
+        self,
+        api: Api,
+        version: int,
+        correlation_id: int,
+        length: int,
+        block: Block,
+        pos: int,
+        stop: int,
+    ) -> bool:
+        """Start the request whose frame is [pos, stop). False: not now, nothing was done."""
         view = block.view
-        key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
-        api = self.host.apis.get(key)
-        pos += _HEAD_BYTES + max(length, 0)
+        pos += _HEAD_BYTES
+        if length > 0:
+            pos += length
+            if self.client_id is None and pos <= stop:
+                self.client_id = str(view[pos - length : pos], "utf-8", "replace")
+        flexible = version >= api.flexible_from
+        if flexible and pos < stop:
+            pos = pos + 1 if view[pos] == 0 else skip_tags(view, pos, stop)
         if pos > stop:
             raise DecodeError(f"a client id of {length} bytes does not fit its frame")
-        if self.client_id is None and length > 0:
-            self.client_id = str(view[pos - length : pos], "utf-8", "replace")
-        if api is None or not api.min_version <= version <= api.max_version:
-            return self._refuse(key, version, correlation_id)
-        if self.applying_count and not api.may_follow_produce:
-            self.held = True  # until `applied`
-            return False
-        flexible = version >= api.flexible_from
-        if flexible:
-            pos = pos + 1 if view[pos] == 0 else skip_tags(view, pos, stop)
-        exchange = Exchange(self, version, correlation_id, flexible and api.flexible_answer)
+        exchange = api.exchange(self, version, correlation_id, flexible and api.flexible_answer)
         self.exchanges.append(exchange)
-        if api.hot is not None:
-            if not api.hot.start(exchange, block, view, pos, stop):
-                self.exchanges.pop()
-                self.held = True
-                return False
-        else:
+        hot = api.hot
+        if hot is None:
             self.busy = True
             self.host.serve(self, exchange, api, view[pos:stop])
+        elif not hot.start(exchange, block, view, pos, stop):
+            self.exchanges.pop()
+            return False
         return True
 
-    def _refuse(self, key: int, version: int, correlation_id: int) -> bool:
+    def _refuse(self, key: int, version: int, correlation_id: int) -> None:
         exchange = Exchange(self, version, correlation_id, False)
         self.exchanges.append(exchange)
         if not self.host.unsupported(exchange, key, version):
             self.abort(f"API {key} version {version} is not served")
-        return True
 
     # -- what handlers say (handlers.exchange.Peer)
 
