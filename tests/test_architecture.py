@@ -1,0 +1,272 @@
+"""The house rules that a machine can check, over every source file of the repository.
+
+Floors are import-linter's (pyproject.toml, `make check`), banned calls mostly ruff's (TID251);
+what neither of them sees is here: sizes, docstrings, annotations, `open` and `loop.time()`, which
+modules may touch the machine, and that the documents name what exists.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("kafkawire", "log", "offsets", "groups")
+FILE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 70
+
+# The only modules that touch the machine: everything else is handed a clock, a disk, threads.
+DEVICES = {
+    "kafkawire/__main__.py",
+    "kafkawire/metadata/engine.py",
+    "kafkawire/server/listener.py",
+    "log/disk.py",
+}
+# The one place that makes tasks: it is what `env.spawn` is.
+SPAWN = ("log/env.py", "asyncio.get_running_loop().create_task()")
+# Commands and the test fixture run before or beside a broker, on the user's machine.
+OUTSIDE = ("kafkawire/cli/", "kafkawire/testing/")
+
+# Pure: no loop, no clock, no disk, no network, so a test drives them with plain calls.
+PURE = (
+    "kafkawire/codec/",
+    "kafkawire/messages/",
+    "kafkawire/metadata/catalog.py",
+    "kafkawire/metadata/checkpoint.py",
+    "kafkawire/server/connection.py",
+    "offsets/manager.py",
+)
+IMPURE_IMPORTS = {
+    "asyncio", "socket", "ssl", "threading", "subprocess", "concurrent", "mmap", "select",
+    "signal", "time", "random", "secrets", "tempfile", "shutil", "sqlite3", "sqlalchemy",
+    "uvloop", "logging",
+}  # fmt: skip
+
+
+@cache
+def sources() -> tuple[str, ...]:
+    """Every Python file of the packages, as a path from the root."""
+    found = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    return tuple(sorted(str(path.relative_to(ROOT)) for path in found))
+
+
+@cache
+def tree(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
+
+
+def functions(path: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def imports(path: str) -> Iterator[tuple[int, str]]:
+    """Line and name of every imported module."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.lineno, node.module
+
+
+def test_there_are_sources() -> None:
+    assert len(sources()) > 100  # a check over nothing would pass for ever
+
+
+def test_files_are_short() -> None:
+    long = {
+        path: lines
+        for path in sources()
+        if (lines := (ROOT / path).read_text(encoding="utf-8").count("\n")) > FILE_LINES_MAX
+    }
+    assert not long
+
+
+def test_functions_are_short() -> None:
+    long = {
+        f"{path}:{node.lineno} {node.name}": lines
+        for path in sources()
+        for node in functions(path)
+        if (lines := (node.end_lineno or node.lineno) - node.lineno + 1) > FUNCTION_LINES_MAX
+    }
+    assert not long
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [path for path in sources() if not ast.get_docstring(tree(path))]
+    assert not silent
+
+
+def _unannotated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+    named = [a.arg for a in arguments if a.annotation is None and a.arg not in ("self", "cls")]
+    return named + (["return"] if node.returns is None and node.name != "__init__" else [])
+
+
+def test_every_function_is_annotated() -> None:
+    bare = {
+        f"{path}:{node.lineno} {node.name}": missing
+        for path in sources()
+        for node in functions(path)
+        if (missing := _unannotated(node))
+    }
+    assert not bare
+
+
+def _touches(node: ast.AST) -> str | None:
+    """What ruff's banned-api cannot name: the builtin `open`, the loop's clock and helpers."""
+    if not isinstance(node, ast.Call):
+        return None
+    called = node.func
+    if isinstance(called, ast.Name) and called.id == "open":
+        return "open()"
+    if not isinstance(called, ast.Attribute):
+        return None
+    if called.attr in ("read_text", "write_text", "read_bytes", "write_bytes"):
+        return f".{called.attr}()"
+    owner = ast.unparse(called.value)
+    if called.attr in ("time", "create_task", "run_in_executor") and "loop" in owner:
+        return f"{owner}.{called.attr}()"
+    return None
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in sources() if p not in DEVICES and not p.startswith(OUTSIDE)]
+)
+def test_only_devices_touch_the_machine(path: str) -> None:
+    found = [
+        f"{path}:{getattr(node, 'lineno', 0)} {what}"
+        for node in ast.walk(tree(path))
+        if (what := _touches(node)) and (path, what) != SPAWN
+    ]
+    assert not found
+
+
+def test_the_rule_above_sees_what_it_must() -> None:
+    """A check that never fires proves nothing."""
+    lines = ["open('x')", "loop.time()", "self._loop.run_in_executor(None, f)", "p.read_text()"]
+    for line in lines:
+        assert [_touches(node) for node in ast.walk(ast.parse(line)) if _touches(node)], line
+    for line in ["os.open('x', 0)", "clock.time()", "fs.open('x')", "opener()"]:
+        assert not [_touches(node) for node in ast.walk(ast.parse(line)) if _touches(node)], line
+
+
+def test_devices_exist_and_are_excused_by_ruff_alone() -> None:
+    missing = sorted(path for path in DEVICES if not (ROOT / path).is_file())
+    assert not missing
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    excused = config["tool"]["ruff"]["lint"]["per-file-ignores"]
+    allowed = DEVICES | {"tests/**", "bench/**", "kafkawire/cli/**", "kafkawire/testing/**"}
+    assert {path for path, rules in excused.items() if "TID251" in rules} <= allowed
+
+
+def test_devices_are_not_excused_line_by_line() -> None:
+    found = [
+        path
+        for path in sources()
+        if re.search(r"noqa:.*TID251", (ROOT / path).read_text(encoding="utf-8"))
+    ]
+    assert not found
+
+
+def test_pure_modules_import_nothing_impure() -> None:
+    found = [
+        f"{path}:{line} {module}"
+        for path in sources()
+        if path.startswith(PURE)
+        for line, module in imports(path)
+        if module.split(".")[0] in IMPURE_IMPORTS
+    ]
+    assert not found
+
+
+def test_flat_packages_are_imported_by_their_modules() -> None:
+    """`import log` would be hidden by any variable named log, or a user's folder of that name."""
+    found = [
+        f"{path}:{node.lineno} {alias.name}"
+        for path in sources()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Import)
+        for alias in node.names
+        if alias.name.split(".")[0] in ("log", "groups", "offsets", "tiering") and not alias.asname
+    ]
+    assert not found
+
+
+def test_every_logger_is_called_logger() -> None:
+    """Never `log`: that is a package here."""
+    found = [
+        f"{path}:{node.lineno} {ast.unparse(node.targets[0])}"
+        for path in sources()
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("logging.getLogger")
+        if ast.unparse(node.targets[0]) not in ("logger", "root")
+    ]
+    assert not found
+
+
+def _tracked(*patterns: str) -> list[Path]:
+    """Files of the repository, committed or not yet, without what is ignored."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *patterns]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).is_file()]
+
+
+MACHINE_PATHS = re.compile(
+    r"(?<![\w.])/(?:work|root|home/\w+|Users/\w+)/|\.pyenv|file:///(?:root|home|work)"
+)
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {match[0]}"
+        for path in _tracked()
+        if path != Path(__file__)
+        and (match := MACHINE_PATHS.search(path.read_text(encoding="utf-8", errors="ignore")))
+    ]
+    assert not found
+
+
+def _linted_floors() -> list[str]:
+    config = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = config["tool"]["importlinter"]["contracts"][0]["layers"]
+    return [name.strip("() ") for layer in layers for name in layer.split("|")]
+
+
+def test_every_package_is_on_a_floor() -> None:
+    """import-linter says nothing on what it is not told of."""
+    floors = set(_linted_floors())
+    folders = [path for path in (ROOT / "kafkawire").iterdir() if (path / "__init__.py").is_file()]
+    own = {f"kafkawire.{path.name}" for path in folders}
+    assert own | {"log", "offsets", "groups"} <= floors
+
+
+def test_architecture_names_every_module() -> None:
+    """Each module of the flat packages and each package of kafkawire has its place in the text;
+    messages and handlers, one module per API, are named as a whole."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    whole = ("kafkawire/messages/", "kafkawire/handlers/", "kafkawire/metadata/migrations/")
+    missing = [
+        path
+        for path in sources()
+        if not path.endswith("__init__.py")
+        and not path.startswith(whole)
+        and f"{Path(path).name}`" not in text
+    ]
+    assert not missing
+    assert all(folder in text for folder in whole)
+
+
+def test_architecture_names_nothing_that_is_gone() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    names = {Path(path).name for path in sources()} | {p.name for p in _tracked("*.py")}
+    named = {Path(name).name for name in re.findall(r"`([\w/.]+\.py)`", text)}
+    assert sorted(named - names) == []
