@@ -89,30 +89,8 @@ class Produce:
             try:
                 if refusal is not None:
                     raise refusal
-                topic, index, start, stop = item
-                rows = self._by_name.get(topic) if type(topic) is str else None
-                if rows is not None and 0 <= index < len(rows):
-                    partition = rows[index]
-                    if partition is None:
-                        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-                else:
-                    partition = self._find(item)
-                if exchange.version < ZSTD_FROM or acks == -1 or topic in INTERNAL_TOPICS:
-                    _check(partition, exchange, buf, item, acks)
-                done = partition.append(buf[start:stop], now_ms)
+                results.append(self._append(exchange, buf, item, acks, now_ms))
                 appended += 1
-                results.append(
-                    (
-                        topic,
-                        index,
-                        0,
-                        done.base_offset,
-                        done.log_append_time_ms,
-                        done.log_start,
-                        None,
-                        (),
-                    )
-                )
             except (KafkaError, OSError) as failure:
                 results.append(_refused(item, failure))
         exchange.acks = acks
@@ -136,11 +114,27 @@ class Produce:
     def close(self) -> None:
         """Nothing waits here: the log answers what it has been given."""
 
-    def _find(self, item: ProduceItem) -> Partition:
-        topic, index, _, _ = item
+    def _append(
+        self, exchange: ProduceExchange, buf: memoryview, item: ProduceItem, acks: int, now_ms: int
+    ) -> ProduceResult:
+        """Queue one batch on its partition; what the client is told if the write succeeds."""
+        topic, index, start, stop = item
         if isinstance(topic, str):
-            return self._table.named(topic, index)
-        return self._table.identified(topic, index)
+            rows = self._by_name.get(topic)
+            if rows is not None and 0 <= index < len(rows):
+                partition = rows[index]
+            else:
+                partition = self._table.named(topic, index)
+        else:
+            partition = self._table.identified(topic, index)
+        if partition is None:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if exchange.version < ZSTD_FROM or acks == -1 or partition.topic in INTERNAL_TOPICS:
+            _check(partition, exchange, buf, item, acks)
+        if start < 0:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
+        done = partition.append(buf[start:stop], now_ms)
+        return topic, index, 0, done.base_offset, done.log_append_time_ms, done.log_start, None, ()
 
 
 def _refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
@@ -159,7 +153,7 @@ def _check(
     partition: Partition, exchange: Exchange, buf: memoryview, item: ProduceItem, acks: int
 ) -> None:
     """The checks that need the request, not only the batch (KafkaApis.handleProduceRequest)."""
-    topic, _, start, stop = item
+    _, _, start, stop = item
     if acks == -1 and partition.config.min_insync_replicas > 1:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
     if (
@@ -168,7 +162,7 @@ def _check(
         and buf[start + _ATTRIBUTES_LOW_BYTE] & _CODEC_MASK == _ZSTD
     ):
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-    if topic in INTERNAL_TOPICS and exchange.peer.client_id != ADMIN_CLIENT_ID:
+    if partition.topic in INTERNAL_TOPICS and exchange.peer.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 

@@ -82,6 +82,7 @@ class Host:
             correlation_id=exchange.correlation_id,
             on_park=connection.parked,
         )
+        parts: list[Buffer] | None
         try:
             parts = _parts(await api.load()(ctx, request), exchange.version)
         except Exception as failure:  # the last place before the client: nothing may escape

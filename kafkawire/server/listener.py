@@ -31,10 +31,13 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.host = host
         self.connection = Connection(host, self, "", listener)
         # Bound once: these run for each read.
-        self.get_buffer = self.connection.get_buffer  # type: ignore[method-assign]
-        self.buffer_updated = self.connection.received  # type: ignore[method-assign]
-        self.pause_writing = self.connection.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = self.connection.resume_writing  # type: ignore[method-assign]
+        for name, method in (
+            ("get_buffer", self.connection.get_buffer),
+            ("buffer_updated", self.connection.received),
+            ("pause_writing", self.connection.pause_writing),
+            ("resume_writing", self.connection.resume_writing),
+        ):
+            setattr(self, name, method)
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
