@@ -16,12 +16,13 @@
 
 #include "load.h"
 
-enum { SEGMENTS = 64, DRAIN_S = 15, FRAME_MAX = 256 << 20 };
+enum { SEGMENTS = 64, DRAIN_S = 15, OWED_S = 3, FRAME_MAX = 256 << 20 };
+static const int64_t SECOND = 1000000000;
 
 int64_t now_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return (int64_t)t.tv_sec * SECOND + t.tv_nsec;
 }
 
 void job_error(Job *job, const char *format, ...) {
@@ -152,6 +153,11 @@ static void on_event(Conn *c, uint32_t events) {
     if (c->sent != c->tail || (events & EPOLLOUT)) flush(c);
 }
 
+static void next_due(Job *job) {
+    job->due_ns += 1e9 / (double)job->o.rate;
+    job->next_due_ns = job->run->begin_ns + (int64_t)job->due_ns;
+}
+
 /* Open loop: whatever is due goes to the next connection that has room; late ones keep their time. */
 static void pace(Job *job, int64_t now) {
     while (!job->stopped && now >= job->next_due_ns && job->next_due_ns < job->run->stop_ns) {
@@ -163,8 +169,7 @@ static void pace(Job *job, int64_t now) {
         if (!c) return;
         submit(c, job->next_due_ns);
         flush(c);
-        job->due_ns += 1e9 / (double)job->o.rate;
-        job->next_due_ns = job->run->begin_ns + (int64_t)job->due_ns;
+        next_due(job);
     }
 }
 
@@ -191,6 +196,20 @@ static void job_close(Job *job, int64_t now) {
     job->end_ns = now;
 }
 
+/* The window is over. What was due in it is still sent and counted, however late; what an overloaded
+ * broker has not even taken a while later counts with its age, so that it can't hide. */
+static void stop(Job *job, int64_t now) {
+    if (!job->o.rate) {
+        job_close(job, now);
+        return;
+    }
+    bool owed = job->next_due_ns < job->run->stop_ns;
+    if (owed && now < job->run->stop_ns + OWED_S * SECOND) return;
+    for (; job->next_due_ns < job->run->stop_ns; next_due(job), job->unsent++)
+        histogram_add(&job->latency, now - job->next_due_ns);
+    job->stopped = true;
+}
+
 static bool drained(const Job *job) {
     for (long i = 0; i < job->o.connections; i++)
         if (in_flight(&job->conns[i])) return false;
@@ -205,17 +224,12 @@ static bool advance(Run *run, int64_t now, bool *open) {
     for (Job *j = run->jobs; j < run->jobs + run->job_count; j++) {
         if (j->mode->background) continue;
         counted |= j->counting;
-        /* What was due within the window is sent and counted however late its answer comes. */
-        bool owed = j->o.rate && j->next_due_ns < run->stop_ns;
-        if (now >= run->stop_ns && !j->stopped && !owed) {
-            if (j->o.rate) j->stopped = true;
-            else job_close(j, now);
-        }
+        if (now >= run->stop_ns && !j->stopped) stop(j, now);
         bool done = j->stopped && drained(j);
         if (done && j->counting) job_close(j, j->end_ns); /* bounded by bytes: the last answer */
         counting |= j->counting;
         all &= done;
-        if (!done && now > run->stop_ns + DRAIN_S * (int64_t)1000000000)
+        if (!done && now > run->stop_ns + DRAIN_S * SECOND)
             die("%s: requests unanswered for %d s", j->mode->name, DRAIN_S);
     }
     if (counted && !counting) window_close(run);

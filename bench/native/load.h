@@ -86,7 +86,7 @@ struct Job {
     Options o;
     Conn *conns;
     bool stopped, counting;
-    uint64_t submitted_bytes, requests, records, bytes, errors;
+    uint64_t submitted_bytes, requests, records, bytes, errors, unsent;
     int64_t begin_ns, end_ns;
     int64_t next_due_ns; /* paced: when the next request is meant to leave */
     double due_ns;

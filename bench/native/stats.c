@@ -76,8 +76,8 @@ void print_job(const Job *job) {
            h->count, h->count ? (double)h->sum / (double)h->count / 1e3 : 0.0,
            percentile_us(h, .5), percentile_us(h, .9), percentile_us(h, .99),
            percentile_us(h, .999), (double)h->max / 1e3);
-    printf("\"server_cpu_s\": %.3f, \"client_cpu_s\": %.3f, \"errors\": %lu, \"error\": ",
-           job->run->server_cpu_s, job->run->client_cpu_s, job->errors);
+    printf("\"unsent\": %lu, \"server_cpu_s\": %.3f, \"client_cpu_s\": %.3f, \"errors\": %lu, "
+           "\"error\": ", job->unsent, job->run->server_cpu_s, job->run->client_cpu_s, job->errors);
     if (job->errors) print_text(job->first_error);
     else fputs("null", stdout);
     puts("}");

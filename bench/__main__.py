@@ -1,0 +1,179 @@
+"""`python -m bench`: the whole matrix against kafkawire; `--quick`: the two-minute subset.
+
+Starts the broker pinned to one core and the load client on the other, runs each cell, prints one
+table with targets beside the figures, and writes bench/out/bench.json and bench.png. The client's
+own ceiling comes first, so that it is plain which figures are the broker's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from bench import cells, client, plots, report
+from bench.admin import AdminError
+from bench.cell import Cell
+from bench.client import LoadError
+from bench.peer_recipes import PEERS, NotInstalled, installed
+from bench.report import Fact
+from bench.runner import CellResult, Place, run_cell
+from bench.server import Recipe, Server, ServerError, kafkawire
+
+CEILING_JOBS = (
+    ("ceiling: small, 1 in flight", cells.produce(), "req/s"),
+    ("ceiling: small, 8 in flight", cells.produce(inflight=8), "req/s"),
+    ("ceiling: bulk 100 KB", cells.bulk(100), "MB/s"),
+    ("ceiling: fetch 1 MB", cells.fetch(connections=16), "MB/s"),
+)
+
+
+def arguments(given: Sequence[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser("python -m bench", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="only the cells with a first target")
+    parser.add_argument("--cells", default="", help="only cells whose name has one of these words")
+    parser.add_argument("--seconds", type=float, help="window of every cell")
+    parser.add_argument("--server-core", type=int, default=0)
+    parser.add_argument("--client-core", type=int, default=1)
+    parser.add_argument("--data", type=Path, default=client.OUT / "data", help="folder, removed")
+    parser.add_argument("--list", action="store_true", help="only name the cells")
+    parser.add_argument("--broker", default="kafkawire", choices=["kafkawire", *PEERS])
+    parser.add_argument("--no-ceiling", action="store_true", help="don't measure the client")
+    return parser.parse_args(given)
+
+
+def ceilings(place: Place, seconds: float) -> list[Fact]:
+    """The client against its own responder."""
+    facts = []
+    for name, job, unit in CEILING_JOBS:
+        found = client.ceiling(job, seconds, place.server_core, place.client_core)
+        facts.append(Fact(name, found.requests_s if unit == "req/s" else found.mb_s, unit))
+    return facts
+
+
+def start_facts(server: Server, starts: int) -> list[Fact]:
+    """Start-up time (median) and idle memory, before any load."""
+    for _ in range(starts - 1):
+        server.start()
+        server.stop()
+    server.start()
+    time.sleep(1.0)
+    memory = server.memory()
+    limit = cells.IDLE_TARGET_BYTES / report.MIB
+    return [
+        Fact("start to first connection", median(server.start_s), "s", cells.START_TARGET_S),
+        Fact("idle memory (RSS)", memory.rss_bytes / report.MIB, "MiB", limit),
+        Fact("idle memory (RssAnon)", memory.anon_bytes / report.MIB, "MiB", limit),
+    ]
+
+
+class Bench:
+    """One run of the matrix: a server for each durability, one after the other."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.place = Place(options.server_core, options.client_core)
+        self.cells = cells.chosen(options.cells, options.quick)
+        self.ran: list[Cell] = []
+        self.results: list[CellResult] = []
+        self.facts: list[Fact] = []
+        self.failed: list[str] = []
+
+    def run(self) -> None:
+        """Everything; what it found is in the lists."""
+        if not self.options.no_ceiling:
+            self.facts += ceilings(self.place, 0.5)
+        with report.progress(len(self.cells)) as step:
+            for durable in (False, True):
+                todo = [cell for cell in self.cells if cell.durable == durable]
+                recipe = self._recipe(durable)
+                if todo and recipe:
+                    self._serve(recipe, todo, step)
+
+    def _recipe(self, durable: bool) -> Recipe | None:
+        if self.options.broker == "kafkawire":
+            return kafkawire(f"flush={'commit' if durable else 'os'}")
+        recipe = installed(self.options.broker)
+        return recipe if recipe.durable == durable else None
+
+    def _serve(self, recipe: Recipe, todo: Sequence[Cell], step: report.Step) -> None:
+        folder = self.options.data / ("durable" if recipe.durable else "cached")
+        server = Server(recipe, folder, {self.place.server_core})
+        server.discard()
+        try:
+            if self.facts and self.facts[-1].name.startswith("idle"):
+                server.start()
+            else:
+                self.facts += start_facts(server, 3)
+            run_cell(server, cells.WARM_UP, self.place)
+            for cell in todo:
+                self._cell(server, cell, step)
+            self.facts.append(
+                Fact(f"memory after all cells ({folder.name})",
+                     server.memory().rss_bytes / report.MIB, "MiB")
+            )  # fmt: skip
+        finally:
+            server.discard()
+
+    def _cell(self, server: Server, cell: Cell, step: report.Step) -> None:
+        step(cell.name, False)
+        try:
+            found = run_cell(server, cell, self.place, self.options.seconds)
+        except (LoadError, AdminError) as error:
+            self.failed.append(f"{cell.name}: {error}")
+            step(f"{cell.name}: {error}", True)
+            server.stop()  # whatever state it is in, the next cell gets a fresh one
+            server.discard()
+            server.start()
+            return
+        self.ran.append(cell)
+        self.results.append(found)
+        step(f"{cell.name}: {report.number(found.value)} {found.unit}", True)
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Exit code: 0, 1 when a check of the client failed, 2 when the bench could not run."""
+    options = arguments(sys.argv[1:] if given is None else given)
+    bench = Bench(options)
+    if options.list:
+        print("\n".join(cell.name for cell in bench.cells))
+        return 0
+    began = time.monotonic()
+    try:
+        bench.run()
+    except (LoadError, AdminError, ServerError, NotInstalled, OSError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+    rows = [report.fact_row(fact) for fact in bench.facts]
+    rows += [report.cell_row(found) for found in bench.results]
+    report.show(f"{options.broker} on one core", report.CELL_HEAD, rows)
+    path = report.write_json("bench.json", content(bench, time.monotonic() - began))
+    print(f"\n{path}")
+    picture = plots.draw(client.OUT, bench.ran, bench.results)
+    print(picture or "no plots: pip install 'kafkawire[bench]' brings matplotlib")
+    for text in bench.failed:
+        print(f"FAILED {text}", file=sys.stderr)
+    wrong = any(found.errors for found in bench.results)
+    return 1 if wrong or bench.failed else 0
+
+
+def content(bench: Bench, took_s: float) -> dict[str, object]:
+    """The JSON file."""
+    return {
+        "machine": report.machine(),
+        "took_s": round(took_s, 1),
+        "facts": [
+            {"name": f.name, "value": f.value, "unit": f.unit, "target": f.target, "ratio": f.ratio}
+            for f in bench.facts
+        ],
+        "cells": [found.as_json() for found in bench.results],
+        "failed": bench.failed,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

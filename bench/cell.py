@@ -1,0 +1,59 @@
+"""What a cell of the bench is: jobs for the load client, topics, what is read off, what is wanted.
+
+Data only; the table of cells is bench.cells, running them is bench.runner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from bench.client import Job, JobResult
+
+
+class Metric(Enum):
+    """The figure a cell is about."""
+
+    REQUESTS_S = "req/s"
+    MB_S = "MB/s"
+    P99_US = "p99 us"
+
+    def of(self, result: JobResult) -> float:
+        """Read off a job's result."""
+        if self is Metric.REQUESTS_S:
+            return result.requests_s
+        if self is Metric.MB_S:
+            return result.mb_s
+        return result.latency_us["p99"]
+
+    @property
+    def lower_is_better(self) -> bool:
+        """True for latencies."""
+        return self is Metric.P99_US
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One row of the table. Jobs name their topic by a key of `topics`."""
+
+    name: str
+    jobs: tuple[Job, ...]  # the first is the one measured, unless `measured` says otherwise
+    metric: Metric = Metric.REQUESTS_S
+    topics: Mapping[str, int] = field(default_factory=lambda: {"a": 1})  # -> partitions
+    fill: tuple[Job, ...] = ()  # what must be in the topics before
+    durable: bool = False  # acked after an fsync (flush=commit)
+    seconds: float = 1.5
+    warmup_s: float = 0.3
+    measured: int = 0
+    target: float | None = None  # of the first version, see docs/performance.md
+    quick: bool = False  # also in the two-minute subset
+    both_cores: bool = False  # also run with the server free to use both cores
+    load: float | None = None  # x of the plots
+
+
+def ratio(metric: Metric, reached: float, target: float) -> float:
+    """At least 1 means reached: reached/target for rates, target/reached for latencies."""
+    if not reached or not target:
+        return 0.0
+    return target / reached if metric.lower_is_better else reached / target

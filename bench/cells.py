@@ -1,0 +1,263 @@
+"""The table of cells: every row the bench knows, in the order it is run.
+
+Loads and shapes are the same for every broker. Targets are those of the first version, set for one
+pinned core of a 2.5 GHz Xeon with the client on the other core.
+"""
+
+from __future__ import annotations
+
+from bench.cell import Cell, Metric
+from bench.client import Job
+
+GB = 1_000_000_000
+MB = 1_000_000
+# Rings hold this many unanswered requests a connection before the open loop must wait.
+OPEN_LOOP = 512
+
+
+def produce(**options: int | str) -> Job:
+    """One 100-byte record a request over 16 connections, unless told otherwise."""
+    known: dict[str, int | str] = {"topic": "a", "connections": 16}
+    return Job("produce", known | options)
+
+
+def fetch(**options: int | str) -> Job:
+    """Answers of 1 MB, read again and again, every batch's offset checked."""
+    known: dict[str, int | str] = {"topic": "a", "connections": 1}
+    return Job("fetch", known | options)
+
+
+def bulk(size: int, **options: int | str) -> Job:
+    """Batches of `size` KB in 1,000-byte records."""
+    return produce(**({"records": size, "record_bytes": 1000} | options))
+
+
+def small_cells() -> list[Cell]:
+    """One record a request: what a request costs."""
+    cells = []
+    for acks, word in ((1, "1"), (-1, "all"), (0, "0")):
+        for inflight in (1, 8):
+            first = acks == 1 and inflight == 1
+            # Without answers nothing holds the client back but the sockets: bound the bytes.
+            bound = {"bytes": 30 * MB} if acks == 0 else {}
+            cells.append(
+                Cell(
+                    f"small acks={word} {inflight} in flight",
+                    (produce(acks=acks, inflight=inflight, **bound),),
+                    target=76_000 if first else None,
+                    quick=acks == 1,
+                    both_cores=acks == 1,
+                    load=16 * inflight if acks == 1 else None,
+                )
+            )
+    return cells
+
+
+def durable_cells() -> list[Cell]:
+    """Acked after the fsync that covers them."""
+    all_acks = {"acks": -1}
+    return [
+        Cell(
+            "small fsynced 16 connections",
+            (produce(**all_acks),),
+            durable=True,
+            target=24_000,
+            quick=True,
+        ),
+        Cell("small fsynced 64 connections", (produce(connections=64, **all_acks),), durable=True),
+        Cell("small fsynced 8 in flight", (produce(inflight=8, **all_acks),), durable=True),
+        Cell(
+            "bulk fsynced 100 KB",
+            (bulk(100, bytes=2 * GB, **all_acks),),
+            Metric.MB_S,
+            durable=True,
+            quick=True,
+        ),
+        Cell(
+            "bulk fsynced 1 MB",
+            (bulk(1000, bytes=2 * GB, **all_acks),),
+            Metric.MB_S,
+            durable=True,
+        ),
+        Cell(
+            "paced fsynced 2000/s",
+            (produce(rate=2000, inflight=OPEN_LOOP, **all_acks),),
+            Metric.P99_US,
+            durable=True,
+            seconds=2.0,
+        ),
+    ]
+
+
+def bulk_cells() -> list[Cell]:
+    """MB/s as stored: compressed bytes for lz4 and zstd."""
+    cells = []
+    for size in (16, 100, 1000):
+        for codec in ("none", "lz4", "zstd"):
+            options = {} if codec == "none" else {"codec": codec}
+            cells.append(
+                Cell(
+                    f"bulk {size} KB {codec}" if size < 1000 else f"bulk 1 MB {codec}",
+                    (bulk(size, bytes=3 * GB, **options),),
+                    Metric.MB_S,
+                    target=1500 if (size, codec) == (100, "none") else None,
+                    quick=codec == "none",
+                    both_cores=codec == "none",
+                    seconds=1.2,
+                    load=size if codec == "none" else None,
+                )
+            )
+    return cells
+
+
+def fetch_cells() -> list[Cell]:
+    """Hot reads."""
+    data = (bulk(100, acks=-1, bytes=256 * MB),)
+    spread = (bulk(10, acks=-1, bytes=64 * MB, partitions=100),)
+    return [
+        Cell(
+            "fetch 1 consumer",
+            (fetch(),),
+            Metric.MB_S,
+            fill=data,
+            target=3000,
+            quick=True,
+            both_cores=True,
+        ),
+        Cell(
+            "fetch 16 consumers",
+            (fetch(connections=16),),
+            Metric.MB_S,
+            fill=data,
+            target=3000,
+            quick=True,
+            both_cores=True,
+        ),
+        Cell(
+            "fetch 16 consumers, CRCs checked",
+            (fetch(connections=16, crc=1),),
+            Metric.MB_S,
+            fill=data,
+            seconds=1.0,
+        ),
+        Cell(
+            "fetch 100 partitions a request",
+            (fetch(connections=4, partitions=100, per_request=100, partition_max_bytes=10_000),),
+            Metric.MB_S,
+            topics={"a": 100},
+            fill=spread,
+        ),
+    ]
+
+
+def latency_cells() -> list[Cell]:
+    """Open loop: latency from the moment a request was meant to leave."""
+    cells = []
+    for rate in (1000, 2000, 5000, 20_000, 40_000):
+        cells.append(
+            Cell(
+                f"paced {rate}/s",
+                (produce(rate=rate, inflight=OPEN_LOOP),),
+                Metric.P99_US,
+                target=1000 if rate == 5000 else None,
+                quick=rate in (2000, 5000),
+                both_cores=rate == 2000,
+                seconds=2.0,
+                load=rate,
+            )
+        )
+    for rate in (1000, 5000, 20_000):
+        job = produce(rate=rate, inflight=OPEN_LOOP, stamp=1, connections=4)
+        tail = Job("tail", {"topic": "a", "connections": 1})
+        cells.append(
+            Cell(
+                f"tail {rate}/s",
+                (job, tail),
+                Metric.P99_US,
+                measured=1,
+                quick=rate == 1000,
+                both_cores=rate == 1000,
+                seconds=2.0,
+                load=rate,
+            )
+        )
+    return cells
+
+
+def scaling_cells() -> list[Cell]:
+    """What a request costs as connections, partitions, members and records grow."""
+    cells = [
+        Cell(
+            f"connections {count}",
+            (produce(connections=count),),
+            load=count,
+        )
+        for count in (1, 64, 500, 5000)
+    ]
+    cells += [
+        Cell(
+            f"partitions {count}",
+            (produce(partitions=count),),
+            topics={"a": count},
+            load=count,
+        )
+        for count in (100, 1000, 10_000)
+    ]
+    for size, bound in ((10, GB), (1000, GB), (10_000, 2 * GB), (100_000, 2 * GB), (MB, 2 * GB)):
+        cells.append(
+            Cell(
+                f"record {size} B",
+                (produce(record_bytes=size, bytes=bound),),
+                Metric.REQUESTS_S if size <= 1000 else Metric.MB_S,
+                seconds=1.2,
+            )
+        )
+    members = {"members": 10_000, "group_size": 10, "connections": 20}
+    cells.append(Cell("heartbeats 10000 members", (Job("heartbeat", members),), topics={}))
+    return cells
+
+
+def isolation_cells() -> list[Cell]:
+    """Small requests beside 300 MB/s of bulk and eight consumers of old data."""
+    return [
+        Cell(
+            "isolation: 2000/s beside bulk and reads",
+            (
+                produce(rate=2000, inflight=OPEN_LOOP),
+                bulk(100, rate=3000, inflight=8, topic="bulk"),
+                fetch(connections=8, topic="old", rate=800),
+            ),
+            Metric.P99_US,
+            topics={"a": 1, "bulk": 1, "old": 1},
+            fill=(bulk(100, topic="old", acks=-1, bytes=GB),),
+            seconds=2.0,
+        )
+    ]
+
+
+CELLS: list[Cell] = [
+    *small_cells(),
+    *bulk_cells(),
+    *fetch_cells(),
+    *latency_cells(),
+    *scaling_cells(),
+    *isolation_cells(),
+    *durable_cells(),
+]
+
+# Not measured: fills journals, so that bulk rows see files that have been written before.
+WARM_UP = Cell("warm-up", (bulk(100, bytes=GB),), Metric.MB_S, warmup_s=0.0, seconds=4.0)
+
+START_TARGET_S = 0.7
+IDLE_TARGET_BYTES = 80 << 20
+
+
+def chosen(pattern: str, quick: bool) -> list[Cell]:
+    """Cells whose name contains one of the comma-separated words; `quick`: the small subset."""
+    words = [word.strip().lower() for word in pattern.split(",") if word.strip()]
+    return [
+        cell
+        for cell in CELLS
+        if (cell.quick or not quick)
+        and (not words or any(word in cell.name.lower() for word in words))
+    ]

@@ -1,0 +1,142 @@
+"""How each peer is installed and started, as Recipes: Apache Kafka, kfake, Nisshi.
+
+Installing is a shell script per peer under peers/, into KAFKAWIRE_PEERS (~/.cache/kafkawire-peers);
+a peer that can't be had on this machine is named with the reason and left out. Called by the
+comparison (bench.peers) and by `python -m bench --broker`.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.client import BENCH
+from bench.server import Recipe, free_port
+
+# What install.sh ends with where a peer's tools are missing.
+NOT_HERE = 3
+# A cold JVM on one core does a fifth of what it does warm.
+KAFKA_WARM_S = 60.0
+
+# The options of Kafka's own start script, the heap's first size excepted.
+JVM = (
+    "-Xmx1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+KAFKA_SETTINGS = """\
+process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=127.0.0.1:{controller}
+controller.listener.names=CONTROLLER
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={folder}/log
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+# The comparison stops a broker's process while another one is measured.
+broker.session.timeout.ms=3600000
+# A deleted topic's files must go before the next cell, not a minute later.
+log.segment.delete.delay.ms=500
+"""
+
+
+class NotInstalled(Exception):
+    """Why a peer can't be had here, in one sentence."""
+
+
+def home() -> Path:
+    """Where peers are installed."""
+    return Path(os.environ.get("KAFKAWIRE_PEERS", Path.home() / ".cache" / "kafkawire-peers"))
+
+
+def install(peer: str) -> None:
+    """Runs the peer's script; NotInstalled where it can't be had."""
+    script = BENCH / "peers" / peer / "install.sh"
+    done = subprocess.run([str(script), str(home())], capture_output=True, text=True, check=False)
+    if done.returncode == NOT_HERE:
+        raise NotInstalled(done.stdout.strip())
+    if done.returncode:
+        lines = (done.stdout + done.stderr).strip().splitlines()
+        raise NotInstalled(f"{peer} does not install: {lines[-1] if lines else 'no reason given'}")
+
+
+def _java(folder: Path, main: str, *words: str) -> list[str]:
+    logging = f"-Dlog4j2.configurationFile={BENCH / 'peers' / 'kafka' / 'log4j2.properties'}"
+    return ["java", *JVM, logging, "-cp", f"{home()}/kafka/libs/*", main, *words]
+
+
+def kafka(fsync: bool = False) -> Recipe:
+    """Apache Kafka, one KRaft node; `fsync`: at every append (Kafka acks from the page cache)."""
+
+    def prepare(port: int, folder: Path) -> None:
+        if (folder / "log" / "meta.properties").exists():
+            return
+        settings = KAFKA_SETTINGS.format(port=port, controller=free_port(), folder=folder)
+        if fsync:
+            settings += "log.flush.interval.messages=1\n"
+        (folder / "server.properties").write_text(settings)
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        words = ["format", "--standalone", "-t", cluster.replace("-", "A")]
+        words += ["-c", str(folder / "server.properties")]
+        command = _java(folder, "kafka.tools.StorageTool", *words)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise NotInstalled(f"Kafka's storage can't be formatted: {done.stderr[-300:]}")
+
+    def command(port: int, folder: Path) -> list[str]:
+        return _java(folder, "kafka.Kafka", str(folder / "server.properties"))
+
+    name = "Kafka fsync" if fsync else "Kafka"
+    return Recipe(name, command, prepare, durable=fsync, warm_s=KAFKA_WARM_S)
+
+
+def kfake() -> Recipe:
+    """franz-go's fake cluster: all in memory."""
+
+    def command(port: int, folder: Path) -> list[str]:
+        return [str(home() / "bin" / "kfake-bench"), str(port)]
+
+    return Recipe("kfake", command, warm_s=2.0)
+
+
+def nisshi() -> Recipe:
+    """Nisshi on SQLite (WAL, synchronous=normal: no fsync before an ack)."""
+
+    def command(port: int, folder: Path) -> list[str]:
+        url = f"tcp://127.0.0.1:{port}"
+        words = [str(home() / "bin" / "nisshi"), "broker", "--silent", "--listener-url", url]
+        words += ["--advertised-listener-url", url, "--storage-engine", "sqlite://nisshi.db"]
+        return [*words, "--group-initial-rebalance-delay", "0s"]
+
+    return Recipe("Nisshi", command, warm_s=2.0, env={"RUST_LOG": "warn"}, in_folder=True)
+
+
+# name on the command line -> (folder under peers/, recipe); Nisshi takes half an hour to build, so
+# it takes part only when asked for.
+PEERS: dict[str, tuple[str, Callable[[], Recipe]]] = {
+    "kafka": ("kafka", kafka),
+    "kafka-fsync": ("kafka", lambda: kafka(fsync=True)),
+    "kfake": ("kfake", kfake),
+    "nisshi": ("nisshi", nisshi),
+}
+DEFAULT_PEERS = ("kafka", "kafka-fsync", "kfake")
+
+
+def installed(peer: str) -> Recipe:
+    """The recipe of a peer that is installed now."""
+    folder, recipe = PEERS[peer]
+    install(folder)
+    return recipe()

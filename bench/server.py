@@ -1,0 +1,182 @@
+"""A broker as a child process: started on given cores, timed until it accepts, measured, stopped.
+
+Knows no broker: what to start is a Recipe (kafkawire's is here, the peers' in peer_recipes). Runs
+on Linux only, like the load client (epoll, /proc, core pinning). Called by the runner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+READY_LIMIT_S = 90.0
+STOP_LIMIT_S = 30.0
+PAGE_BYTES = resource.getpagesize()
+
+
+class ServerError(Exception):
+    """The broker did not start, or has gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to start one kind of broker."""
+
+    name: str
+    command: Callable[[int, Path], Sequence[str]]  # port, data folder -> argv
+    prepare: Callable[[int, Path], None] | None = None  # config files, formatting
+    env: Mapping[str, str] = field(default_factory=dict)
+    durable: bool = False  # an ack means fsynced
+    warm_s: float = 0.0  # load before the first figure
+    in_folder: bool = False  # runs with the data folder as its working directory
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Resident bytes: all, and those not backed by files."""
+
+    rss_bytes: int
+    anon_bytes: int
+
+
+def kafkawire(*settings: str, root: Path | None = None, name: str = "kafkawire") -> Recipe:
+    """Our broker with `--set` settings; `root`: a source tree other than the installed one."""
+
+    def command(port: int, folder: Path) -> list[str]:
+        words = [sys.executable, "-P", "-m", "kafkawire", "serve"]
+        words += ["--listen", f"127.0.0.1:{port}", "--data", str(folder), "--log-level", "warning"]
+        for setting in settings:
+            words += ["--set", setting]
+        return words
+
+    env = {"PYTHONPATH": str(root)} if root else {}
+    return Recipe(name, command, env=env, durable="flush=os" not in settings)
+
+
+def free_port() -> int:
+    """A port nobody listens on right now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Server:
+    """One running broker. start() and stop() may alternate; its data stays until discard()."""
+
+    def __init__(self, recipe: Recipe, folder: Path, cores: set[int]) -> None:
+        self.recipe = recipe
+        self.folder = folder
+        self.cores = cores
+        self.port = free_port()
+        self.process: subprocess.Popen[bytes] | None = None
+        self.start_s: list[float] = []
+
+    @property
+    def pid(self) -> int:
+        """Of the running process."""
+        if self.process is None or self.process.poll() is not None:
+            raise ServerError(f"{self.recipe.name} is not running\n{self.tail()}")
+        return self.process.pid
+
+    def start(self) -> float:
+        """Starts it and waits for the first accepted connection; returns the seconds it took."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.recipe.prepare:
+            self.recipe.prepare(self.port, self.folder)
+        command = self.recipe.command(self.port, self.folder)
+        began = time.monotonic()
+        with open(self._log, "ab") as output:
+            self.process = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | self.recipe.env,
+                cwd=self.folder if self.recipe.in_folder else None,
+                preexec_fn=self._before_exec,
+            )
+        while not self._accepts():
+            self.pid  # noqa: B018 - raises when it has ended
+            if time.monotonic() - began > READY_LIMIT_S:
+                self.stop()
+                raise ServerError(f"{self.recipe.name} is not ready after {READY_LIMIT_S:.0f} s")
+            time.sleep(0.002)
+        self.start_s.append(time.monotonic() - began)
+        return self.start_s[-1]
+
+    def _before_exec(self) -> None:
+        os.sched_setaffinity(0, self.cores)
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def _accepts(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1.0):
+            return True
+        return False
+
+    @property
+    def _log(self) -> Path:
+        return self.folder.with_suffix(".log")
+
+    def tail(self) -> str:
+        """The end of what it printed."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+        return ""
+
+    def memory(self) -> Memory:
+        """Resident memory now."""
+        found = {}
+        for row in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            name, _, value = row.partition(":")
+            if name in ("VmRSS", "RssAnon"):
+                found[name] = int(value.split()[0]) * 1024
+        return Memory(found.get("VmRSS", 0), found.get("RssAnon", 0))
+
+    def disk_bytes(self) -> int:
+        """What its data folder takes on disk."""
+        total = 0
+        for at, _, names in os.walk(self.folder):
+            for name in names:
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(at, name)).st_blocks * 512
+        return total
+
+    def pause(self) -> None:
+        """Stops it where it stands, so that it takes nothing from another broker's run."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Goes on after pause()."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Ends it: SIGTERM, after a while SIGKILL."""
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process = None
+
+    def discard(self) -> None:
+        """Ends it and removes its data."""
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self._log.unlink(missing_ok=True)
