@@ -1,0 +1,261 @@
+"""Metadata in memory for the simulation: it keeps what was committed, and nothing else.
+
+`MemoryDatabase` is what survives a crash; `MemoryMetadata` is one process's way to it. A write
+pauses (where a crash or a fault may strike), then checks and changes everything at once: that
+moment is the commit. Held to the same promises as SQL by tests/test_metadata_contract.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import uuid_text
+from kafkawire.metadata import rows
+from kafkawire.metadata.catalog import (
+    TOPIC_RESOURCE,
+    BrokerInfo,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+    PartitionInfo,
+    TopicInfo,
+)
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.metadata.store import MetadataError
+
+
+@dataclass
+class MemoryDatabase:
+    """What is durable. `seed` makes the ids, so that a run can be repeated."""
+
+    seed: int = 0
+    catalog: Catalog | None = None
+    next_partition: int = 1
+    next_producer_id: int = 0
+    deleted_partitions: set[int] = field(default_factory=set)
+    places: dict[int, int] = field(default_factory=dict)
+    states: dict[int, PartitionCheckpoint] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+
+    def partitions(self) -> dict[int, PartitionInfo]:
+        """The partitions of living topics, by number."""
+        assert self.catalog is not None
+        return {p.number: p for info in self.catalog.by_id.values() for p in info.partitions}
+
+
+async def _yield() -> None:
+    await asyncio.sleep(0)
+
+
+class MemoryMetadata:
+    """`Metadata` over a MemoryDatabase.
+
+    `pause` is awaited before and after each commit; `fault(method)` may give an exception to
+    raise instead of committing. After `crash` no call of this object commits any more.
+    """
+
+    def __init__(
+        self,
+        database: MemoryDatabase,
+        pause: Callable[[], Awaitable[None]] = _yield,
+        fault: Callable[[str], Exception | None] = lambda method: None,
+    ) -> None:
+        self._database = database
+        self._pause = pause
+        self._fault = fault
+        self._turn = asyncio.Lock()
+        self._open = False
+        self._node_id: int | None = None
+        self._served = Catalog("")
+
+    def crash(self) -> None:
+        """The process is gone: what has not been committed never will be."""
+        self._open = False
+
+    async def open(self) -> Catalog:
+        self._open = True
+        await self._pause()
+        stored = self._database.catalog
+        if stored is None:
+            name = uuid_text(self._database.random.randbytes(16))
+            stored = self._database.catalog = Catalog(name)
+        self._served = copy.deepcopy(stored)
+        return self._served
+
+    async def register_broker(
+        self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
+    ) -> None:
+        def commit() -> None:
+            self._stored.add_broker(BrokerInfo(node_id, dict(listeners), rack))
+
+        await self._write("register_broker", lambda: commit)
+        self._served.add_broker(BrokerInfo(node_id, dict(listeners), rack))
+        self._node_id = node_id
+
+    async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
+        made: list[TopicInfo] = []
+
+        def check() -> Callable[[], None]:
+            names = [topic.name for topic in topics]
+            if len(set(names)) < len(names) or any(n in self._stored.by_name for n in names):
+                raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS)
+            return commit
+
+        def commit() -> None:
+            for topic in topics:
+                first = self._numbers(len(topic.leaders))
+                info = rows.new_topic(topic, self._database.random.randbytes(16), first)
+                self._stored.add_topic(info)
+                made.append(copy.deepcopy(info))
+
+        await self._write("create_topics", check)
+        return made
+
+    async def delete_topics(self, ids: list[bytes]) -> None:
+        def check() -> Callable[[], None]:
+            if any(topic_id not in self._stored.by_id for topic_id in ids):
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            return commit
+
+        def commit() -> None:
+            for topic_id in set(ids):
+                for partition in self._stored.remove_topic(topic_id).partitions:
+                    self._database.deleted_partitions.add(partition.number)
+                    self._database.states.pop(partition.number, None)
+
+        await self._write("delete_topics", check)
+
+    async def create_partitions(
+        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+    ) -> list[PartitionInfo]:
+        added: list[PartitionInfo] = []
+
+        def check() -> Callable[[], None]:
+            if topic_id not in self._stored.by_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            if new_total <= len(self._stored.by_id[topic_id].partitions):
+                raise KafkaError(ErrorCode.INVALID_PARTITIONS)
+            return commit
+
+        def commit() -> None:
+            total = len(self._stored.by_id[topic_id].partitions)
+            chosen = leaders or [self._node()] * (new_total - total)
+            added.extend(rows.new_partitions(chosen, self._numbers(len(chosen)), total))
+            self._stored.add_partitions(topic_id, copy.deepcopy(added))
+
+        await self._write("create_partitions", check)
+        return added
+
+    async def alter_configs(self, changes: list[ConfigChange]) -> None:
+        def check() -> Callable[[], None]:
+            for change in changes:
+                topic = change.resource_type == TOPIC_RESOURCE
+                if topic and change.name not in self._stored.by_name:
+                    raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return commit
+
+        def commit() -> None:
+            for change in changes:
+                self._stored.apply_config(change)
+
+        await self._write("alter_configs", check)
+
+    async def lease_producer_ids(self, count: int) -> int:
+        leased: list[int] = []
+
+        def commit() -> None:
+            leased.append(self._database.next_producer_id)
+            self._database.next_producer_id += count
+
+        await self._write("lease_producer_ids", lambda: commit)
+        return leased[0]
+
+    async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
+        epochs: dict[int, int] = {}
+
+        def check() -> Callable[[], None]:
+            self._check_leads(numbers, self._node())
+            return commit
+
+        def commit() -> None:
+            mine = self._database.partitions()
+            epochs.update({n: mine[n].leader_epoch + 1 for n in numbers if n in mine})
+            self._stored.set_leader_epochs(epochs)
+
+        await self._write("bump_leader_epochs", check)
+        self._served.set_leader_epochs(epochs)
+        return epochs
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        saved = copy.deepcopy(checkpoint)
+
+        def check() -> Callable[[], None]:
+            self._check_leads([state.number for state in saved.partitions], saved.node_id)
+            return commit
+
+        def commit() -> None:
+            alive = self._database.partitions()
+            states = {s.number: s for s in saved.partitions if s.number in alive}
+            self._database.states.update(states)
+            self._database.places[saved.node_id] = saved.place
+
+        await self._write("save_checkpoint", check)
+
+    async def load_checkpoint(self, node_id: int) -> Checkpoint:
+        await self._pause()
+        leaders = self._database.partitions()
+        states = [
+            copy.deepcopy(state)
+            for number, state in sorted(self._database.states.items())
+            if leaders[number].leader == node_id
+        ]
+        return Checkpoint(node_id, self._database.places.get(node_id, 0), states)
+
+    async def close(self) -> None:
+        async with self._turn:
+            self._open = False
+
+    async def _write(self, method: str, check: Callable[[], Callable[[], None]]) -> None:
+        async with self._turn:
+            self._must_be_open()
+            await self._pause()
+            failure = self._fault(method)
+            if failure is not None:
+                raise failure
+            self._must_be_open()
+            check()()  # one step: other processes change the same database in pauses
+        await self._pause()
+
+    def _must_be_open(self) -> None:
+        if not self._open:
+            raise MetadataError("the metadata in memory is closed")
+
+    def _check_leads(self, numbers: list[int], node_id: int) -> None:
+        known = self._database.partitions()
+        for number in numbers:
+            if number in self._database.deleted_partitions:
+                continue
+            if number not in known or known[number].leader != node_id:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _numbers(self, count: int) -> int:
+        first = self._database.next_partition
+        self._database.next_partition += count
+        return first
+
+    def _node(self) -> int:
+        if self._node_id is None:
+            raise MetadataError("partitions are written before this broker is registered")
+        return self._node_id
+
+    @property
+    def _stored(self) -> Catalog:
+        assert self._database.catalog is not None
+        return self._database.catalog

@@ -1,0 +1,66 @@
+"""A PostgreSQL server of the tests' own: a fresh cluster in a folder, on a free port.
+
+The server refuses to run as root, so for root it runs as Debian's user `postgres`. Absence is a
+skip on a developer's machine and a failure where CI is set.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def _programs() -> Path | None:
+    found = shutil.which("pg_ctl")
+    if found:
+        return Path(found).parent
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))
+    return debian[-1].parent if debian else None
+
+
+def _as_server(command: list[str]) -> None:
+    if os.geteuid() == 0:
+        command = ["runuser", "-u", "postgres", "--", *command]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd="/")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def postgres() -> Iterator[str]:
+    """The URL of a running server, without the name of a database."""
+    programs = _programs()
+    if programs is None:
+        message = "PostgreSQL's pg_ctl is not installed (Debian: apt-get install postgresql)"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    folder = tempfile.mkdtemp(prefix="kafkawire-pg-")
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    data, port = f"{folder}/data", _free_port()
+    ctl = [str(programs / "pg_ctl"), "-D", data, "-w"]
+    # fsync=off: these tests ask what the statements do, not what the server does with a disk.
+    options = f"-p {port} -c listen_addresses=127.0.0.1 -k {folder} -c fsync=off"
+    try:
+        _as_server([str(programs / "initdb"), "-D", data, "-U", "kafkawire", "-A", "trust", "-N"])
+        _as_server([*ctl, "-o", options, "-l", f"{folder}/log", "start"])
+        try:
+            yield f"postgresql://kafkawire@127.0.0.1:{port}"
+        finally:
+            _as_server([*ctl, "-m", "immediate", "stop"])
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

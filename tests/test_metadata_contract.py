@@ -1,0 +1,389 @@
+"""What `Metadata` promises, asked of every store: SQLite, PostgreSQL, the simulation's memory."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.metadata import statements
+from kafkawire.metadata.catalog import (
+    ALL_BROKERS,
+    BROKER_RESOURCE,
+    TOPIC_RESOURCE,
+    BrokerInfo,
+    Catalog,
+    ConfigChange,
+    NewTopic,
+    TopicInfo,
+)
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import Metadata, MetadataError
+from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
+from tests.kit.postgres import postgres
+
+HERE = {"PLAIN": ("localhost", 9092), "INSIDE": ("broker", 29092)}
+database_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+async def _postgres_database(url: str) -> str:
+    name = f"test{next(database_numbers)}"
+    connection = await asyncpg.connect(f"{url}/postgres")
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return f"{url}/{name}"
+
+
+@pytest.fixture(
+    params=[
+        "sqlite",
+        "memory",
+        pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
+    ]
+)
+async def process(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[Callable[[], Metadata]]:
+    """Makes a store for one process; all of a test share what is durable."""
+    made: list[Metadata] = []
+    if request.param == "memory":
+        durable = MemoryDatabase()
+        new: Callable[[], Metadata] = lambda: MemoryMetadata(durable)  # noqa: E731
+    else:
+        url = f"sqlite:///{tmp_path}/new/metadata.db"
+        if request.param == "postgres":
+            url = await _postgres_database(request.getfixturevalue("postgres_url"))
+        new = lambda: SqlMetadata(url)  # noqa: E731
+
+    def start() -> Metadata:
+        made.append(new())
+        return made[-1]
+
+    yield start
+    for store in made:
+        await store.close()
+
+
+class Node:
+    """A store that is open, and its catalog."""
+
+    def __init__(self, store: Metadata, catalog: Catalog) -> None:
+        self.store = store
+        self.catalog = catalog
+
+    async def create(self, *topics: NewTopic) -> list[TopicInfo]:
+        made = await self.store.create_topics(list(topics))
+        for info in made:
+            self.catalog.add_topic(info)
+        return made
+
+
+async def opened(process: Callable[[], Metadata], node_id: int = 1) -> Node:
+    store = process()
+    catalog = await store.open()
+    await store.register_broker(node_id, HERE, None)
+    return Node(store, catalog)
+
+
+async def stored(process: Callable[[], Metadata]) -> Catalog:
+    """What a process that starts now would find."""
+    store = process()
+    catalog = await store.open()
+    await store.close()
+    return catalog
+
+
+async def refused(code: ErrorCode, call: object) -> None:
+    with pytest.raises(KafkaError) as caught:
+        await call  # type: ignore[misc]
+    assert caught.value.code is code
+
+
+async def test_a_new_database_has_a_name_and_nothing_else(
+    process: Callable[[], Metadata],
+) -> None:
+    catalog = await stored(process)
+    assert len(catalog.cluster_id) == 22
+    assert (catalog.by_name, catalog.by_id, catalog.brokers) == ({}, {}, {})
+    assert (await stored(process)).cluster_id == catalog.cluster_id
+
+
+async def test_brokers_are_found_again(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    version = node.catalog.version
+    await node.store.register_broker(2, {"X": ("h", 1)}, "rack-b")
+    expected = {1: BrokerInfo(1, HERE, None), 2: BrokerInfo(2, {"X": ("h", 1)}, "rack-b")}
+    assert node.catalog.brokers == expected
+    assert node.catalog.version > version
+    await node.store.register_broker(2, {"X": ("h", 2)}, None)
+    assert (await stored(process)).brokers[2] == BrokerInfo(2, {"X": ("h", 2)}, None)
+
+
+async def test_topics_are_found_again_as_they_were_returned(
+    process: Callable[[], Metadata],
+) -> None:
+    node = await opened(process)
+    first, second = await node.create(
+        NewTopic("a", [1, 2, 1], {"retention.ms": "5"}), NewTopic("__b", [1], internal=True)
+    )
+    assert [(p.index, p.leader, p.leader_epoch) for p in first.partitions] == [
+        (0, 1, 0),
+        (1, 2, 0),
+        (2, 1, 0),
+    ]
+    assert (first.internal, second.internal) == (False, True)
+    assert len(first.id) == len(second.id) == 16
+    found = await stored(process)
+    assert found.by_name == {"a": first, "__b": second}
+    assert found.by_id == {first.id: first, second.id: second}
+    assert found.version > 0
+
+
+async def test_a_taken_name_makes_none_of_the_topics(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    (old,) = await node.create(NewTopic("a", [1]))
+    both = [NewTopic("new", [1]), NewTopic("a", [1])]
+    await refused(ErrorCode.TOPIC_ALREADY_EXISTS, node.store.create_topics(both))
+    twice = [NewTopic("new", [1]), NewTopic("new", [1])]
+    await refused(ErrorCode.TOPIC_ALREADY_EXISTS, node.store.create_topics(twice))
+    assert (await stored(process)).by_name == {"a": old}
+    assert await node.store.create_topics([]) == []
+
+
+async def test_a_topic_made_again_is_another_one(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    seen_ids: set[bytes] = set()
+    seen_numbers: set[int] = set()
+    for _ in range(3):
+        (info,) = await node.create(NewTopic("a", [1, 1], {"retention.ms": "5"}))
+        assert info.id not in seen_ids
+        assert not seen_numbers & {p.number for p in info.partitions}
+        seen_ids.add(info.id)
+        seen_numbers |= {p.number for p in info.partitions}
+        await node.store.delete_topics([info.id])
+        node.catalog.remove_topic(info.id)
+        assert (await stored(process)).by_name == {}
+        node = await opened(process)
+    assert len(seen_numbers) == 6
+    (info,) = await node.create(NewTopic("a", [1]))
+    assert (await stored(process)).by_name["a"].configs == {}
+
+
+async def test_topics_are_deleted_together_or_not(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    a, b = await node.create(NewTopic("a", [1]), NewTopic("b", [1]))
+    await refused(ErrorCode.UNKNOWN_TOPIC_ID, node.store.delete_topics([a.id, bytes(16)]))
+    assert set((await stored(process)).by_name) == {"a", "b"}
+    await node.store.delete_topics([a.id, b.id])
+    assert (await stored(process)).by_name == {}
+    await refused(ErrorCode.UNKNOWN_TOPIC_ID, node.store.delete_topics([a.id]))
+
+
+async def test_partitions_are_added_behind_the_others(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    a, b = await node.create(NewTopic("a", [1]), NewTopic("b", [1]))
+    added = await node.store.create_partitions(a.id, 3)
+    assert [(p.index, p.leader) for p in added] == [(1, 1), (2, 1)]
+    more = await node.store.create_partitions(a.id, 4, [7])
+    assert [(p.index, p.leader) for p in more] == [(3, 7)]
+    numbers = [p.number for p in [*a.partitions, *b.partitions, *added, *more]]
+    assert len(set(numbers)) == 5
+    for total in (4, 1):
+        await refused(ErrorCode.INVALID_PARTITIONS, node.store.create_partitions(a.id, total))
+    await refused(ErrorCode.UNKNOWN_TOPIC_ID, node.store.create_partitions(bytes(16), 9))
+    found = (await stored(process)).by_name["a"].partitions
+    assert found == [*a.partitions, *added, *more]
+
+
+async def test_settings_are_kept_by_topic_and_broker(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    await node.create(NewTopic("a", [1], {"retention.ms": "5"}), NewTopic("b", [1]))
+    await node.store.alter_configs(
+        [
+            ConfigChange(TOPIC_RESOURCE, "a", "retention.ms", "6"),
+            ConfigChange(TOPIC_RESOURCE, "a", "segment.ms", "7"),
+            ConfigChange(TOPIC_RESOURCE, "b", "retention.ms", "8"),
+            ConfigChange(BROKER_RESOURCE, "1", "max.connections", "9"),
+            ConfigChange(BROKER_RESOURCE, ALL_BROKERS, "max.connections", "10"),
+        ]
+    )
+    found = await stored(process)
+    assert found.by_name["a"].configs == {"retention.ms": "6", "segment.ms": "7"}
+    assert found.by_name["b"].configs == {"retention.ms": "8"}
+    assert found.broker_configs(1) == {"max.connections": "9"}
+    assert found.broker_configs(2) == {"max.connections": "10"}
+    await node.store.alter_configs(
+        [
+            ConfigChange(TOPIC_RESOURCE, "a", "segment.ms", None),
+            ConfigChange(TOPIC_RESOURCE, "b", "segment.ms", None),
+            ConfigChange(TOPIC_RESOURCE, "b", "segment.ms", "1"),
+            ConfigChange(BROKER_RESOURCE, "1", "max.connections", "9"),
+            ConfigChange(BROKER_RESOURCE, "1", "max.connections", None),
+        ]
+    )
+    found = await stored(process)
+    assert found.by_name["a"].configs == {"retention.ms": "6"}
+    assert found.by_name["b"].configs == {"retention.ms": "8", "segment.ms": "1"}
+    assert found.broker_configs(1) == {"max.connections": "10"}
+
+
+async def test_settings_change_together_or_not(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    await node.create(NewTopic("a", [1]))
+    changes = [
+        ConfigChange(TOPIC_RESOURCE, "a", "retention.ms", "6"),
+        ConfigChange(TOPIC_RESOURCE, "gone", "retention.ms", "6"),
+    ]
+    call = node.store.alter_configs(changes)
+    await refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, call)
+    assert (await stored(process)).by_name["a"].configs == {}
+
+
+async def test_producer_ids_are_leased_once(process: Callable[[], Metadata]) -> None:
+    one, other = await opened(process), await opened(process, 2)
+    taken: set[int] = set()
+    for node in (one, other, one, await opened(process)):
+        first = await node.store.lease_producer_ids(1000)
+        block = set(range(first, first + 1000))
+        assert first >= 0
+        assert not taken & block
+        taken |= block
+
+
+async def test_leader_epochs_rise_where_this_broker_leads(
+    process: Callable[[], Metadata],
+) -> None:
+    node = await opened(process)
+    (a,) = await node.create(NewTopic("a", [1, 1, 2]))
+    mine, also_mine, other = (p.number for p in a.partitions)
+    assert await node.store.bump_leader_epochs([mine]) == {mine: 1}
+    assert await node.store.bump_leader_epochs([mine, also_mine]) == {mine: 2, also_mine: 1}
+    assert [p.leader_epoch for p in node.catalog.by_name["a"].partitions] == [2, 1, 0]
+    for wrong in ([mine, other], [also_mine, 10**6]):
+        await refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, node.store.bump_leader_epochs(wrong))
+    found = (await stored(process)).by_name["a"].partitions
+    assert [p.leader_epoch for p in found] == [2, 1, 0]
+    assert await node.store.bump_leader_epochs([]) == {}
+
+
+def state(number: int, next_offset: int = 9) -> PartitionCheckpoint:
+    producers = [
+        ProducerEntry(2**40, 32767, [(i, i + 1, 10 * i, 1700000000000) for i in range(5)]),
+        ProducerEntry(7, 0, []),
+    ]
+    return PartitionCheckpoint(number, next_offset, 3, [(0, 0), (4, 5)], producers)
+
+
+async def test_a_checkpoint_keeps_the_last_state_of_each_partition(
+    process: Callable[[], Metadata],
+) -> None:
+    node = await opened(process)
+    assert await node.store.load_checkpoint(1) == Checkpoint(1, 0, [])
+    (a,) = await node.create(NewTopic("a", [1, 1, 1]))
+    one, two, three = (p.number for p in a.partitions)
+    await node.store.save_checkpoint(Checkpoint(1, 2**40, [state(two), state(one)]))
+    await node.store.save_checkpoint(Checkpoint(1, 2**40 + 5, [state(two, 12), state(three)]))
+    await node.store.save_checkpoint(Checkpoint(2, 77, []))
+    again = await opened(process)
+    expected = [state(one), state(two, 12), state(three)]
+    assert await again.store.load_checkpoint(1) == Checkpoint(1, 2**40 + 5, expected)
+    assert await again.store.load_checkpoint(2) == Checkpoint(2, 77, [])
+
+
+async def test_a_checkpoint_is_of_partitions_its_broker_leads(
+    process: Callable[[], Metadata],
+) -> None:
+    node = await opened(process)
+    (a,) = await node.create(NewTopic("a", [1, 2]))
+    mine, other = (p.number for p in a.partitions)
+    await node.store.save_checkpoint(Checkpoint(1, 1, [state(mine)]))
+    for wrong in (other, 10**6):
+        call = node.store.save_checkpoint(Checkpoint(1, 2, [state(mine, 20), state(wrong)]))
+        await refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, call)
+    assert await node.store.load_checkpoint(1) == Checkpoint(1, 1, [state(mine)])
+    await node.store.save_checkpoint(Checkpoint(2, 3, [state(other)]))
+    assert await node.store.load_checkpoint(2) == Checkpoint(2, 3, [state(other)])
+
+
+async def test_a_checkpoint_leaves_deleted_topics_out(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    a, b = await node.create(NewTopic("a", [1]), NewTopic("b", [1]))
+    gone, here = a.partitions[0].number, b.partitions[0].number
+    await node.store.save_checkpoint(Checkpoint(1, 1, [state(gone), state(here)]))
+    await node.store.delete_topics([a.id])
+    await node.store.save_checkpoint(Checkpoint(1, 2, [state(gone), state(here, 10)]))
+    assert await node.store.load_checkpoint(1) == Checkpoint(1, 2, [state(here, 10)])
+
+
+async def test_what_does_not_fit_into_one_statement(
+    process: Callable[[], Metadata], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statements, "IN_LIMIT", 7)
+    count = 20
+    node = await opened(process)
+    made = await node.create(
+        *(NewTopic(f"t{i}", [1] * 2, {"retention.ms": str(i)}) for i in range(count))
+    )
+    numbers = [p.number for info in made for p in info.partitions]
+    assert len(set(numbers)) == 2 * count
+    await node.store.save_checkpoint(Checkpoint(1, 1, [state(n) for n in numbers]))
+    assert set((await node.store.bump_leader_epochs(numbers)).values()) == {1}
+    assert len((await node.store.load_checkpoint(1)).partitions) == len(numbers)
+    assert (await stored(process)).by_name["t9"].configs == {"retention.ms": "9"}
+    reset = [ConfigChange(TOPIC_RESOURCE, info.name, "retention.ms", None) for info in made]
+    await node.store.alter_configs(reset)
+    await node.store.delete_topics([info.id for info in made])
+    assert (await stored(process)).by_id == {}
+
+
+async def test_calls_at_the_same_time_take_turns(process: Callable[[], Metadata]) -> None:
+    nodes = [await opened(process, 1), await opened(process, 2)]
+    calls = [nodes[i % 2].store.create_topics([NewTopic(f"t{i}", [1, 1])]) for i in range(10)]
+    same = [node.store.create_topics([NewTopic("same", [1])]) for node in nodes]
+    made = await asyncio.gather(*calls)
+    won = await asyncio.gather(*same, return_exceptions=True)
+    assert sum(isinstance(each, KafkaError) for each in won) == 1
+    numbers = [p.number for topics in made for info in topics for p in info.partitions]
+    assert len(set(numbers)) == 20
+    assert len((await stored(process)).by_name) == 11
+
+
+async def test_a_cancelled_call_leaves_the_store_usable(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    for steps in range(12):
+        call = asyncio.ensure_future(node.store.create_topics([NewTopic(f"t{steps}", [1])]))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    (info,) = await node.store.create_topics([NewTopic("after", [1])])
+    assert (await stored(process)).by_name["after"] == info
+
+
+async def test_a_closed_store_says_so(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    await node.store.close()
+    await node.store.close()
+    with pytest.raises(MetadataError, match="closed"):
+        await node.store.lease_producer_ids(1)
+
+
+async def test_partitions_need_a_registered_broker(process: Callable[[], Metadata]) -> None:
+    node = await opened(process)
+    (a,) = await node.create(NewTopic("a", [1]))
+    store = process()
+    await store.open()
+    with pytest.raises(MetadataError, match="registered"):
+        await store.bump_leader_epochs([a.partitions[0].number])
