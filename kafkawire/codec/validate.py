@@ -179,19 +179,23 @@ def _walk(data: bytes, pos: int, count: int, base: int) -> tuple[int, int, int]:
             high |= data[pos + 3]
             number = number & 0x7F | data[pos + 3] << 7
         key = data[pos + 4]
-        pos += 5 if key & 1 else 5 + (key >> 1)
-        value = data[pos]
-        if value > 0x7F:
-            pos += 1
-            high |= data[pos]
-            value = value & 0x7F | data[pos] << 7
-        if (
-            number != delta + delta
-            or high | key > 0x7F
-            or pos + 2 + (value >> 1) != stop
-            or (length | value) & 1
-            or data[stop - 1]
-        ):
+        if high | key > 0x7F:
+            fits = False  # longer varints: what was read here means nothing
+        else:
+            pos += 5 if key & 1 else 5 + (key >> 1)
+            value = data[pos]
+            if value > 0x7F:
+                pos += 1
+                high = data[pos]
+                value = value & 0x7F | high << 7
+            fits = (
+                number == delta + delta
+                and pos + 2 + (value >> 1) == stop
+                and high < 0x80
+                and not (length | value) & 1
+                and not data[stop - 1]
+            )
+        if not fits:
             time, key, stop = _walk_one(data, start, delta)
         pos = stop
         if key & 1:

@@ -1,0 +1,138 @@
+"""The codecs: round trips, other libraries' formats, damage, and bombs that stop at the limit."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import struct
+import zlib
+
+import cramjam
+import lz4.frame
+import pytest
+import snappy
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkawire.codec.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD, compress, decompress
+from kafkawire.codec.errors import ErrorCode, KafkaError
+
+TEXT = b"".join(b"record %d of a batch that repeats itself; " % (i % 50) for i in range(20_000))
+REAL = (GZIP, SNAPPY, LZ4, ZSTD)
+MIB = 1 << 20
+
+
+def code_of_decompress(codec: int, data: bytes, limit: int = MIB) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        decompress(codec, data, limit)
+    return caught.value.code
+
+
+@pytest.mark.parametrize("codec", range(5))
+@given(data=st.binary(max_size=5000) | st.binary(max_size=20).map(lambda b: b * 4000))
+def test_what_is_compressed_comes_back(codec: int, data: bytes) -> None:
+    packed = compress(codec, bytearray(data))
+    assert bytes(decompress(codec, memoryview(packed), len(data) or 1)) == data
+
+
+def test_other_libraries_read_ours() -> None:
+    assert gzip.decompress(compress(GZIP, TEXT)) == TEXT
+    assert lz4.frame.decompress(compress(LZ4, TEXT)) == TEXT
+    assert zstandard.ZstdDecompressor().decompress(compress(ZSTD, TEXT), MIB) == TEXT
+    packed = bytes(compress(SNAPPY, TEXT))  # snappy-java's framing: 16 bytes, then sized blocks
+    assert packed[:16] == b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"
+    (length,) = struct.unpack_from(">i", packed, 16)
+    assert TEXT.startswith(snappy.uncompress(packed[20 : 20 + length]))
+
+
+def test_ours_are_read_from_other_libraries() -> None:
+    compressor = zstandard.ZstdCompressor(write_content_size=False)
+    theirs = {
+        GZIP: [gzip.compress(TEXT), gzip.compress(TEXT[:999]) + gzip.compress(TEXT[999:])],
+        SNAPPY: [snappy.compress(TEXT)],
+        LZ4: [
+            lz4.frame.compress(TEXT, block_linked=linked, store_size=size, content_checksum=check)
+            for linked, size, check in ((True, True, False), (False, False, True))
+        ],
+        ZSTD: [zstandard.compress(TEXT), compressor.compress(TEXT)],
+    }
+    for codec, forms in theirs.items():
+        for form in forms:
+            assert bytes(decompress(codec, form, MIB)) == TEXT, CODEC_NAMES[codec]
+
+
+def test_lz4_blocks_are_independent_as_kafkas_reader_wants() -> None:
+    assert lz4.frame.get_frame_info(bytes(compress(LZ4, TEXT)))["block_linked"] is False
+
+
+@pytest.mark.parametrize(("codec", "least", "most"), [(GZIP, 1, 9), (LZ4, 1, 17), (ZSTD, -5, 19)])
+def test_levels_matter_and_minus_one_is_gzips_own(codec: int, least: int, most: int) -> None:
+    words = random.Random(1).choices([b"alpha ", b"beta ", b"gamma ", b"delta "], k=20_000)
+    data = b"".join(words)
+    small, large = compress(codec, data, most), compress(codec, data, least)
+    assert len(small) < len(large)
+    assert bytes(decompress(codec, small, MIB)) == data
+    assert bytes(compress(GZIP, data, -1)) == bytes(compress(GZIP, data, 6))
+
+
+@pytest.mark.parametrize("codec", REAL)
+@pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_000, 300_000])
+def test_the_limit_is_exact(codec: int, size: int) -> None:
+    data = TEXT[:size]
+    packed = bytes(compress(codec, data))
+    assert bytes(decompress(codec, packed, max(size, 1))) == data
+    if size > 1:
+        assert code_of_decompress(codec, packed, size - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_full_buffer_says_so_in_the_words_we_look_for(codec: int) -> None:
+    into = {
+        GZIP: cramjam.gzip.decompress_into,
+        LZ4: cramjam.lz4.decompress_into,
+        ZSTD: cramjam.zstd.decompress_into,
+    }
+    with pytest.raises(cramjam.DecompressionError, match="failed to write whole buffer"):
+        into[codec](bytes(compress(codec, TEXT)), bytearray(100))
+
+
+def test_bombs_stop_at_the_limit() -> None:
+    zeros = bytes(16 * MIB)
+    for codec in REAL:
+        bomb = bytes(compress(codec, zeros))
+        assert code_of_decompress(codec, bomb) is ErrorCode.MESSAGE_TOO_LARGE, CODEC_NAMES[codec]
+    small = zlib.compressobj(wbits=31)
+    bomb = b"".join([small.compress(zeros) for _ in range(4)]) + small.flush()
+    assert code_of_decompress(GZIP, bomb) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_sizes_that_lie_allocate_nothing() -> None:
+    huge = b"\xff\xff\xff\xff\x0f" + b"\0" * 10  # raw snappy that claims 4 GiB - 1
+    assert code_of_decompress(SNAPPY, huge) is ErrorCode.MESSAGE_TOO_LARGE
+    head = b"\x82SNAPPY\0\0\0\0\x01\0\0\0\x01"
+    for tail in (b"\0", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\0\0\0\0", b"\0\0\0\x05abc"):
+        assert code_of_decompress(SNAPPY, head + tail) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_an_unknown_codec() -> None:
+    assert code_of_decompress(5, b"x") is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+@pytest.mark.parametrize("codec", REAL)
+def test_damage_is_corrupt_or_goes_unseen_but_is_nothing_else(codec: int) -> None:
+    rng = random.Random(codec)
+    sound = bytes(compress(codec, TEXT[:3000]))
+    codes = set()
+    for _ in range(1500):
+        broken = bytearray(sound)
+        for _ in range(rng.randint(1, 3)):
+            broken[rng.randrange(len(broken))] = rng.randrange(256)
+        if rng.random() < 0.3:
+            del broken[rng.randrange(len(broken)) :]
+        try:
+            assert len(decompress(codec, bytes(broken), MIB)) <= MIB
+        except KafkaError as error:
+            codes.add(error.code)
+    assert ErrorCode.CORRUPT_MESSAGE in codes
+    assert codes <= {ErrorCode.CORRUPT_MESSAGE, ErrorCode.MESSAGE_TOO_LARGE}
