@@ -45,7 +45,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
         return _compress_snappy(data)
     if codec == LZ4:
         frame = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        frame.compress(data)
+        frame.compress(bytes(data))  # it takes nothing else
         return bytes(frame.finish())
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level))
