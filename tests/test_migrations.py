@@ -1,0 +1,228 @@
+"""The tables of old, new, damaged and foreign databases."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+from sqlalchemy import inspect, text
+from sqlalchemy.engine import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from kafkawire.codec.types import uuid_text
+from kafkawire.metadata import migrate, tables
+from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.engine import Database, random_id
+from kafkawire.metadata.store import MetadataError, open_metadata
+from tests.kit.postgres import postgres
+
+SECOND_STEP = '''"""A step of the future."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    """Adds a column."""
+    op.add_column("topics", sa.Column("colour", sa.Text))
+'''
+
+
+def schema(connection: Connection) -> dict[str, object]:
+    """Everything the database says of its tables."""
+    found = inspect(connection)
+    described: dict[str, object] = {
+        name: (
+            [{**column, "type": repr(column["type"])} for column in found.get_columns(name)],
+            found.get_pk_constraint(name),
+            found.get_foreign_keys(name),
+            sorted(_index(index) for index in found.get_indexes(name)),
+            found.get_unique_constraints(name),
+        )
+        for name in sorted(found.get_table_names())
+    }
+    if connection.dialect.name == "sqlite":  # also what SQLAlchemy does not see: WITHOUT ROWID
+        rows = connection.execute(text("SELECT name, sql FROM sqlite_master ORDER BY name")).all()
+        described["sql"] = [(name, " ".join((sql or "").split())) for name, sql in rows]
+    return described
+
+
+def _index(index: Mapping[str, Any]) -> list[tuple[str, str]]:
+    options = {key: str(value) for key, value in index.get("dialect_options", {}).items()}
+    return sorted((key, str(value)) for key, value in {**index, "dialect_options": options}.items())
+
+
+async def made_by(url: str, make: Callable[[Connection], None]) -> dict[str, object]:
+    engine = create_async_engine(url)
+    async with engine.begin() as connection:
+        await connection.run_sync(make)
+        described = await connection.run_sync(schema)
+        version = await connection.execute(tables.revision.select())
+        assert version.scalar() in (None, tables.REVISION)
+    await engine.dispose()
+    return described
+
+
+async def both_ways_agree(fresh: str, stepped: str) -> None:
+    made = await made_by(fresh, tables.metadata.create_all)
+    assert set(tables.metadata.tables) == set(made) - {"sql"}
+    assert await made_by(stepped, migrate.upgrade) == made
+
+
+async def test_the_steps_lead_to_the_tables_of_today(tmp_path: Path) -> None:
+    base = f"sqlite+aiosqlite:///{tmp_path}"
+    await both_ways_agree(f"{base}/fresh.db", f"{base}/stepped.db")
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+async def test_the_steps_lead_to_the_tables_of_today_in_postgres() -> None:
+    with postgres() as url:
+        connection = await asyncpg.connect(f"{url}/postgres")
+        await connection.execute("CREATE DATABASE fresh")
+        await connection.execute("CREATE DATABASE stepped")
+        await connection.close()
+        base = url.replace("postgresql://", "postgresql+asyncpg://")
+        await both_ways_agree(f"{base}/fresh", f"{base}/stepped")
+
+
+async def some_topics(path: Path) -> None:
+    store = open_metadata("", str(path))
+    await store.open()
+    await store.create_topics([NewTopic("a", [1, 1])])
+    await store.close()
+
+
+async def test_an_old_database_is_brought_up_to_date(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await some_topics(tmp_path)
+    steps = tmp_path / "migrations"
+    shutil.copytree(migrate.STEPS, steps)
+    (steps / "versions" / "0002_colour.py").write_text(SECOND_STEP)
+    monkeypatch.setattr(tables, "REVISION", "0002")
+    upgrade = migrate.upgrade
+    monkeypatch.setattr(migrate, "upgrade", lambda c: upgrade(c, steps=steps))
+    for _ in range(2):  # the second time there is nothing to do
+        store = open_metadata("", str(tmp_path))
+        assert list((await store.open()).by_name) == ["a"]
+        await store.close()
+    with sqlite3.connect(tmp_path / "metadata.db") as connection:
+        assert connection.execute("SELECT name, colour FROM topics").fetchall() == [("a", None)]
+        stamp = f"SELECT version_num FROM {tables.VERSION_TABLE}"
+        assert connection.execute(stamp).fetchall() == [("0002",)]
+    connection.close()
+
+
+async def test_a_step_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await some_topics(tmp_path)
+    before = (tmp_path / "metadata.db").read_bytes()
+    steps = tmp_path / "migrations"
+    shutil.copytree(migrate.STEPS, steps)
+    failing = SECOND_STEP + '    op.execute("SELECT nonsense")\n'
+    (steps / "versions" / "0002_colour.py").write_text(failing)
+    monkeypatch.setattr(tables, "REVISION", "0002")
+    upgrade = migrate.upgrade
+    monkeypatch.setattr(migrate, "upgrade", lambda c: upgrade(c, steps=steps))
+    with pytest.raises(MetadataError, match=r"metadata.db failed .*nonsense"):
+        await open_metadata("", str(tmp_path)).open()
+    assert (tmp_path / "metadata.db").read_bytes() == before
+
+
+def stamped(path: Path, version: str) -> None:
+    with sqlite3.connect(path / "metadata.db") as connection:
+        connection.execute(f"UPDATE {tables.VERSION_TABLE} SET version_num = ?", (version,))
+    connection.close()
+
+
+async def refusal(url: str, folder: Path) -> str:
+    with pytest.raises(MetadataError) as caught:
+        await open_metadata(url, str(folder)).open()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+async def test_a_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    await some_topics(tmp_path)
+    stamped(tmp_path, "0417")
+    assert await refusal("", tmp_path) == (
+        f"{tmp_path}/metadata.db was written by a newer kafkawire (revision 0417, this one knows "
+        f"{tables.REVISION}): use that version or another data folder"
+    )
+    stamped(tmp_path, "spam")
+    assert "no revision this kafkawire knows: 'spam'" in await refusal("", tmp_path)
+
+
+@pytest.mark.parametrize("size_bytes", [50, 5000])
+async def test_a_damaged_file_is_named_in_one_sentence(tmp_path: Path, size_bytes: int) -> None:
+    (tmp_path / "metadata.db").write_bytes(b"\x07" * size_bytes)
+    sentence = await refusal("", tmp_path)
+    assert sentence.startswith(f"{tmp_path}/metadata.db is damaged or no metadata of kafkawire")
+
+
+async def test_damage_inside_is_named_when_it_is_met(tmp_path: Path) -> None:
+    await some_topics(tmp_path)
+    path = tmp_path / "metadata.db"
+    whole = bytearray(path.read_bytes())
+    page = int.from_bytes(whole[16:18], "big")
+    assert len(whole) > 5 * page
+    whole[page:] = b"\xff" * (len(whole) - page)
+    path.write_bytes(whole)
+    assert "damaged" in await refusal("", tmp_path)
+
+
+async def test_what_cannot_be_opened_is_said_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    assert "file/data cannot be made" in await refusal("", tmp_path / "file" / "data")
+    (tmp_path / "data" / "metadata.db").mkdir(parents=True)
+    assert "metadata.db cannot be opened" in await refusal("", tmp_path / "data")
+    url = "postgresql://someone:secret@127.0.0.1:1/none"
+    sentence = await refusal(url, tmp_path)
+    assert "postgresql+asyncpg://someone:***@127.0.0.1:1/none cannot be opened" in sentence
+    assert "secret" not in sentence
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://h/d", "://"])
+async def test_a_url_of_something_else_is_refused(url: str, tmp_path: Path) -> None:
+    assert repr(url) in await refusal(url, tmp_path)
+
+
+async def test_sqlite_keeps_what_it_has_committed(tmp_path: Path) -> None:
+    database = Database(f"sqlite:///{tmp_path}/metadata.db")
+    await database.open()
+    async with database.transaction() as connection:
+        for pragma, value in [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1)]:
+            found = (await connection.execute(text(f"PRAGMA {pragma}"))).scalar()
+            assert (pragma, found) == (pragma, value)
+    await database.close()
+
+
+def test_ids_are_uuids_that_do_not_begin_with_a_dash() -> None:
+    ids = {random_id() for _ in range(2000)}
+    assert len(ids) == 2000
+    assert {uuid_text(each)[0] for each in ids}.isdisjoint("-")
+    assert {uuid.UUID(bytes=each).version for each in ids} == {4}
+
+
+def test_opening_an_existing_database_imports_no_alembic(tmp_path: Path) -> None:
+    script = (
+        "import asyncio, sys; from kafkawire.metadata.store import open_metadata\n"
+        f"asyncio.run(open_metadata('', {str(tmp_path)!r}).open())\n"
+        "print([name for name in sys.modules if name.startswith('alembic')])"
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
