@@ -192,7 +192,7 @@ def scaling_cells() -> list[Cell]:
             (produce(connections=count),),
             load=count,
         )
-        for count in (1, 64, 500, 5000)
+        for count in (1, 16, 64, 500, 5000)
     ]
     cells += [
         Cell(
@@ -201,7 +201,7 @@ def scaling_cells() -> list[Cell]:
             topics={"a": count},
             load=count,
         )
-        for count in (100, 1000, 10_000)
+        for count in (1, 100, 1000, 10_000)
     ]
     for size, bound in ((10, GB), (1000, GB), (10_000, 2 * GB), (100_000, 2 * GB), (MB, 2 * GB)):
         cells.append(

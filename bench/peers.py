@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,6 +83,7 @@ class Fleet:
             step(f"start and warm {server.recipe.name}", False)
             server.discard()
             server.start()
+            time.sleep(1.0)
             memory = server.memory()
             self.facts.append(
                 [
@@ -96,8 +98,9 @@ class Fleet:
 
     def _warm(self, server: Server, place: Place, seconds: float) -> None:
         """Half of the time small requests, a quarter bulk, a quarter fetches."""
-        small, bulk, fetch = cells.chosen("small acks=1 8,bulk 100 KB none,fetch 16 consumers", True)
-        for cell, share in ((small, 2), (bulk, 1), (fetch, 1)):
+        shares = (("small acks=1 8", 2), ("bulk 100 KB none", 1), ("fetch 16 consumers", 1))
+        for name, share in shares:
+            cell = cells.chosen(name, True)[0]
             left = max(seconds, 2.0) * share / 4
             while left > 0:
                 run_cell(server, cell, place, min(left, 5.0))

@@ -43,6 +43,9 @@ def rate_and_p99(
     axes: Axes, cells: Sequence[Cell], results: Sequence[CellResult], prefix: str, what: str
 ) -> None:
     """Closed loop: requests a second (left), p99 (right)."""
+    if not points(cells, results, prefix, "rate"):
+        axes.set_title(f"{prefix.strip()}: not run")
+        return
     line(axes, points(cells, results, prefix, "rate"), "requests/s")
     axes.set(xlabel=what, ylabel="requests/s", xscale="log")
     axes.set_ylim(bottom=0)
