@@ -14,9 +14,12 @@ groups.snapshot (which move the bytes).
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafkawire.codec.batches import HEAD_BYTES, build
 from kafkawire.codec.compile import decode_versioned, encode_versioned, version_of
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.messages.stored import (
     GroupMetadataKey,
@@ -31,6 +34,9 @@ GROUP_METADATA = 2
 GROUP_VERSION = 3
 OFFSET_VERSION = 3
 OFFSET_VERSION_WITH_EXPIRY = 1
+
+RECORD_OVERHEAD_BYTES = 32
+"""What a record takes in a batch beyond key and value, at most: seven varints and an attribute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,26 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
         group = None if value is None else decode_versioned(GroupMetadataValue, value)
         return GroupRecord(group_id, group)
     return None
+
+
+def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list[bytearray]:
+    """The records as few batches of at most `limit_bytes` each. Raises MESSAGE_TOO_LARGE for a
+    record that fits into none."""
+    batches: list[bytearray] = []
+    part: list[tuple[bytes | None, bytes | None]] = []
+    size_bytes = HEAD_BYTES
+    for record in records:
+        key, value = encode_record(record)
+        more = len(key) + len(value or b"") + RECORD_OVERHEAD_BYTES
+        if part and size_bytes + more > limit_bytes:
+            batches.append(build(part, timestamp_ms=now_ms))
+            part, size_bytes = [], HEAD_BYTES
+        part.append((key, value))
+        size_bytes += more
+    batches.append(build(part, timestamp_ms=now_ms))
+    if max(map(len, batches)) > limit_bytes:
+        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "a group's record is larger than a batch")
+    return batches
 
 
 def partition_for(group_id: str, partitions: int) -> int:

@@ -10,14 +10,13 @@ Driven by groups.coordinator, which appends, waits and sends; filled from a snap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from groups import offsets as committed
 from groups.ask import Ask, Settings, error_answer
 from groups.classic import ClassicGroup
 from groups.decision import Decision, Reply, SetTimer, Step, session
 from groups.draft import join_error
-from groups.member import Member
 from groups.offsets import Offsets
 from groups.records import GroupRecord, OffsetRecord, Record
 from groups.states import State
@@ -191,30 +190,27 @@ class Shard:
         for group in list(self.groups.values()):
             yield group.decide_loaded(now_ms)
 
-    def decide_topics_gone(self, exist: Container[str]) -> Decision:
-        """Forget the offsets of topics that are not in `exist`: deleted while this partition
-        was not loaded, or just before a crash."""
-        topics = {topic for found in self.offsets.by_group.values() for topic in found}
-        return Decision(
-            steps=[*self.offsets.of_topics(topic for topic in topics if topic not in exist)]
-        )
+    def topics(self) -> set[str]:
+        """The topics that offsets are committed for."""
+        return {topic for found in self.offsets.by_group.values() for topic in found}
 
-    def decide_topic_deleted(self, topic: str) -> Decision:
-        """Forget the offsets of a topic that was deleted: one made again under its name is new."""
-        return Decision(steps=[*self.offsets.of_topics([topic])])
+    def decide_topic_deleted(self, topics: Iterable[str]) -> Decision:
+        """Forget the offsets of topics that are gone: one made again under such a name is new."""
+        return Decision(steps=[*self.offsets.of_topics(topics)])
 
-    def decide_expiry(self, now_ms: int) -> Iterator[Decision]:
-        """Forget offsets past their retention, and groups that have neither members nor
-        offsets left; one decision a group, so that none is too large."""
+    def decide_expiry(self, group_id: str, now_ms: int) -> Decision:
+        """Forget a group's offsets past their retention, and the group itself if it has neither
+        members nor offsets left."""
+        decision = Decision(group_id)
+        group = self.groups.get(group_id)
+        if group is None:
+            return decision
         retention_ms = self.settings.offsets_retention_minutes * 60_000
-        for group in list(self.groups.values()):
-            records = committed.expired(self.offsets, group, now_ms, retention_ms)
-            held = sum(len(found) for found in self.offsets.of(group.group_id).values())
-            steps: list[Step] = [*records]
-            if held == len(records) and group.state is State.EMPTY and not group.pending:
-                steps.append(GroupRecord(group.group_id, None))
-            if steps:
-                yield Decision(group.group_id, steps)
+        decision.steps += committed.expired(self.offsets, group, now_ms, retention_ms)
+        held = sum(len(found) for found in self.offsets.of(group_id).values())
+        if held == len(decision.steps) and group.state is State.EMPTY and not group.pending:
+            decision.steps.append(GroupRecord(group_id, None))
+        return decision
 
     # -- steps ----------------------------------------------------------------------------
 
@@ -261,13 +257,6 @@ class Shard:
             if group.recorded is not None:
                 yield GroupRecord(group.group_id, group.recorded)
         yield from self.offsets.records()
-
-    def parked(self) -> Iterator[tuple[str, Member]]:
-        """The members with parked requests, with their groups."""
-        for group in self.groups.values():
-            for member in group.members.values():
-                if member.join is not None or member.sync is not None:
-                    yield group.group_id, member
 
 
 def _answer(ask: Ask, body: object) -> Decision:

@@ -428,8 +428,14 @@ def test_subscriptions_are_read_in_every_version(version: int) -> None:
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"", b"\0", b"\0\0\0\0\0\1", b"\0\0\x7f\xff\xff\xff", b"\0\0\0\0\0\1\xff\xff", b"\0" * 5]
-    + [b"\0\0\0\0\0\1\0\1\xff"],
+    [
+        b"",
+        b"\0" * 5,
+        b"\0\0\0\0\0\1",
+        b"\0\0\x7f\xff\xff\xff",
+        b"\0\0\0\0\0\1\xff\xff",
+        b"\0\0\0\0\0\1\0\1\xff",
+    ],
 )
 def test_garbage_is_no_subscription(garbage: bytes) -> None:
     assert subscribed_topics(garbage) is None

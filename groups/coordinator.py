@@ -1,0 +1,361 @@
+"""One coordinator partition at work: decides, appends, applies, answers.
+
+The order that makes group state safe (design: the life of a group offset):
+1. The shard decides; nothing has changed.
+2. The records of the decision are appended as one batch. If that fails, the request is answered
+   with the error and nothing is applied.
+3. All steps are applied at once, in append order, and timers are set: the next request sees them.
+4. Replies leave after the commit that covers everything applied before them, also those of
+   requests that only read. With nothing unsettled they leave at once.
+If a commit fails, what was applied may be wrong: the partition is unloaded, everybody waiting
+hears NOT_COORDINATOR and comes again, and the partition is loaded from what is committed.
+
+OffsetCommits that arrive in one turn of the loop share a batch. Decisions about groups never
+depend on offsets, so only what reads or deletes offsets makes them go first.
+
+Shell; one per led partition of `__consumer_offsets`, held by groups.service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Container, Sequence
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING
+
+from groups import loading
+from groups.ask import Ask, Client, Request, Settings, error_answer
+from groups.decision import CancelTimer, Decision, Reply, SetTimer
+from groups.records import Record, batches_of
+from groups.shard import Shard
+from groups.snapshot import Place
+from groups.timers import Timers
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.messages.heartbeat import HeartbeatRequest
+from kafkawire.messages.offset_commit import OffsetCommitRequest
+from log.env import Env
+
+if TYPE_CHECKING:
+    from log.commitlog import CommitLog
+    from log.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+RETRY_MS = 1000
+"""When a timer's decision could not be appended, or a load failed: disks recover in seconds."""
+SNAPSHOT_LOG_BYTES = 4 * 1024 * 1024
+"""Log to read before a snapshot is worth its write: some 50,000 commits, half a second of a
+start. A large partition waits for twice its snapshot, so that it is not written more than read."""
+EXPIRY_SLICE = 100
+"""Groups looked at between two turns of the loop; each may hold a thousand offsets."""
+_EXPIRY = "expiry"
+
+_STORAGE = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+"""What clients of a coordinator understand of an append that failed (Kafka:
+GroupCoordinatorService.handleOperationException); anything else is our fault."""
+
+
+class Phase(Enum):
+    """Whether requests can be decided."""
+
+    LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    ACTIVE = ErrorCode.NONE
+    CLOSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+class Coordinator:
+    """The coordinator of the groups of one partition. `load` has to be spawned once."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: Settings,
+        partition: Partition,
+        commit_log: CommitLog,
+        folder: str,
+        topics: Container[str],
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.partition = partition
+        self.commit_log = commit_log
+        self.place = Place(folder, partition.topic_id, partition.index)
+        self.topics = topics  # names that exist, live
+        self.shard = Shard(config)
+        self.phase = Phase.LOADING
+        self.timers = Timers(env, self._timer_due)
+        self.next_offset = 0  # after everything appended
+        self.log_bytes = 0  # appended or read since the last snapshot
+        self.snapshot_bytes = 0
+        self.owed: dict[str, int] = {}  # deleted topics without committed tombstones, by debt
+        self._debts = 0
+        self._tokens = 0
+        self._waiting: dict[int, tuple[asyncio.Future[object], Request]] = {}
+        self._unsettled: deque[list[Reply]] = deque()
+        self._commits: list[tuple[int, Decision]] = []
+        self._life = 0  # one more at each unload: callbacks of an earlier life do nothing
+        self._storing = False
+
+    # -- requests -------------------------------------------------------------------------
+
+    def ask(
+        self, request: Request, version: int, client: Client, fresh_id: str = ""
+    ) -> asyncio.Future[object]:
+        """Decide a request now; the future gets its answer, now or when it is due."""
+        future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        if self.phase is not Phase.ACTIVE:
+            future.set_result(error_answer(request, self._refusal(request)))
+            return future
+        self._tokens += 1
+        token = self._tokens
+        self._waiting[token] = (future, request)
+        now_ms = self.env.clock.now_ms()
+        ask = Ask(token, version, request, client, fresh_id)
+        if isinstance(request, OffsetCommitRequest):
+            self._queue_commit(token, self.shard.decide(ask, now_ms))
+            return future
+        if not isinstance(request, HeartbeatRequest):
+            self._append_commits()
+        failure = self._carry_out(self.shard.decide(ask, now_ms), now_ms)
+        if failure is not None:
+            self._answer(token, error_answer(request, failure))
+        return future
+
+    def _refusal(self, request: Request) -> ErrorCode:
+        if self.phase is Phase.LOADING and isinstance(request, HeartbeatRequest):
+            return ErrorCode.NONE  # its session has not begun; Kafka answers blindly too
+        return self.phase.value
+
+    def _answer(self, token: int, body: object) -> None:
+        future, _ = self._waiting.pop(token)
+        if not future.done():  # the connection may have gone
+            future.set_result(body)
+
+    # -- decisions ------------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision, now_ms: int) -> ErrorCode | None:
+        """Steps 2 to 4. The error, if the records could not be appended: nothing was done."""
+        records = decision.records
+        if records:
+            failure = self._append(records, now_ms)
+            if failure is not None:
+                return failure
+        self._apply(decision, now_ms)
+        self._release(decision.replies, bool(records))
+        return None
+
+    def _apply(self, decision: Decision, now_ms: int) -> None:
+        for step in decision.steps:
+            self.shard.apply(decision.group_id, step)
+        for effect in decision.effects:
+            if isinstance(effect, SetTimer):
+                self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
+            elif isinstance(effect, CancelTimer):
+                self.timers.cancel(decision.group_id, effect.key)
+
+    def _append(self, records: Sequence[Record], now_ms: int) -> ErrorCode | None:
+        """Append all or nothing; the error as a group's client understands it."""
+        limit = self.partition.config.max_message_bytes
+        try:
+            for batch in batches_of(
+                records, limit, now_ms
+            ):  # only the first can fail: nothing happens in between
+                self.partition.append(memoryview(batch), now_ms)
+                self.log_bytes += len(batch)
+        except KafkaError as error:
+            logger.warning("%s-%d: %s", self.partition.topic, self.partition.index, error)
+            return _STORAGE.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+        self.next_offset += len(records)
+        return None
+
+    def _release(self, replies: list[Reply], appended: bool) -> None:
+        """Let replies go when everything applied so far is committed."""
+        if appended:
+            self._unsettled.append(replies)
+            self.commit_log.after_commit(partial(self._settled, self._life))
+        elif self._unsettled:
+            self._unsettled[-1].extend(replies)
+        else:
+            for reply in replies:
+                self._answer(reply.token, reply.body)
+
+    def _settled(self, life: int, failure: BaseException | None) -> None:
+        if life != self._life:
+            return
+        if failure is not None:
+            logger.error(
+                "%s-%d: a commit failed, loading again: %s",
+                self.partition.topic,
+                self.partition.index,
+                failure,
+            )
+            self._unload(ErrorCode.NOT_COORDINATOR)
+            self.env.spawn(self.load(), f"load {self.place.path}")
+            return
+        for reply in self._unsettled.popleft():
+            self._answer(reply.token, reply.body)
+        if not self._unsettled:
+            self._consider_snapshot()
+
+    # -- commits of one turn --------------------------------------------------------------
+
+    def _queue_commit(self, token: int, decision: Decision) -> None:
+        if not decision.steps:
+            self._carry_out(decision, self.env.clock.now_ms())
+            return
+        if not self._commits:
+            self.env.call_soon(self._append_commits)
+        self._commits.append((token, decision))
+
+    def _append_commits(self) -> None:
+        """Append the commits of this turn together, or, if that fails, each by itself: one that
+        is too large must not fail the others."""
+        commits, self._commits = self._commits, []
+        if not commits:
+            return
+        now_ms = self.env.clock.now_ms()
+        if len(commits) > 1:
+            together = [record for _, decision in commits for record in decision.records]
+            if self._append(together, now_ms) is None:
+                for _, decision in commits:
+                    self._apply(decision, now_ms)
+                self._release([r for _, decision in commits for r in decision.replies], True)
+                return
+        for token, decision in commits:
+            failure = self._carry_out(decision, now_ms)
+            if failure is not None:
+                self._answer(token, error_answer(self._waiting[token][1], failure))
+
+    # -- timers and tasks -----------------------------------------------------------------
+
+    def _timer_due(self, group_id: str, key: str) -> None:
+        if key == _EXPIRY:
+            self.env.spawn(self._expire(self._life), f"expire {self.place.path}")
+            return
+        now_ms = self.env.clock.now_ms()
+        if self._carry_out(self.shard.decide_timer(group_id, key, now_ms), now_ms) is not None:
+            self.timers.set(group_id, key, RETRY_MS)
+
+    async def _expire(self, life: int) -> None:
+        """Forget offsets and groups past their retention, and come again."""
+        for number, group_id in enumerate(list(self.shard.groups)):
+            if number % EXPIRY_SLICE == EXPIRY_SLICE - 1:
+                await self.env.sleep(0)
+            if life != self._life or self.phase is not Phase.ACTIVE:
+                return
+            self._append_commits()
+            now_ms = self.env.clock.now_ms()
+            self._carry_out(self.shard.decide_expiry(group_id, now_ms), now_ms)
+        self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the offsets of a topic. Durable with the next commit of the log; if that
+        fails, or while loading, it is done after the next load."""
+        self._debts += 1
+        self.owed[topic] = self._debts
+        if self.phase is Phase.ACTIVE:
+            self._append_commits()
+            self._forget_topics({topic})
+
+    def _forget_topics(self, topics: set[str]) -> None:
+        decision = self.shard.decide_topic_deleted(topics)
+        if self._carry_out(decision, self.env.clock.now_ms()) is None and self.owed:
+            self.commit_log.after_commit(partial(self._forgotten, topics, self._debts))
+
+    def _forgotten(self, topics: set[str], debts: int, failure: BaseException | None) -> None:
+        if failure is None:
+            for topic in topics:
+                if self.owed.get(topic, debts + 1) <= debts:  # not deleted once more since
+                    del self.owed[topic]
+
+    # -- loading and ending ---------------------------------------------------------------
+
+    async def load(self) -> None:
+        """Fill the shard and begin to answer. Tries again while the log cannot be read."""
+        life = self._life
+        while life == self._life and self.phase is Phase.LOADING:
+            try:
+                loaded = await loading.load(
+                    self.env, self.config, self.partition, self.commit_log, self.place
+                )
+            except (KafkaError, OSError):
+                logger.exception("%s cannot be loaded", self.place.path)
+                await self.env.sleep(RETRY_MS / 1000)
+            else:
+                if life == self._life and self.phase is Phase.LOADING:
+                    self._begin(loaded)
+
+    def begin_empty(self) -> None:
+        """Begin without loading: the partition has just been made."""
+        self._begin(loading.Loaded(Shard(self.config), 0, 0, 0))
+
+    def _begin(self, loaded: loading.Loaded) -> None:
+        self.shard = loaded.shard
+        self.next_offset = loaded.next_offset
+        self.log_bytes = loaded.log_bytes
+        self.snapshot_bytes = loaded.snapshot_bytes
+        self.phase = Phase.ACTIVE
+        now_ms = self.env.clock.now_ms()
+        # Deleted just before a crash, or while nobody was there to forget their offsets.
+        gone = {topic for topic in self.shard.topics() if topic not in self.topics}
+        self._forget_topics(gone | self.owed.keys())
+        for decision in self.shard.decide_loaded(now_ms):
+            self._carry_out(decision, now_ms)
+        self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
+
+    def _unload(self, code: ErrorCode) -> None:
+        """Forget everything and send everybody away."""
+        self._life += 1
+        self.phase = Phase.LOADING
+        self.timers.clear()
+        self.shard = Shard(self.config)
+        self._unsettled.clear()
+        self._commits.clear()
+        for token, (_, request) in list(self._waiting.items()):
+            self._answer(token, error_answer(request, code))
+
+    async def close(self) -> None:
+        """Answer what can be answered, send the parked away, and leave a snapshot if that
+        saves the next start something."""
+        if self.phase is Phase.ACTIVE:
+            self._append_commits()
+            try:
+                await self.commit_log.committed()
+            except KafkaError as error:
+                logger.warning("group commits were not stored at the end: %s", error)
+            else:
+                await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 64)
+        self._unload(ErrorCode.NOT_COORDINATOR)
+        self.phase = Phase.CLOSED
+
+    # -- snapshots ------------------------------------------------------------------------
+
+    def _consider_snapshot(self) -> None:
+        least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)
+        if self.log_bytes >= least and not self._storing:
+            self.env.spawn(self._store(least), f"store {self.place.path}")
+
+    async def _store(self, least_bytes: int) -> None:
+        """Write a snapshot of what is true now, once that is committed."""
+        if self.log_bytes < least_bytes or self._storing:
+            return
+        self._storing = True
+        life, covered = self._life, self.log_bytes
+        next_offset, live = self.next_offset, list(self.shard.records())
+        try:
+            await self.commit_log.committed()
+            if life == self._life:
+                self.snapshot_bytes = await loading.store(self.env, self.place, next_offset, live)
+                self.log_bytes -= covered
+        except (KafkaError, OSError) as error:
+            logger.warning("no snapshot %s: %s", self.place.path, error)
+        finally:
+            self._storing = False

@@ -1,0 +1,269 @@
+"""The group service: finds the coordinator of a group and asks it.
+
+A group belongs to one partition of `__consumer_offsets`, by the hash of its id; each partition
+led by this broker has a Coordinator. The topic is made when somebody first looks for a
+coordinator. After a start its partitions load in the background, and requests hear
+COORDINATOR_LOAD_IN_PROGRESS until theirs has; groups of partitions led elsewhere are answered
+with NOT_COORDINATOR.
+
+Every method decides before it returns: the order of calls is the order of effects, and what it
+returns is awaited for the answer alone. Called by the handlers (kafkawire.handlers.*) and, for
+deleted topics, by broker.topics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from groups.ask import Client, Request, error_answer
+from groups.coordinator import Coordinator, Phase
+from groups.records import partition_for
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
+from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kafkawire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
+from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from log.env import Env
+
+if TYPE_CHECKING:
+    from kafkawire.metadata.catalog import Catalog, PartitionInfo
+    from log.commitlog import CommitLog
+    from log.partition import Partition
+
+__all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
+
+OFFSETS_TOPIC = "__consumer_offsets"
+SLICE_GROUPS = 64
+"""Groups described or deleted before others may run; one with many members takes a millisecond."""
+T = TypeVar("T")
+
+Internal = Callable[[], Awaitable[Sequence["Partition | None"]]]
+
+
+class GroupService:
+    """All groups this broker coordinates. `internal` gives the partitions of the offsets topic,
+    making it if need be; None = led elsewhere."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        folder: str,
+        commit_log: CommitLog,
+        internal: Internal,
+        topics: Catalog,
+    ) -> None:
+        self.env = env
+        self.config = config
+        self.folder = f"{folder}/groups"
+        self.commit_log = commit_log
+        self.catalog = topics
+        self.coordinators: list[Coordinator | None] = []
+        self._internal = internal
+        self._opening = asyncio.Lock()
+        self._closed = False
+
+    # -- life -----------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to load what there is; returns at once, loading goes on in the background."""
+        if OFFSETS_TOPIC in self.catalog.by_name:
+            await self.open()
+
+    async def open(self) -> None:
+        """Make the offsets topic if it is not there and have a coordinator for each partition.
+        Raises KafkaError if the topic cannot be made."""
+        if self.coordinators or self._closed:
+            return
+        async with self._opening:
+            if self.coordinators or self._closed:
+                return
+            existed = OFFSETS_TOPIC in self.catalog.by_name
+            found = [
+                None if partition is None else self._coordinator(partition)
+                for partition in await self._internal()
+            ]
+            for coordinator in found:
+                if coordinator is None:
+                    continue
+                if existed:
+                    name = f"load {coordinator.place.path}"
+                    self.env.spawn(coordinator.load(), name)
+                else:
+                    coordinator.begin_empty()
+            self.coordinators = found
+
+    def _coordinator(self, partition: Partition) -> Coordinator:
+        return Coordinator(
+            self.env,
+            self.config,
+            partition,
+            self.commit_log,
+            self.folder,
+            self.catalog.by_name,
+        )
+
+    async def close(self) -> None:
+        """Answer everything that waits; groups can be loaded again from here. To be called
+        while the log still takes writes. Calling it again does nothing."""
+        self._closed = True
+        for coordinator in self._led():
+            await coordinator.close()
+
+    def topic_deleted(self, name: str, topic_id: bytes) -> None:
+        """Forget the offsets committed for a topic. The tombstones are appended on return: a
+        commit of the log after this call makes them durable, and the name is free again."""
+        for coordinator in self._led():
+            coordinator.topic_deleted(name)
+
+    async def coordinator_of(self, group_id: str) -> PartitionInfo:
+        """The partition that coordinates a group; its `leader` is the coordinator's node id.
+        Makes the offsets topic if need be. Raises KafkaError if that cannot be done."""
+        await self.open()
+        partitions = self.catalog.by_name[OFFSETS_TOPIC].partitions
+        return partitions[partition_for(group_id, len(partitions))]
+
+    # -- requests about one group ---------------------------------------------------------
+
+    def join_group(
+        self, client: Client, version: int, request: JoinGroupRequest
+    ) -> asyncio.Future[JoinGroupResponse]:
+        """Not done at once if parked: the caller may serve other requests meanwhile."""
+        return self._ask(request.group_id, client, version, request, JoinGroupResponse)
+
+    def sync_group(
+        self, client: Client, version: int, request: SyncGroupRequest
+    ) -> asyncio.Future[SyncGroupResponse]:
+        """Not done at once if parked, as above."""
+        return self._ask(request.group_id, client, version, request, SyncGroupResponse)
+
+    def heartbeat(
+        self, client: Client, version: int, request: HeartbeatRequest
+    ) -> asyncio.Future[HeartbeatResponse]:
+        return self._ask(request.group_id, client, version, request, HeartbeatResponse)
+
+    def leave_group(
+        self, client: Client, version: int, request: LeaveGroupRequest
+    ) -> asyncio.Future[LeaveGroupResponse]:
+        """`request.members` in every version; see the handler."""
+        return self._ask(request.group_id, client, version, request, LeaveGroupResponse)
+
+    def offset_commit(
+        self, client: Client, version: int, request: OffsetCommitRequest
+    ) -> asyncio.Future[OffsetCommitResponse]:
+        """Topics must exist and carry their names; see the handler."""
+        return self._ask(request.group_id, client, version, request, OffsetCommitResponse)
+
+    def offset_fetch(
+        self, client: Client, version: int, request: OffsetFetchRequestGroup
+    ) -> asyncio.Future[OffsetFetchResponseGroup]:
+        """One group of the request; topics must carry their names."""
+        return self._ask(request.group_id, client, version, request, OffsetFetchResponseGroup)
+
+    def offset_delete(
+        self, client: Client, version: int, request: OffsetDeleteRequest
+    ) -> asyncio.Future[OffsetDeleteResponse]:
+        """Topics must exist; see the handler."""
+        return self._ask(request.group_id, client, version, request, OffsetDeleteResponse)
+
+    # -- requests about many --------------------------------------------------------------
+
+    async def describe_groups(
+        self, client: Client, version: int, request: DescribeGroupsRequest
+    ) -> DescribeGroupsResponse:
+        """Groups in the order asked for; each has its own error."""
+        asked: list[asyncio.Future[DescribeGroupsResponse]] = []
+        for group_id in request.groups:
+            await self._breathe(len(asked))
+            one = DescribeGroupsRequest(groups=[group_id])
+            asked.append(self._ask(group_id, client, version, one, DescribeGroupsResponse))
+        response = DescribeGroupsResponse()
+        for future in asked:
+            response.groups += (await future).groups
+        return response
+
+    async def delete_groups(
+        self, client: Client, version: int, request: DeleteGroupsRequest
+    ) -> DeleteGroupsResponse:
+        """Each group once, in the order asked for; each has its own error."""
+        asked: list[asyncio.Future[DeleteGroupsResponse]] = []
+        for group_id in dict.fromkeys(request.groups_names):
+            await self._breathe(len(asked))
+            one = DeleteGroupsRequest(groups_names=[group_id])
+            asked.append(self._ask(group_id, client, version, one, DeleteGroupsResponse))
+        response = DeleteGroupsResponse()
+        for future in asked:
+            response.results += (await future).results
+        return response
+
+    async def list_groups(
+        self, client: Client, version: int, request: ListGroupsRequest
+    ) -> ListGroupsResponse:
+        """The groups of every partition led here, partition by partition; an error, and no
+        groups, while one of them is loading."""
+        response = ListGroupsResponse()
+        for coordinator in self._led():
+            part = await self._put(coordinator, client, version, request, ListGroupsResponse)
+            if part.error_code:
+                return part
+            if part.groups:
+                response.groups += part.groups
+                await self.env.sleep(0)
+        return response
+
+    async def _breathe(self, number: int) -> None:
+        """Let others run between slices of a long answer."""
+        if number % SLICE_GROUPS == SLICE_GROUPS - 1:
+            await self.env.sleep(0)
+
+    # -- asking ---------------------------------------------------------------------------
+
+    def _ask(
+        self, group_id: str, client: Client, version: int, request: Request, answer: type[T]
+    ) -> asyncio.Future[T]:
+        coordinator = self._find(group_id)
+        if coordinator is None:
+            future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+            future.set_result(cast(T, error_answer(request, self._absence())))
+            return future
+        return self._put(coordinator, client, version, request, answer)
+
+    def _put(
+        self,
+        coordinator: Coordinator,
+        client: Client,
+        version: int,
+        request: Request,
+        answer: type[T],
+    ) -> asyncio.Future[T]:
+        fresh_id = ""
+        if isinstance(request, JoinGroupRequest) and not request.member_id:
+            fresh_id = _uuid(self.env.random.randbytes(16))
+        asked = coordinator.ask(request, version, client, fresh_id)
+        return cast("asyncio.Future[T]", asked)  # a request has one kind of answer
+
+    def _find(self, group_id: str) -> Coordinator | None:
+        if not self.coordinators:
+            return None
+        return self.coordinators[partition_for(group_id, len(self.coordinators))]
+
+    def _absence(self) -> ErrorCode:
+        return Phase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR
+
+    def _led(self) -> list[Coordinator]:
+        return [coordinator for coordinator in self.coordinators if coordinator is not None]
+
+
+def _uuid(random: bytes) -> str:
+    """16 random bytes as people are used to read them in member ids."""
+    text = random.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

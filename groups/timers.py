@@ -1,0 +1,78 @@
+"""Keyed timers of a coordinator: set, moved, cancelled, fired on the event loop.
+
+Sessions are moved by every heartbeat, so moving one must cost next to nothing: a timer that is
+moved to later keeps the loop timer it has, and finds out when that one fires that it is not due
+yet. Delays count on the monotonic clock, so a jump of the wall clock expires nobody.
+
+Shell; used by groups.coordinator only. Scopes are group ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from log.env import Env, Timer
+
+
+class _Entry:
+    __slots__ = ("due_s", "handle", "handle_s")
+
+    def __init__(self, due_s: float) -> None:
+        self.due_s = due_s  # when it is due, monotonic
+        self.handle_s = due_s  # when the loop will look
+        self.handle: Timer | None = None
+
+
+class Timers:
+    """Timers by (scope, key); `fire(scope, key)` is called once when one is due."""
+
+    __slots__ = ("_entries", "_env", "_fire")
+
+    def __init__(self, env: Env, fire: Callable[[str, str], None]) -> None:
+        self._env = env
+        self._fire = fire
+        self._entries: dict[tuple[str, str], _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def set(self, scope: str, key: str, delay_ms: int) -> None:
+        """Fire `delay_ms` from now, from the loop even if that is zero; moves one that is set."""
+        due_s = self._env.clock.monotonic() + max(delay_ms, 0) / 1000
+        entry = self._entries.get((scope, key))
+        if entry is None:
+            entry = self._entries[(scope, key)] = _Entry(due_s)
+        elif due_s >= entry.handle_s:
+            entry.due_s = due_s
+            return
+        elif entry.handle is not None:
+            entry.handle.cancel()
+        entry.due_s = due_s
+        self._arm(scope, key, entry)
+
+    def cancel(self, scope: str, key: str) -> None:
+        """Forget a timer; one that is not set is fine."""
+        entry = self._entries.pop((scope, key), None)
+        if entry is not None and entry.handle is not None:
+            entry.handle.cancel()
+
+    def clear(self) -> None:
+        """Forget all."""
+        entries, self._entries = self._entries, {}
+        for entry in entries.values():
+            if entry.handle is not None:
+                entry.handle.cancel()
+
+    def _arm(self, scope: str, key: str, entry: _Entry) -> None:
+        entry.handle_s = entry.due_s
+        delay_s = max(entry.due_s - self._env.clock.monotonic(), 0.0)
+        entry.handle = self._env.call_later(delay_s, self._look, scope, key, entry)
+
+    def _look(self, scope: str, key: str, entry: _Entry) -> None:
+        if self._entries.get((scope, key)) is not entry:
+            return
+        if self._env.clock.monotonic() < entry.due_s:
+            self._arm(scope, key, entry)  # it was moved meanwhile
+            return
+        del self._entries[(scope, key)]
+        self._fire(scope, key)

@@ -1,0 +1,70 @@
+"""FindCoordinator v0-6: which broker coordinates a group.
+
+v1 key type and error message; v3 flexible; v4 many keys; v5 TRANSACTION_ABORTABLE may be
+returned (it is not); v6 share groups.
+Not done: transactions (key type 1: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, which clients report
+and do not retry); share groups (key type 2: INVALID_REQUEST, as a Kafka without them answers).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.nodes import Nodes
+from kafkawire.messages.find_coordinator import (
+    Coordinator,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+logger = logging.getLogger(__name__)
+
+GROUP = 0
+TRANSACTION = 1
+MANY_KEYS_FROM = 4
+
+NO_TRANSACTIONS = "Transactions are not served by this broker yet."
+NO_SUCH_TYPE = "Coordinators of this type are not served by this broker."
+
+
+async def find_coordinator(
+    ctx: RequestContext, req: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """The coordinator of each key, or an error of its own for each."""
+    if ctx.version >= MANY_KEYS_FROM:
+        found = [await _find(ctx, req.key_type, key) for key in req.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = await _find(ctx, req.key_type, req.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
+    if key_type == TRANSACTION:
+        return _nobody(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    if key_type != GROUP:
+        return _nobody(key, ErrorCode.INVALID_REQUEST, NO_SUCH_TYPE)
+    try:
+        partition = await ctx.broker.groups.coordinator_of(key)
+    except KafkaError as error:
+        logger.warning("the offsets topic cannot be made: %s", error)
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    node = Nodes(ctx).by_id.get(partition.leader)
+    if node is None:
+        return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
+    return Coordinator(
+        key=key, node_id=node.node_id, host=node.host, port=node.port, error_message=None
+    )
+
+
+def _nobody(key: str, code: ErrorCode, message: str | None) -> Coordinator:
+    return Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=int(code), error_message=message
+    )

@@ -1,0 +1,31 @@
+"""JoinGroup v0-9: become, or stay, a member of a classic group; the rules are groups.joining's.
+
+v1 rebalance timeout (before: the session timeout); v4 new members must come back with the id
+they are given; v5 static members; v6 flexible; v7 protocol type in the answer, name nullable;
+v8 reason (noted by nobody); v9 SkipAssignment.
+Not done: joining a group of the new consumer protocol (there are none yet).
+"""
+
+from __future__ import annotations
+
+from kafkawire.handlers.clients import client_of
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
+
+REBALANCE_TIMEOUT_FROM = 1
+NULL_PROTOCOL_FROM = 7
+
+
+async def join_group(ctx: RequestContext, req: JoinGroupRequest) -> JoinGroupResponse:
+    """The answer may take as long as the round: until then the connection is free for more."""
+    if ctx.version < REBALANCE_TIMEOUT_FROM:
+        req.rebalance_timeout_ms = req.session_timeout_ms
+    answer = ctx.broker.groups.join_group(client_of(ctx), ctx.version, req)
+    if not answer.done():
+        ctx.park()
+    response = await answer
+    if ctx.version < NULL_PROTOCOL_FROM:
+        response.protocol_name = response.protocol_name or ""
+    elif response.error_code:
+        response.protocol_name = None
+    return response
