@@ -29,15 +29,24 @@ from kafkawire.broker.overrides import (
 from kafkawire.codec.configs import BROKER_CONFIGS, TopicConfig, resolve_topic
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
-from kafkawire.metadata.store import MetadataError
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
+# What a transaction or a commit may end with; anything else is a bug and is reported as one.
+FAILURES = (KafkaError, OSError)
+
 # Topics whose settings are worked out again before the loop gets its turn: 40 us each.
 TOPICS_PER_SLICE = 20
+
+
+def as_kafka_error(failure: Exception) -> KafkaError:
+    """One of FAILURES as what a client is told."""
+    return (
+        failure if isinstance(failure, KafkaError) else KafkaError(code_of(failure), str(failure))
+    )
 
 
 @dataclass(slots=True)
@@ -99,8 +108,8 @@ class ConfigService:
                 await self._broker.metadata.alter_configs(
                     [change for of_one in changes for change in of_one]
                 )
-            except (KafkaError, MetadataError, OSError) as error:
-                failed = KafkaError(code_of(error), str(error))
+            except FAILURES as error:
+                failed = as_kafka_error(error)
                 return [
                     failed if of_one else own for of_one, own in zip(changes, errors, strict=True)
                 ]
@@ -191,4 +200,12 @@ class ConfigService:
                 await broker.env.sleep(0)
 
 
-__all__ = ["ConfigService", "Op", "Resource", "ResourceType", "Wish"]
+__all__ = [
+    "FAILURES",
+    "ConfigService",
+    "Op",
+    "Resource",
+    "ResourceType",
+    "Wish",
+    "as_kafka_error",
+]

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from log.partition import Partition
-
     from kafkawire.metadata.catalog import TopicInfo
+    from log.partition import Partition
 
 
 class PartitionTable:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.answers import AnswerCache
-from kafkawire.broker.config_service import ConfigService
+from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_error
 from kafkawire.broker.newtopics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
@@ -31,22 +31,18 @@ from kafkawire.broker.newtopics import (
     leaders_of,
 )
 from kafkawire.broker.overrides import new_topic_overrides
-from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.create_partitions import CreatePartitionsTopic
 from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.metadata.catalog import NewTopic
-from kafkawire.metadata.store import MetadataError
 
 if TYPE_CHECKING:
-    from log.partition import Partition
-
     from kafkawire.broker.broker import Broker
     from kafkawire.metadata.catalog import TopicInfo
+    from log.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-# What a transaction or a commit may end with; anything else is a bug and is reported as one.
-_FAILURES = (KafkaError, MetadataError, OSError)
 # Made when there are transactions and share groups, not because somebody asks for metadata.
 _NOT_YET = INTERNAL_TOPICS - {GROUP_METADATA_TOPIC}
 
@@ -90,9 +86,9 @@ class TopicService:
                 return results
             try:
                 made = await self._make([plan for _, plan in wanted])
-            except _FAILURES as error:
+            except FAILURES as error:
                 for index, _ in wanted:
-                    results[index] = _as_kafka_error(error)
+                    results[index] = as_kafka_error(error)
                 return results
             for (index, _), topic in zip(wanted, made, strict=True):
                 result = results[index]
@@ -142,8 +138,8 @@ class TopicService:
             if gone:
                 try:
                     await self._remove(gone)
-                except _FAILURES as error:
-                    refused.update((topic.id, _as_kafka_error(error)) for topic in gone)
+                except FAILURES as error:
+                    refused.update((topic.id, as_kafka_error(error)) for topic in gone)
         return refused
 
     async def create_partitions(self, wish: CreatePartitionsTopic, validate_only: bool) -> None:
@@ -280,7 +276,3 @@ class TopicService:
         for assignment in wish.assignments:
             check_replicas(assignment.broker_ids, self._broker.catalog.brokers, 1)
         return [assignment.broker_ids[0] for assignment in wish.assignments]
-
-
-def _as_kafka_error(error: Exception) -> KafkaError:
-    return error if isinstance(error, KafkaError) else KafkaError(code_of(error), str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkawire.broker.config_service import FAILURES, as_kafka_error
 from kafkawire.broker.newtopics import duplicates
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
@@ -28,7 +29,8 @@ async def create_partitions(
         result = CreatePartitionsTopicResult(name=name)
         try:
             await _one(ctx, topic, name in twice, req.validate_only)
-        except KafkaError as error:
+        except FAILURES as failure:
+            error = as_kafka_error(failure)
             result.error_code = error.code
             result.error_message = error.message or error.code.sentence
         response.results.append(result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.broker.newtopics import INTERNAL_TOPICS
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.delete_records import (
     DeleteRecordsPartition,
@@ -43,8 +43,8 @@ async def _delete(
     )
     try:
         result.low_watermark = await _low_watermark(ctx, topic, asked)
-    except KafkaError as error:
-        result.error_code = error.code
+    except (KafkaError, OSError) as error:
+        result.error_code = code_of(error)
     return result
 
 
@@ -55,7 +55,7 @@ async def _low_watermark(ctx: RequestContext, topic: str, asked: DeleteRecordsPa
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not partition.config.cleanup_delete:
         raise KafkaError(ErrorCode.POLICY_VIOLATION)
-    if partition.high_watermark < partition.next_offset:
+    if partition.high_watermark < partition.offsets.pending:
         # What the client has written counts, so that deleting up to its end works.
         await ctx.broker.log.commit_log.committed()
     offset = asked.offset

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import array_count, sliced, split
+from kafkawire.handlers.slices import sliced
 from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -40,18 +40,18 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     except OSError as error:
         directory.error_code, wanted = code_of(error), []
     flexible = ctx.version >= FLEXIBLE_FROM
-    head, tail = split(DescribeLogDirsResponse(), ctx.version, flexible, 0)
-    parts = await sliced(
+    # After the topics: total_bytes and usable_bytes (v4+), the tags of the directory (v2+).
+    tail_bytes = (16 if ctx.version >= 4 else 0) + int(flexible)
+    return await sliced(
         ctx.broker.env,
-        directory,
+        DescribeLogDirsResponse(results=[directory]),
         ctx.version,
         flexible,
-        16 if ctx.version >= 4 else 0,  # total_bytes, usable_bytes
+        tail_bytes,
         DescribeLogDirsTopic,
         _topics(wanted),
         len(wanted),
     )
-    return [head, array_count(1, flexible), *parts, tail]
 
 
 def _all(ctx: RequestContext) -> Wanted:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.newtopics import duplicates
 from kafkawire.broker.partitions import check_leader_epoch
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -91,8 +91,8 @@ async def _commit(ctx: RequestContext, req: ListOffsetsRequest) -> ErrorCode:
     ctx.park()  # it is applied: what the client sends next may start before the disk is done
     try:
         await ctx.broker.log.commit_log.committed()
-    except KafkaError as error:
-        return error.code
+    except (KafkaError, OSError) as error:
+        return code_of(error)
     return ErrorCode.NONE
 
 
@@ -104,7 +104,8 @@ def _found(ctx: RequestContext, topic: str, asked: ListOffsetsPartition) -> Iter
 
 
 def _open_end(partition: Partition) -> bool:
-    return partition.high_watermark < partition.next_offset
+    # Also what is only queued: an acks=0 produce just before on the same connection counts.
+    return partition.high_watermark < partition.offsets.pending
 
 
 def _needs_end(timestamp: int) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafkawire.broker.newtopics import missing_topic_error
+from kafkawire.codec.compile import encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
@@ -107,7 +108,9 @@ async def _encoded(
     )
     # After the topics: cluster_authorized_operations (v8-10), error_code (v13+).
     head, tail = split(
-        response, version, flexible, (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0)
+        encode(response, version),
+        flexible,
+        (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0),
     )
     operations = TOPIC_OPERATIONS if req.include_topic_authorized_operations else OPERATIONS_OMITTED
     parts: list[Buffer] = [head, array_count(len(entries), flexible)]

@@ -10,10 +10,10 @@ Called by the admin handlers; knows nothing of what the items are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
-from kafkawire.codec.compile import encode, encoder
+from kafkawire.codec.compile import encode, part_encoder
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ T = TypeVar("T")
 SLICE_MS = 0.5
 
 
-def split(message: object, version: int, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
-    """What stands before and after the one empty list of `message`. `tail_bytes` are the fixed
-    fields after the list; a flexible version ends in one more byte, its empty tag section."""
-    whole = encode(message, version)
+def split(whole: bytes, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
+    """What stands before and after the one list, an empty one, of an encoded message.
+    `tail_bytes` are the fixed fields after the list; a flexible version ends in one more byte,
+    its empty tag section."""
     tail = tail_bytes + 1 if flexible else tail_bytes
     count = 1 if flexible else 4
     end = len(whole) - tail
@@ -50,10 +50,9 @@ def array_count(count: int, flexible: bool) -> bytes:
 
 
 def appended(
-    items: Iterable[T], kind: type[T], version: int, parts: list[Buffer]
+    items: Iterable[T], encode_item: Callable[[T, list[Buffer]], None], parts: list[Buffer]
 ) -> Iterator[None]:
     """Encode the items onto `parts`, stopping after each: a place where the loop may run."""
-    encode_item = encoder(kind, version)
     for item in items:
         encode_item(item, parts)
         yield None
@@ -80,8 +79,9 @@ async def sliced(
     count: int,
 ) -> list[Buffer]:
     """`message` with `items` (`count` of them, made as they are needed) in its one empty list."""
-    head, tail = split(message, version, flexible, tail_bytes)
+    head, tail = split(encode(message, version), flexible, tail_bytes)
     parts: list[Buffer] = [head, array_count(count, flexible)]
-    await run(env, appended(items, kind, version, parts))
+    encode_item = part_encoder(type(message), kind, version)
+    await run(env, appended(items, encode_item, parts))
     parts.append(tail)
     return parts

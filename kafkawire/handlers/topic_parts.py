@@ -10,12 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkawire.codec.compile import encoder
+from kafkawire.codec.compile import part_encoder
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.nodes import Nodes, is_internal
 from kafkawire.handlers.slices import array_count, split
-from kafkawire.messages.metadata import MetadataResponsePartition, MetadataResponseTopic
+from kafkawire.messages.metadata import (
+    MetadataResponse,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
 
 if TYPE_CHECKING:
     from kafkawire.metadata.catalog import PartitionInfo, TopicInfo
@@ -47,7 +51,8 @@ class TopicEncoder:
         self._flexible = flexible
         self._operations = operations
         self._parts = parts
-        self._encode = encoder(MetadataResponsePartition, version)
+        self._encode = part_encoder(MetadataResponse, MetadataResponsePartition, version)
+        self._encode_topic = part_encoder(MetadataResponse, MetadataResponseTopic, version)
 
     def steps(self, entries: Iterable[Entry]) -> Iterator[None]:
         """Encode all `entries`; each step is short."""
@@ -66,7 +71,9 @@ class TopicEncoder:
             topic_authorized_operations=self._operations,
         )
         tail_bytes = 4 if self._version >= 8 else 0  # topic_authorized_operations
-        head, tail = split(message, self._version, self._flexible, tail_bytes)
+        whole: list[Buffer] = []
+        self._encode_topic(message, whole)
+        head, tail = split(b"".join(whole), self._flexible, tail_bytes)
         self._parts += (head, array_count(len(partitions), self._flexible))
         yield None
         for partition in partitions:

@@ -1,0 +1,264 @@
+"""A broker of fakes for the admin floor: what is asked of SQL, log and groups is written down.
+
+The catalog, the topic service and the handlers are the real ones. Metadata and log keep just
+enough to answer, note every call in `steps` in order, and fail when told to. `call` sends a
+request through the codec both ways, so that a test sees what a client would.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from kafkawire.broker.partitions import PartitionTable
+from kafkawire.broker.producer_ids import ProducerIds
+from kafkawire.broker.topics import TopicService
+from kafkawire.codec.compile import decode, encode
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.handlers.context import RequestContext
+from kafkawire.messages.registry import APIS, request_class, response_class
+from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
+from offsets.manager import PartitionOffsetManager
+
+ME, OTHER = 1, 2
+
+
+@dataclass
+class FakePartition:
+    number: int
+    topic_id: bytes
+    topic: str
+    index: int
+    config: TopicConfig
+    leader_epoch: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
+    log_start: int = 0
+    next_offset: int = 0
+    high_watermark: int = 0
+    size_bytes: int = 0
+    times: list[tuple[int, int]] = field(default_factory=list)  # (timestamp, offset)
+
+    @property
+    def offsets(self) -> PartitionOffsetManager:
+        return PartitionOffsetManager(self.next_offset)
+
+    async def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
+        return next(((o, t) for t, o in self.times if t >= timestamp), None)
+
+    async def max_timestamp(self) -> tuple[int, int]:
+        if not self.times:
+            return -1, -1
+        timestamp, offset = max(self.times, key=lambda entry: (entry[0], -entry[1]))
+        return offset, timestamp
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        known = [at for at, (number, _) in enumerate(self.epochs) if number <= epoch]
+        if not known:
+            return -1, -1
+        at = known[-1]
+        end = self.epochs[at + 1][1] if at + 1 < len(self.epochs) else self.next_offset
+        return self.epochs[at][0], end
+
+    async def delete_records(self, offset: int) -> int:
+        self.log_start = max(self.log_start, offset)
+        return self.log_start
+
+
+class FakeMetadata:
+    def __init__(self, steps: list[str]) -> None:
+        self.steps = steps
+        self.fails: Exception | None = None
+        self.next_number = 1
+        self.next_producer_id = 0
+        self.stored: dict[tuple[int, str, str], str | None] = {}
+        self.sizes: dict[bytes, int] = {}
+
+    def _step(self, text: str) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.steps.append(f"sql {text}")
+
+    def _rows(self, first: int, leaders: list[int]) -> list[PartitionInfo]:
+        rows = []
+        for index, leader in enumerate(leaders, first):
+            rows.append(PartitionInfo(self.next_number, index, leader, 0))
+            self.next_number += 1
+        return rows
+
+    async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
+        self._step("create " + " ".join(topic.name for topic in topics))
+        made = []
+        for topic in topics:
+            rows = self._rows(0, topic.leaders)
+            topic_id = rows[0].number.to_bytes(16, "big")
+            made.append(TopicInfo(topic_id, topic.name, topic.internal, rows, topic.configs))
+            self.sizes[topic_id] = len(rows)
+        return made
+
+    async def delete_topics(self, ids: list[bytes]) -> None:
+        self._step(f"delete {len(ids)}")
+
+    async def create_partitions(
+        self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
+    ) -> list[PartitionInfo]:
+        self._step(f"partitions {new_total}")
+        have = self.sizes[topic_id]
+        self.sizes[topic_id] = new_total
+        return self._rows(have, leaders or [ME] * (new_total - have))
+
+    async def alter_configs(self, changes: list[Any]) -> None:
+        self._step("configs " + " ".join(change.key for change in changes))
+        for change in changes:
+            self.stored[change.resource_type, change.name, change.key] = change.value
+
+    async def lease_producer_ids(self, count: int) -> int:
+        self._step("lease")
+        first, self.next_producer_id = self.next_producer_id, self.next_producer_id + count
+        return first
+
+
+class FakeCommitLog:
+    def __init__(self, steps: list[str]) -> None:
+        self.steps = steps
+        self.fails: Exception | None = None
+        self.partitions: dict[int, FakePartition] = {}
+
+    async def committed(self) -> None:
+        if self.fails is not None:
+            raise self.fails
+        self.steps.append("commit")
+        for partition in self.partitions.values():
+            partition.high_watermark = partition.next_offset
+
+
+class FakeLog:
+    def __init__(self, steps: list[str]) -> None:
+        self.steps = steps
+        self.commit_log = FakeCommitLog(steps)
+        self.partitions = self.commit_log.partitions
+
+    def add_topic(self, info: TopicInfo, config: TopicConfig) -> list[FakePartition]:
+        self.steps.append(f"log add {info.name}")
+        made = []
+        for row in info.partitions:
+            if row.leader == ME and row.number not in self.partitions:
+                partition = FakePartition(row.number, info.id, info.name, row.index, config)
+                self.partitions[row.number] = partition
+                made.append(partition)
+        return made
+
+    def remove_topic(self, topic_id: bytes) -> None:
+        self.steps.append("log remove")
+        for number in [n for n, p in self.partitions.items() if p.topic_id == topic_id]:
+            del self.partitions[number]
+
+    def change_topic(self, info: TopicInfo) -> None:
+        self.steps.append(f"log change {info.name}")
+
+
+class FakeGroups:
+    def __init__(self, steps: list[str]) -> None:
+        self.steps = steps
+
+    def topic_deleted(self, name: str, topic_id: bytes) -> None:
+        self.steps.append(f"groups forget {name}")
+
+
+class FakeClock:
+    """Each look takes a fifth of a millisecond, so that slices end."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def monotonic(self) -> float:
+        self.now_s += 0.0002
+        return self.now_s
+
+    def now_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+
+class FakeFiles:
+    def __init__(self) -> None:
+        self.fails: OSError | None = None
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        if self.fails is not None:
+            raise self.fails
+        return 1000, 400
+
+
+class FakeEnv:
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.fs = FakeFiles()
+        self.pauses = 0
+
+    async def sleep(self, delay_s: float) -> None:
+        self.pauses += 1
+
+
+class FakeBroker:
+    """Node 1 of two; node 2 is known but has no INTERNAL listener."""
+
+    cluster_id = "0123456789abcdefghijkl"
+    folder = "/data/brokers/1"
+
+    def __init__(self, **static: str) -> None:
+        self.static = {name.replace("_", "."): value for name, value in static.items()}
+        self.steps: list[str] = []
+        self.node_id = ME
+        self.config = BrokerConfig(self.static)
+        self.catalog = Catalog(self.cluster_id)
+        inside, outside = ("10.0.0.1", 9092), ("kafka.example", 19092)
+        self.listeners = {"INTERNAL": inside, "EXTERNAL": outside}
+        self.catalog.add_broker(BrokerInfo(ME, dict(self.listeners), "rack-a"))
+        self.catalog.add_broker(BrokerInfo(OTHER, {"EXTERNAL": ("other.example", 29092)}, None))
+        self.env = FakeEnv()
+        self.metadata = FakeMetadata(self.steps)
+        self.log = FakeLog(self.steps)
+        self.groups = FakeGroups(self.steps)
+        self.table = PartitionTable()
+        self.producer_ids = ProducerIds(self.metadata)  # type: ignore[arg-type]
+        self.topics = TopicService(self)  # type: ignore[arg-type]
+
+    def partition(self, topic: str, index: int = 0) -> Any:
+        return self.table.named(topic, index)
+
+    def topic(self, name: str) -> TopicInfo:
+        return self.catalog.by_name[name]
+
+
+def context(broker: FakeBroker, version: int, listener: str = "EXTERNAL") -> RequestContext:
+    return RequestContext(broker, version, "client", "127.0.0.1", listener, 1)  # type: ignore[arg-type]
+
+
+_KEYS: dict[type, int] = {}
+
+
+def _key_of(request: Any) -> int:
+    if not _KEYS:
+        _KEYS.update((request_class(key), key) for key in APIS)
+    return _KEYS[type(request)]
+
+
+async def call(broker: FakeBroker, request: Any, version: int, listener: str = "EXTERNAL") -> Any:
+    """What a client gets for `request` in `version`."""
+    key = _key_of(request)
+    name = APIS[key].module.rpartition(".")[2]
+    handler = getattr(import_module(f"kafkawire.handlers.{name}"), name)
+    arrived = decode(type(request), version, encode(request, version))
+    answer = await handler(context(broker, version, listener), arrived)
+    raw = b"".join(answer) if isinstance(answer, list) else encode(answer, version)
+    return decode(response_class(key), version, raw)
+
+
+def by_name(rows: Any) -> dict[str, Any]:
+    """Rows of an answer by their name."""
+    found: dict[str, Any] = defaultdict(lambda: None)
+    for row in rows:
+        assert row.name not in found, f"{row.name} twice"
+        found[row.name] = row
+    return found
