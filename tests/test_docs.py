@@ -1,0 +1,81 @@
+"""The documents that are generated are current, and what the others promise is there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from kafkawire.cli.options import parse_advertised, parse_listeners
+
+ROOT = Path(__file__).parent.parent
+
+
+def _generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["docs/configs.md", "docs/apis.md", "README.md"])
+def test_generated_documents_are_current(name: str) -> None:
+    wanted = _generator().documents()[ROOT / name]
+    assert (ROOT / name).read_text(encoding="utf-8") == wanted, "run make docs"
+
+
+def test_links_lead_somewhere() -> None:
+    broken = [
+        f"{name}: {target}"
+        for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs/apis.md")
+        for target in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text(encoding="utf-8"))
+        if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
+    ]
+    assert not broken
+
+
+def test_make_targets_in_the_documents_exist() -> None:
+    made = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for name in ("README.md", "CONTRIBUTING.md"):
+        named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", (ROOT / name).read_text()))
+        assert named <= made, name
+
+
+@pytest.fixture
+def compose() -> Any:
+    return yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))
+
+
+def test_compose_advertises_what_each_side_can_reach(compose: Any) -> None:
+    broker = compose["services"]["kafkawire"]
+    listeners = parse_listeners(broker["environment"]["KAFKAWIRE_LISTEN"].split(","))
+    told = parse_advertised(broker["environment"]["KAFKAWIRE_ADVERTISE"].split(","), listeners)
+    ports = {listener.name: listener.port for listener in listeners}
+    assert all(listener.host == "0.0.0.0" for listener in listeners)
+    assert told["INSIDE"] == ("kafkawire", ports["INSIDE"])  # the service's name in the network
+    published = dict(port.split(":")[1:] for port in broker["ports"])
+    assert published == {str(told["HOST"][1]): str(ports["HOST"])}
+    health = broker["environment"]["KAFKAWIRE_SERVER"]
+    assert health == f"127.0.0.1:{ports['INSIDE']}"
+
+
+def test_compose_keeps_data_in_volumes_it_declares(compose: Any) -> None:
+    used = [v.split(":")[0] for s in compose["services"].values() for v in s["volumes"]]
+    assert sorted(used) == sorted(compose["volumes"])
+    assert "minio" in compose["services"]
+
+
+def test_the_image_runs_without_rights_and_says_how_it_is() -> None:
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    last_stage = lines[max(i for i, line in enumerate(lines) if line.startswith("FROM")) :]
+    assert "USER kafkawire" in last_stage
+    assert any(line.startswith("HEALTHCHECK") for line in last_stage)
+    assert last_stage.index("USER kafkawire") < len(last_stage) - 1
+    assert last_stage[-1] == 'ENTRYPOINT ["kafkawire", "serve"]'
