@@ -26,6 +26,7 @@ __all__ = [
     "encode",
     "encode_versioned",
     "encoder",
+    "part_encoder",
     "version_of",
 ]
 
@@ -56,7 +57,17 @@ def encoder(cls: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
     """
     made = _encoders.get((cls, version))
     if made is None:
-        made = _encoders[cls, version] = _make_encoder(cls, version)
+        made = _encoders[cls, version] = _make_encoder(cls, cls, version)
+    return made  # type: ignore[no-any-return]
+
+
+def part_encoder(
+    message: type, part: type[T], version: int
+) -> Callable[[T, list[Buffer]], None]:
+    """As `encoder`, for a struct inside `message`: long answers are encoded piece by piece."""
+    made = _encoders.get((part, version))
+    if made is None:
+        made = _encoders[part, version] = _make_encoder(message, part, version)
     return made  # type: ignore[no-any-return]
 
 
@@ -139,13 +150,14 @@ def _make_decoder(cls: type, version: int) -> Any:
     return made
 
 
-def _make_encoder(cls: type, version: int) -> Any:
-    flexible = _check_version(cls, version)
+def _make_encoder(message: type, cls: type, version: int) -> Any:
+    flexible = _check_version(message, version)
     source = emit.Source()
-    source.line("out = bytearray()")
-    checked = info_of(cls).kind in ("request", "stored")
+    source.line("out = []")
+    source.line("a = out.append")
+    checked = info_of(message).kind in ("request", "stored")
     EncodeWriter(source, version, flexible, checked).message(cls, "v")
-    source.line("if out: parts.append(out)")
+    source.line("if out: parts.append(join(out))")
     return source.function("def _made(v, parts):", f"<encode {cls.__name__} v{version}>")
 
 

@@ -30,6 +30,7 @@ class DecodeWriter:
         self._codes = ""
         source.space.update(DecodeError=DecodeError, varint=emit.read_uvarint)
         source.space.update(new=object.__new__, unknown_tag=emit.read_unknown_tag)
+        source.space.update(numbers=emit.read_numbers, Struct=struct.Struct)
 
     def message(self, cls: type, target: str, end: str) -> None:
         """Makes an instance of `cls` in the local `target`."""
@@ -151,25 +152,37 @@ class DecodeWriter:
 
     def _array(self, field: Field, target: str, end: str) -> None:
         line = self.source.line
+        numbers = bool(field.kind.code) and field.kind is not UUID
+        if numbers and self.flexible:
+            self._compact_numbers(field, target, end)
+            return
         self._length("i", False)
         self._branch_on_null(field, target)
         smallest = minimum_size(field, self.version, self.flexible)
         line(f"if n * {smallest} > {end} - p: raise DecodeError('array over its bytes')")
         if field.kind is STRUCT:
             self._struct_array(field, target, end)
-        elif field.kind.code and field.kind is not UUID:
-            self._number_array(field, target)
+        elif numbers:
+            line(f"{target} = list(Struct(f'>{{n}}{field.kind.code}').unpack_from(b, p))")
+            line(f"p += n * {field.kind.size_bytes}")
         else:
             self._item_array(field, target)
         self.source.dedent()
 
-    def _number_array(self, field: Field, target: str) -> None:
+    def _compact_numbers(self, field: Field, target: str, end: str) -> None:
+        """Numbers in a flexible version; a prepared Struct reads the short ones."""
         line, kind = self.source.line, field.kind
         short = self.source.constant(emit.array_unpackers(kind), "short")
-        self.source.space["Struct"] = struct.Struct
-        line(f"if n < {emit.SHORT_ARRAY}: {target} = list({short}[n](b, p))")
-        line(f"else: {target} = list(Struct(f'>{{n}}{kind.code}').unpack_from(b, p))")
-        line(f"p += n * {kind.size_bytes}")
+        self._fixed("n", "B")
+        self._flush()
+        line(f"if 0 < n <= {emit.SHORT_ARRAY}:")
+        line(f"    {target} = list({short}[n - 1](b, p))")
+        line(f"    p += n * {kind.size_bytes} - {kind.size_bytes}")
+        if field.nullable(self.version):
+            line(f"elif n == 0: {target} = None")
+        else:
+            line(f"elif n == 0: raise DecodeError('null in {field.name}')")
+        line(f"else: {target}, p = numbers(b, p, {end}, n, {kind.code!r}, {kind.size_bytes})")
 
     def _struct_array(self, field: Field, target: str, end: str) -> None:
         line = self.source.line

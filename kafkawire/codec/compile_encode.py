@@ -5,8 +5,9 @@ size) raises ValueError, TypeError, AttributeError or struct.error: a mistake of
 of a peer. Requests and stored records also refuse to drop a field that matters (see `ignorable` in
 `codec.schema`); responses do not check, since a handler fills in for all versions at once.
 
-Locals of generated code: `out` bytes so far, `parts` finished pieces, `n` last length, `r` last
-string or bytes.
+Small pieces are collected in a list and joined: appending to a bytearray is slower by a half.
+Locals of generated code: `out` pieces so far, `a` its append, `parts` where finished parts go, `n`
+last length, `r` last string or bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ class EncodeWriter:
         self.version = version
         self.flexible = flexible
         self.checked = checked
-        self.out = "out"
+        self.put = "a"  # the append of the list that is being filled
         self._values: list[str] = []  # the pending run of fixed-size values
         self._codes = ""
-        source.space.update(uvarint=emit.uvarint, write_tags=emit.write_tags)
-        source.space.update(uuid_of=uuid_of, Struct=struct.Struct)
+        source.space.update(uvarint=emit.uvarint, tags=emit.write_tags, byte=emit.ONE_BYTE)
+        source.space.update(uuid_of=uuid_of, Struct=struct.Struct, join=b"".join)
 
     def message(self, cls: type, value: str) -> None:
         """Writes the instance of `cls` in the local `value`."""
@@ -74,10 +75,8 @@ class EncodeWriter:
 
     def _flush(self) -> None:
         """Writes the pending run with one pack."""
-        if self._codes == "B":
-            self.source.line(f"{self.out}.append({self._values[0]})")
-        elif self._codes:
-            self.source.line(f"{self.out} += {self._packed(self._codes, self._values)}")
+        if self._codes:
+            self.source.line(f"{self.put}({self._packed(self._codes, self._values)})")
         self._values, self._codes = [], ""
 
     def _length(self, code: str, old_style: bool) -> None:
@@ -86,15 +85,11 @@ class EncodeWriter:
             self._fixed("n", code)
             self._flush()
             return
-        line = self.source.line
-        short = self._packed(self._codes + "B", [*self._values, "n + 1"])
-        if not self._codes:
-            line(f"if n < 127: {self.out}.append(n + 1)")
-            line(f"else: {self.out} += uvarint(n + 1)")
-        else:
-            long = self._packed(self._codes, self._values)
-            line(f"if n < 127: {self.out} += {short}")
-            line(f"else: {self.out} += {long} + uvarint(n + 1)")
+        short, long = "byte[n + 1]", "uvarint(n + 1)"
+        if self._codes:
+            short = self._packed(self._codes + "B", [*self._values, "n + 1"])
+            long = f"{self._packed(self._codes, self._values)} + {long}"
+        self.source.line(f"{self.put}({short} if n < 127 else {long})")
         self._values, self._codes = [], ""
 
     # -- fields
@@ -125,7 +120,7 @@ class EncodeWriter:
             line(f"r = {value}{encode}")
             line("n = len(r)")
         self._length("h" if field.kind is STRING else "i", field.inflexible)
-        line(f"{self.out} += r")
+        line(f"{self.put}(r)")
 
     def _records(self, field: Field, value: str) -> None:
         line = self.source.line
@@ -137,10 +132,10 @@ class EncodeWriter:
             line("n = sum(map(len, r)) if type(r) is list else len(r)")
         self._length("i", False)
         line("if n > 0:")
-        line("    parts.append(out)")
+        line("    parts.append(join(out))")
         line("    if type(r) is list: parts += r")
         line("    else: parts.append(r)")
-        line("    out = bytearray()")
+        line("    out.clear()")
 
     def _struct(self, field: Field, value: str) -> None:
         assert field.struct is not None
@@ -150,7 +145,7 @@ class EncodeWriter:
             self.message(field.struct, made)
             return
         self._flush()
-        self.source.line(f"if {made} is None: {self.out}.append(255)")
+        self.source.line(f"if {made} is None: {self.put}(byte[255])")
         self.source.line("else:")
         self.source.indent()
         self._fixed("1", "b")
@@ -171,7 +166,7 @@ class EncodeWriter:
             return
         self._length("i", False)
         if field.kind.code and field.kind is not UUID:
-            line(f"if n > 0: {self.out} += Struct(f'>{{n}}{field.kind.code}').pack(*{items})")
+            line(f"if n > 0: {self.put}(Struct(f'>{{n}}{field.kind.code}').pack(*{items}))")
             return
         item = self.source.local("o")
         line(f"for {item} in {items}:")
@@ -180,12 +175,12 @@ class EncodeWriter:
             assert field.struct is not None
             self.message(field.struct, item)
         elif field.kind is UUID:
-            line(f"{self.out} += uuid_of({item})")
+            line(f"{self.put}(uuid_of({item}))")
         else:
             line(f"r = {item}{'.encode()' if field.kind is STRING else ''}")
             line("n = len(r)")
             self._length("h" if field.kind is STRING else "i", False)
-            line(f"{self.out} += r")
+            line(f"{self.put}(r)")
         self.source.dedent()
 
     def _number_array(self, field: Field, items: str) -> None:
@@ -194,42 +189,47 @@ class EncodeWriter:
         code, length, long = ("B", "n + 1", "uvarint(n + 1)") if self.flexible else ("i", "n", "")
         self._flush()
         short = self.source.constant(emit.array_packers(kind, code), "short")
-        line(f"if n < {emit.SHORT_ARRAY}: {self.out} += {short}[n]({length}, *{items})")
+        line(f"if n < {emit.SHORT_ARRAY}: {self.put}({short}[n]({length}, *{items}))")
         long = long or f"{self._packed('i', ['n'])}"
-        line(f"else: {self.out} += {long} + Struct(f'>{{n}}{kind.code}').pack(*{items})")
+        line(f"else: {self.put}({long} + Struct(f'>{{n}}{kind.code}').pack(*{items}))")
 
     # -- tagged fields
 
     def _tags(self, tagged: list[Field], value: str) -> None:
         """The tag section. The common case, none at all, is a zero packed with what precedes it."""
-        line, outer = self.source.line, self.out
-        self._fixed("0", "B")
-        self._flush()
-        if not tagged:
-            line(f"if {value}.unknown_tags:")
-            line(f"    {outer}.pop()")
-            line(f"    write_tags({outer}, {{}}, {value}.unknown_tags)")
-            return
-        known = self.source.local("k")
-        line(f"{known} = {{}}")
+        line = self.source.line
+        codes, values = self._codes, self._values
+        self._values, self._codes = [], ""
+        known = "None"
+        if tagged:
+            known = self.source.local("k")
+            line(f"{known} = {{}}")
         for field in tagged:
-            place = f"{value}.{field.name}"
-            condition = self._differs(field, place)
-            if field.absent_is_none:
-                default = self.source.constant(_default_of(field), "default")
-                condition = f"{place} is not None and {place} != {default}"
-            line(f"if {condition}:")
-            self.source.indent()
-            self.out = self.source.local("w")
-            line(f"{self.out} = bytearray()")
-            self._field(field, place)
-            self._flush()
-            line(f"{known}[{field.tag}] = {self.out}")
-            self.out = outer
-            self.source.dedent()
-        line(f"if {known} or {value}.unknown_tags:")
-        line(f"    {outer}.pop()")
-        line(f"    write_tags({outer}, {known}, {value}.unknown_tags)")
+            self._tagged(field, f"{value}.{field.name}", known)
+        condition = f"{known} or {value}.unknown_tags" if tagged else f"{value}.unknown_tags"
+        none, some = "byte[0]", f"tags({known}, {value}.unknown_tags)"
+        if codes:
+            none = self._packed(codes + "B", [*values, "0"])
+            some = f"{self._packed(codes, values)} + {some}"
+        line(f"{self.put}({some} if {condition} else {none})")
+
+    def _tagged(self, field: Field, place: str, known: str) -> None:
+        """Encodes one tagged field apart, since its size comes first, if it is to be sent."""
+        line, outer = self.source.line, self.put
+        condition = self._differs(field, place)
+        if field.absent_is_none:
+            default = self.source.constant(_default_of(field), "default")
+            condition = f"{place} is not None and {place} != {default}"
+        line(f"if {condition}:")
+        self.source.indent()
+        pieces = self.source.local("w")
+        self.put = f"{pieces}.append"
+        line(f"{pieces} = []")
+        self._field(field, place)
+        self._flush()
+        line(f"{known}[{field.tag}] = join({pieces})")
+        self.put = outer
+        self.source.dedent()
 
 
 _defaults: dict[type, Any] = {}

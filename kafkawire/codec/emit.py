@@ -15,6 +15,8 @@ from kafkawire.codec.types import DecodeError, Kind
 # lists and partition lists are nearly always this short.
 SHORT_ARRAY = 16
 
+ONE_BYTE = [bytes([value]) for value in range(256)]
+
 
 class Source:
     """Lines of one function, the globals they need, and fresh local names."""
@@ -113,6 +115,20 @@ def read_uvarint(data: Any, position: int, first: int) -> tuple[int, int]:
     raise DecodeError("varint over 5 bytes or 31 bits")
 
 
+def read_numbers(
+    data: Any, position: int, end: int, first: int, code: str, size_bytes: int
+) -> tuple[list[Any], int]:
+    """The rest of a compact array of numbers whose length begins with the byte `first`."""
+    count = first
+    if first > 127:
+        count, position = read_uvarint(data, position, first)
+    count -= 1
+    stop = position + count * size_bytes
+    if count < 0 or stop > end:
+        raise DecodeError("array over its bytes")
+    return list(struct.unpack_from(f">{count}{code}", data, position)), stop
+
+
 def uvarint(value: int) -> bytes:
     """An unsigned varint."""
     made = bytearray()
@@ -131,18 +147,10 @@ def read_unknown_tag(tags: dict[int, bytes] | None, number: int, value: Any) -> 
     return tags
 
 
-def write_tags(out: bytearray, known: dict[int, bytes], unknown: dict[int, bytes] | None) -> None:
+def write_tags(known: dict[int, bytes] | None, unknown: dict[int, bytes] | None) -> bytes:
     """The tag section, sorted by tag: Kafka refuses any other order."""
-    if unknown:
-        known = {**unknown, **known}
-    out += uvarint(len(known))
-    for number in sorted(known):
-        value = known[number]
-        out += uvarint(number)
-        out += uvarint(len(value))
-        out += value
-
-
-def check_length(count: int) -> None:
-    """A length below the null marker."""
-    raise DecodeError(f"length {count}")
+    fields = {**(unknown or {}), **(known or {})}
+    pieces = [uvarint(len(fields))]
+    for number, value in sorted(fields.items()):
+        pieces += (uvarint(number), uvarint(len(value)), value)
+    return b"".join(pieces)
