@@ -83,13 +83,9 @@ def topic_default(row: Config, broker: Mapping[str, str]) -> Value:
     return row.default
 
 
-def _topic_values(overrides: Mapping[str, str], broker: Mapping[str, str]) -> dict[str, Value]:
-    for name in overrides:
-        find(name, TOPIC_CONFIGS)
-    return {
-        name: validate(row, overrides[name]) if name in overrides else topic_default(row, broker)
-        for name, row in TOPIC_CONFIGS.items()
-    }
+def _topic_value(row: Config, overrides: Mapping[str, str], broker: Mapping[str, str]) -> Value:
+    text = overrides.get(row.name)
+    return topic_default(row, broker) if text is None else validate(row, text)
 
 
 def _not_above(values: Mapping[str, Value], low: str, high: str) -> None:
@@ -102,7 +98,11 @@ def _not_above(values: Mapping[str, Value], low: str, high: str) -> None:
 
 def check_topic(overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> None:
     """ConfigError unless a topic may have these settings (texts by topic name)."""
-    values = _topic_values(overrides, broker or {})
+    for name in overrides:
+        find(name, TOPIC_CONFIGS)
+    values = {
+        name: _topic_value(row, overrides, broker or {}) for name, row in TOPIC_CONFIGS.items()
+    }
     _not_above(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
 
 
@@ -142,25 +142,39 @@ class TopicConfig:
 
     def update(self, overrides: Mapping[str, str], broker: Mapping[str, str]) -> None:
         """Takes the settings of the topic and the broker's as texts; changes all or raises."""
-        values = _topic_values(overrides, broker)
-        policy, codec = values["cleanup.policy"], values["compression.type"]
+        for name in overrides:
+            find(name, TOPIC_CONFIGS)
+        values = {
+            attribute: _topic_value(row, overrides, broker) for attribute, row in _TOPIC_READS
+        }
+        policy = _topic_value(TOPIC_CONFIGS["cleanup.policy"], overrides, broker)
+        codec = _topic_value(TOPIC_CONFIGS["compression.type"], overrides, broker)
         assert isinstance(policy, list)
         assert isinstance(codec, str)
-        level = values.get(f"compression.{codec}.level")
-        self._set("compression_level", None if level == -1 else level)
-        self._set("max_message_bytes", values["max.message.bytes"])
-        self._set("timestamp_type", int(values["message.timestamp.type"] == "LogAppendTime"))
-        self._set("before_max_ms", values["message.timestamp.before.max.ms"])
-        self._set("after_max_ms", values["message.timestamp.after.max.ms"])
-        self._set("retention_ms", values["retention.ms"])
-        self._set("retention_bytes", values["retention.bytes"])
-        self._set("min_insync_replicas", values["min.insync.replicas"])
+        by_codec = TOPIC_CONFIGS.get(f"compression.{codec}.level")
+        level = None if by_codec is None else _topic_value(by_codec, overrides, broker)
+        values["compression_level"] = None if level == -1 else level
+        values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
+        for attribute, value in values.items():
+            setattr(self, attribute, value)  # the row has checked the type
         self.cleanup_compact = "compact" in policy
         self.cleanup_delete = "delete" in policy
         self.compression = _CODECS[codec]
 
-    def _set(self, attribute: str, value: Value) -> None:
-        setattr(self, attribute, value)  # the row has checked the type
+
+# What TopicConfig reads as it is; a start makes one for each topic, so it reads no more.
+_TOPIC_READS = tuple(
+    (attribute, TOPIC_CONFIGS[name])
+    for attribute, name in (
+        ("max_message_bytes", "max.message.bytes"),
+        ("timestamp_type", "message.timestamp.type"),
+        ("before_max_ms", "message.timestamp.before.max.ms"),
+        ("after_max_ms", "message.timestamp.after.max.ms"),
+        ("retention_ms", "retention.ms"),
+        ("retention_bytes", "retention.bytes"),
+        ("min_insync_replicas", "min.insync.replicas"),
+    )
+)
 
 
 def resolve_topic(overrides: Mapping[str, str], broker: Mapping[str, str]) -> TopicConfig:

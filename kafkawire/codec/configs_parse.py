@@ -56,7 +56,7 @@ def allowed(row: Config) -> str:
     """What values a setting takes, in words."""
     if row.type is ConfigType.LIST:
         if row.choices:
-            return f"a list of {' and '.join(row.choices)}, each at most once"
+            return f"a list of {' and '.join(row.choices)}"
         return "* or a list of PARTITION:BROKER" if row.item_pattern else "a list"
     if row.choices:
         *most, last = row.choices
@@ -67,7 +67,7 @@ def allowed(row: Config) -> str:
         return "a text"
     kind = "a number" if row.type is ConfigType.DOUBLE else "a whole number"
     low, high = _bounds(row)
-    if row.at_most is None and row.at_least is not None:
+    if row.at_most is None and row.at_least is not None and row.type is not ConfigType.INT:
         words = f"{kind} of at least {low}"
     else:
         words = f"{kind} from {low} to {high}"
@@ -101,7 +101,8 @@ def _convert(row: Config, text: str) -> Value:
     if row.type is ConfigType.BOOLEAN:
         return {"true": True, "false": False}.get(text.lower())
     if row.type is ConfigType.LIST:
-        return [item.strip() for item in text.split(",")] if text else []
+        # An item twice is there once, as in Kafka's LogConfig.
+        return list(dict.fromkeys(item.strip() for item in text.split(","))) if text else []
     if row.type is ConfigType.DOUBLE:
         return float(text) if _NUMBER.fullmatch(text) else None
     if row.type in _LIMITS:
@@ -117,7 +118,7 @@ def _permitted(row: Config, value: Value) -> bool:
         return low <= value <= high or value == row.also
     if isinstance(value, list):
         if row.choices:
-            return len(set(value)) == len(value) and set(value) <= set(row.choices)
+            return set(value) <= set(row.choices)
         return all(re.fullmatch(row.item_pattern, item) for item in value)
     return not row.choices or value in row.choices
 
