@@ -31,7 +31,7 @@ sim: .venv/.dev
 	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto -k simulation $(ARGS)
 
 bench: .venv/.dev
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m bench $(or $(ARGS),--quick)
 
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py

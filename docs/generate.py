@@ -28,7 +28,7 @@ def documents() -> dict[Path, str]:
     return {
         ROOT / "docs" / "configs.md": configs(),
         ROOT / "docs" / "apis.md": apis(),
-        readme: before + BEGIN + api_table() + END + after,
+        readme: f"{before}{BEGIN}\n{api_table()}\n{END}{after}",
     }
 
 
@@ -65,7 +65,7 @@ def api_table() -> str:
 def apis() -> str:
     """docs/apis.md: each API with what its handler says about itself."""
     parts = [
-        "# APIs\n\nMade from the handlers' own words by `make docs`: the versions that are served, "
+        "# APIs\n\nMade from the handlers' own words by `make docs`: the versions that are served,\n"
         "what each version changed, and what is not done.\n"
     ]
     for row in ROWS:
@@ -81,13 +81,13 @@ def words(module: str) -> str:
         if isinstance(node, ast.AsyncFunctionDef) and node.name == module:
             said = ast.get_docstring(node)
     assert said, f"kafkawire/handlers/{module}.py says nothing about itself"
-    return re.sub(r"\n(Not done:)", r"\n\n\1", said)
+    return re.sub(r"\n+(Not done:)", r"\n\n\1", said)
 
 
 def main() -> None:
     """Write every document."""
     for path, text in documents().items():
-        path.write_text(re.sub(r"[ \t]+\n", "\n", text), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
