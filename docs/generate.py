@@ -65,7 +65,7 @@ def api_table() -> str:
 def apis() -> str:
     """docs/apis.md: each API with what its handler says about itself."""
     parts = [
-        "# APIs\n\nMade from the handlers' own words by `make docs`: the versions that are served,\n"
+        "# APIs\n\nMade from the handlers' own words by `make docs`: the versions served,\n"
         "what each version changed, and what is not done.\n"
     ]
     for row in ROWS:
