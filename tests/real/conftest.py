@@ -1,0 +1,95 @@
+"""Real clients against a real broker: ours in a child process, or any other.
+
+One broker per test session (per worker under xdist) is shared, so every test names its topics
+and groups through `name` or `make_topic`. KAFKAWIRE_TEST_BOOTSTRAP=host:port runs the same tests
+against that broker instead: run on Apache Kafka they show that they state Kafka's behaviour.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafkawire.testing.broker import BrokerProcess
+
+HERE = Path(__file__).parent
+OTHER_BROKER = os.environ.get("KAFKAWIRE_TEST_BOOTSTRAP")
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",  # three seconds per group otherwise
+    "group.min.session.timeout.ms": "1000",
+}
+
+MakeTopic = Callable[..., str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.real)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """A failure shows the end of what the broker wrote."""
+    outcome: Any = yield
+    report = outcome.get_result()
+    broker = getattr(item, "funcargs", {}).get("broker")
+    if report.failed and isinstance(broker, BrokerProcess):
+        report.sections.append(("broker", "".join(broker.output.splitlines(True)[-60:])))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess | None]:
+    """Our broker; None where the tests run against another one."""
+    if OTHER_BROKER:
+        yield None
+        return
+    with BrokerProcess(tmp_path_factory.mktemp("broker"), settings=SETTINGS) as process:
+        yield process
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker: BrokerProcess | None) -> str:
+    return OTHER_BROKER or (broker.bootstrap if broker else "")
+
+
+@pytest.fixture
+def ours_only(broker: BrokerProcess | None) -> BrokerProcess:
+    """For what only our broker answers so."""
+    if broker is None:
+        pytest.skip("states the behaviour of kafkawire alone")
+    return broker
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A name no other test uses, for topics and groups."""
+    base = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:60].strip("-")
+    return f"{base}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def admin(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap})
+
+
+@pytest.fixture
+def make_topic(admin: AdminClient, name: str) -> MakeTopic:
+    """make_topic(partitions=1, suffix="", **configs with dots as underscores) -> its name."""
+
+    def make(partitions: int = 1, suffix: str = "", **configs: str) -> str:
+        topic = name + suffix
+        config = {key.replace("_", "."): value for key, value in configs.items()}
+        new = NewTopic(topic, partitions, replication_factor=1, config=config)
+        for future in admin.create_topics([new]).values():
+            future.result(20)
+        return topic
+
+    return make
