@@ -61,9 +61,7 @@ def encoder(cls: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
     return made  # type: ignore[no-any-return]
 
 
-def part_encoder(
-    message: type, part: type[T], version: int
-) -> Callable[[T, list[Buffer]], None]:
+def part_encoder(message: type, part: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
     """As `encoder`, for a struct inside `message`: long answers are encoded piece by piece."""
     made = _encoders.get((part, version))
     if made is None:
