@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 1024
-"""Connections the kernel may hold for us while a turn is long: many clients start at once."""
-
 
 class ClientProtocol(asyncio.BufferedProtocol):
     """A socket and its Connection; the Connection's methods stand in for the callbacks."""
@@ -102,6 +99,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
 async def listen(host: Host, name: str, address: str, port: int) -> asyncio.Server:
     """Accept on one address. OSError where it cannot be bound."""
     loop = asyncio.get_running_loop()
+    backlog = host.broker.config.socket_listen_backlog_size
     return await loop.create_server(
-        lambda: ClientProtocol(host, name), address or None, port, backlog=BACKLOG
+        lambda: ClientProtocol(host, name), address or None, port, backlog=backlog
     )
