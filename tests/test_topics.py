@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.broker.config_service import Op, Resource, Wish
 from kafkawire.broker.newtopics import (
     MAX_PARTITIONS,
     MAX_PARTITIONS_PER_REQUEST,
@@ -27,6 +29,7 @@ from kafkawire.messages.create_topics import (
 from kafkawire.metadata.catalog import TopicInfo
 from kafkawire.metadata.store import MetadataError
 from tests.kit.admin import ME, OTHER, FakeBroker, FakeMetadata
+from tests.kit.server import running
 
 
 def wanted(name: str, partitions: int = -1, replicas: int = -1, **configs: str) -> CreatableTopic:
@@ -407,3 +410,38 @@ async def test_no_producer_id_before_its_block_is_durable() -> None:
         await ids.take()
     metadata.fails = None
     assert await ids.take() == 0
+
+
+# -- with real parts
+
+
+async def test_what_was_changed_survives_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", log_retention_ms="1000") as server:
+        broker = server.broker
+        outcomes = await broker.topics.create([wanted("t", 2, segment_ms="5"), wanted("gone")])
+        assert all(isinstance(outcome, Created) for outcome in outcomes)
+        topic_id = broker.catalog.by_name["t"].id
+        await broker.topics.create_partitions(more(3), False)
+        await broker.topics.delete([broker.catalog.by_name["gone"].id])
+        changes = [
+            Resource(2, "t", [Wish("max.message.bytes", Op.SET, "99")]),
+            Resource(4, "", [Wish("log.retention.ms", Op.SET, "2000")]),
+            Resource(4, "1", [Wish("max.connections", Op.SET, "77")]),
+        ]
+        assert await broker.topics.configs.alter(changes, False) == [None, None, None]
+        first = await broker.producer_ids.take()
+    async with running(tmp_path / "data", log_retention_ms="1000") as server:
+        broker = server.broker
+        assert list(broker.catalog.by_name) == ["t"]
+        assert broker.catalog.by_name["t"].id == topic_id
+        rows = broker.table.by_name["t"]
+        assert [row is not None and row.index for row in rows] == [0, 1, 2]
+        assert broker.table.by_id[topic_id] is rows
+        for row in rows:
+            assert row is not None
+            assert (row.config.max_message_bytes, row.config.retention_ms) == (99, 2000)
+        assert rows[0] is not None
+        assert rows[2] is not None
+        assert rows[0].config is rows[2].config
+        assert broker.config.max_connections == 77
+        assert await broker.producer_ids.take() >= first + BLOCK

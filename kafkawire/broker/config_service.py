@@ -104,16 +104,15 @@ class ConfigService:
                     errors.append(error)
             if validate_only or not any(changes):
                 return errors
+            everything = [change for of_one in changes for change in of_one]
             try:
-                await self._broker.metadata.alter_configs(
-                    [change for of_one in changes for change in of_one]
-                )
+                await self._broker.metadata.alter_configs(everything)
+                await self._put_in_force(everything)
             except FAILURES as error:
                 failed = as_kafka_error(error)
                 return [
                     failed if of_one else own for of_one, own in zip(changes, errors, strict=True)
                 ]
-            await self._put_in_force([change for of_one in changes for change in of_one])
         return errors
 
     def _plan(self, resource: Resource, validate_only: bool) -> list[ConfigChange]:
@@ -188,9 +187,13 @@ class ConfigService:
             broker.config.update(self.layers().merged())
         if any(BROKER_CONFIGS[c.key].of_topic for c in of_brokers if c.key in BROKER_CONFIGS):
             await self._refresh(list(broker.catalog.by_id.values()))
-            return
         named = {c.name for c in changes if c.resource_type == ResourceType.TOPIC}
-        await self._refresh([broker.catalog.by_name[name] for name in named])
+        topics = [broker.catalog.by_name[name] for name in named]
+        await self._refresh(topics)
+        for topic in topics:
+            broker.log.alter_topic(topic)
+        if topics:
+            await broker.log.commit_log.committed()
 
     async def _refresh(self, topics: Sequence[TopicInfo]) -> None:
         broker = self._broker

@@ -154,8 +154,8 @@ class FakeLog:
         for number in [n for n, p in self.partitions.items() if p.topic_id == topic_id]:
             del self.partitions[number]
 
-    def change_topic(self, info: TopicInfo) -> None:
-        self.steps.append(f"log change {info.name}")
+    def alter_topic(self, info: TopicInfo) -> None:
+        self.steps.append(f"log alter {info.name}")
 
 
 class FakeGroups:
