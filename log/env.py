@@ -19,6 +19,10 @@ T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
 
+class LogError(RuntimeError):
+    """The log cannot be opened or used; the text is one sentence for the operator."""
+
+
 class Clock(Protocol):
     """Two clocks: one for people and records, one for measuring."""
 

@@ -1,0 +1,326 @@
+"""The commit log: turns of appends become one write, writes become durable by one fsync.
+
+Partitions queue frames on the current turn; the first schedules the flush. The flush writes all of
+them with one gathered write at the tracked position and only then makes them state. A write that
+fails, or is short, leaves everything as before: all batches of the turn fail and the next write
+starts at the same position, under the next run number, so that remains of the failed one can never
+pass for data. While writes are slow a thread does them and turns pile up meanwhile. When the bytes
+are durable is log.commits' business; recovery is log.recovery's.
+
+One CommitLog per broker process, made by log.manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from log.commits import Commits, call
+from log.env import Buffer, Env
+from log.journal import Journal, write_whole
+from log.journals import Journals
+from log.plan import Plan
+from log.reader import Reader
+from log.turn import Callback, Frame, Stamp, Turn, Write, lay_out
+
+logger = logging.getLogger(__name__)
+
+
+class CommitLog:
+    """Appends, commits and reads of all partitions.
+
+    `failed` is why nothing is written any more (after a failed fsync, or when closed); `full`
+    that the server should start no produce; `run` is the number frames carry. `frames`,
+    `turn_bytes`, `scheduled` and `room_bytes` are the current turn, for Partition.append alone.
+    """
+
+    __slots__ = (
+        "_commit_callbacks",
+        "_flying",
+        "_slow",
+        "_slow_s",
+        "_trouble",
+        "_write_callbacks",
+        "commits",
+        "config",
+        "env",
+        "failed",
+        "frames",
+        "full",
+        "journals",
+        "on_roll",
+        "reader",
+        "room_bytes",
+        "run",
+        "save_log_starts",
+        "scheduled",
+        "turn_bytes",
+        "validate_all",
+        "waiting_for_room",
+        "written",
+    )
+
+    def __init__(self, env: Env, config: BrokerConfig, journals: Journals) -> None:
+        self.env = env
+        self.config = config
+        self.journals = journals
+        self.run = 0
+        self.written = 0
+        self.failed: str | None = None
+        self.full = False
+        self.validate_all = config.record_validation == "full"
+        self.frames: list[Frame] = []
+        self.turn_bytes = 0
+        self.room_bytes = 0
+        self.scheduled = False
+        self.waiting_for_room: list[Callable[[], None]] = []
+        self._write_callbacks: list[Callback] = []
+        self._commit_callbacks: list[Callback] = []
+        self._flying: asyncio.Future[float] | None = None
+        self._slow = False
+        self._slow_s = config.slow_write_ms / 1000
+        self._trouble = False
+        self.commits = Commits(self)
+        self.reader = Reader(env, journals)
+        self.on_roll: Callable[[list[Journal]], None] = _nothing
+        self.save_log_starts: Callable[[dict[int, int]], Awaitable[None]]
+
+    def start(self, run: int, written: int) -> None:
+        """Write on from what recovery found, all of which is durable."""
+        self.run = run
+        self.written = written
+        self.commits.start(written)
+        self.measure_room()
+
+    def after_write(self, fn: Callback) -> None:
+        """Call `fn` when the current turn is written (None) or has failed (why); in order.
+
+        If nothing is queued: at the end of this turn.
+        """
+        self._write_callbacks.append(fn)
+        if not self.scheduled:
+            self.queued()
+
+    def after_commit(self, fn: Callback) -> None:
+        """Call `fn` when all that is appended so far is durable; a commit starts at once.
+
+        Under flush=os: when it is written, as acks=all on a single Kafka broker.
+        """
+        self._commit_callbacks.append(fn)
+        if not self.scheduled:
+            self.queued()
+
+    async def committed(self) -> None:
+        """Return when after_commit would call. Raises KAFKA_STORAGE_ERROR otherwise."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(failure: BaseException | None) -> None:
+            if done.done():
+                return
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+
+        self.after_commit(tell)
+        await done
+
+    def want_commit(self) -> None:
+        """A reader waits for what is written but not committed: commit at once."""
+        self.commits.want()
+
+    def when_room(self, fn: Callable[[], None]) -> None:
+        """Call `fn` once `full` is over."""
+        if self.full:
+            self.waiting_for_room.append(fn)
+        else:
+            self.env.call_soon(fn)
+
+    def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
+        """Views of a hot plan's bytes, and what to call when they have been sent."""
+        return self.reader.views(plan)
+
+    async def read(self, plan: Plan) -> list[Buffer]:
+        """The bytes of any plan, whole batches; sets plan.size_bytes to how many there are."""
+        return await self.reader.read(plan)
+
+    def append_catalog(self, kind: int, payload: bytes) -> Frame:
+        """Queue a catalog frame; once it is written the Frame knows its place."""
+        part = memoryview(payload)
+        frame = Frame(None, [part], 0, 0, len(part), -1, kind)
+        self.frames.append(frame)
+        self.turn_bytes += len(part)
+        if not self.scheduled:
+            self.queued()
+        return frame
+
+    def queued(self) -> None:
+        """Something was queued: see that the flush comes, and that there is room for more."""
+        if self.turn_bytes > self.room_bytes:
+            self.full = True
+        if not self.scheduled:
+            self.scheduled = True
+            if self._flying is None:
+                self.env.call_soon(self._flush)
+
+    def measure_room(self) -> None:
+        """See how much more may be queued, and wake who waits for that."""
+        self.room_bytes = self.commits.room_bytes()
+        self.full = self.turn_bytes > self.room_bytes
+        if not self.full and self.waiting_for_room:
+            waiting, self.waiting_for_room = self.waiting_for_room, []
+            for fn in waiting:
+                self.env.call_soon(fn)
+
+    def _flush(self) -> None:
+        """Write the turn: here, or in the writer thread while writes are slow."""
+        assert self._flying is None, "one turn is written at a time"
+        turn = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
+        self.frames = []
+        self.turn_bytes = 0
+        self._write_callbacks = []
+        self._commit_callbacks = []
+        self.scheduled = False
+        if not turn.frames:
+            self._finish(turn, None)
+            return
+        for frame in turn.frames:
+            partition = frame.partition
+            if partition is not None:
+                partition.frame = None
+                if partition.producers.fresh:
+                    partition.producers.depart()
+        writes: list[Write] = []
+        try:
+            if self.failed is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
+            stamp = Stamp(self.run, self.commits.committed)
+            now_ms = self.env.clock.now_ms()
+            writes = lay_out(turn, self.journals, stamp, self.config.journal_entries, now_ms)
+            if self._slow:
+                self._hand_over(turn, writes)
+                return
+            self._slow = write_all(writes, self.env.clock.monotonic) > self._slow_s
+        except (OSError, KafkaError) as failure:
+            self._fail(turn, writes, failure)
+            return
+        self._apply(turn, writes)
+
+    def _hand_over(self, turn: Turn, writes: list[Write]) -> None:
+        future = self.env.offload.submit("write", write_all, writes, self.env.clock.monotonic)
+        self._flying = future
+
+        def landed(_: object) -> None:
+            self._flying = None
+            failure = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if failure is None:
+                # The backlog was in this write: when it went quickly the disk has caught up.
+                self._slow = future.result() > self._slow_s
+                self._apply(turn, writes)
+            else:
+                self._fail(turn, writes, failure)
+            if self.scheduled:
+                self._flush()
+
+        future.add_done_callback(landed)
+
+    def _apply(self, turn: Turn, writes: list[Write]) -> None:
+        """The turn is written whole: make it state, then tell everybody. Hot."""
+        rolled: list[Journal] = []
+        for write in writes:
+            self._account(write, rolled)
+        commits = self.commits
+        touched = commits.touched
+        watched = False
+        for frame in turn.frames:
+            partition = frame.partition
+            if partition is None:
+                continue
+            base, end, length = frame.base, frame.end, frame.length
+            partition.rows.add(base, frame.place, length, end - base, frame.newest)
+            partition.offsets.apply(end)
+            partition.next_offset = end
+            partition.size_bytes += length
+            partition.dirty = True
+            if partition.producers.flying:
+                partition.producers.apply()
+            if not partition.touched:
+                partition.touched = True
+                touched.append(partition)
+            if partition.watchers:
+                watched = True
+        self.written = self.journals.active.end_place
+        if self._trouble:
+            self._trouble = False
+            logger.warning("the disk takes writes again")
+        commits.wrote(turn.size_bytes, watched)
+        self._finish(turn, None)
+        if rolled:
+            self.on_roll(rolled)
+
+    def _account(self, write: Write, rolled: list[Journal]) -> None:
+        journal = write.journal
+        if journal is not self.journals.active:
+            rolled.append(self.journals.advance())
+            assert journal is self.journals.active, "journals are written one after the other"
+        journal.end = write.position + write.length
+        journal.entries += write.entries
+        journal.numbers.update([partition.number for partition in write.named])
+        self.commits.soil(journal)
+
+    def _fail(self, turn: Turn, writes: list[Write], failure: BaseException) -> None:
+        """Leave everything as before the turn.
+
+        What was queued since fails with it: its offsets were given on top of the turn's.
+        """
+        if not self._trouble and self.failed is None:
+            self._trouble = True
+            logger.error("cannot write to the commit log, produces are refused: %s", failure)
+        self.run += 1
+        for write in writes:
+            for partition in write.named:
+                partition.named_in = -1
+        queued = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
+        self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
+        self.turn_bytes = 0
+        for frame in [*turn.frames, *queued.frames]:
+            if frame.partition is not None:
+                frame.partition.rollback()
+        self.measure_room()
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        error.__cause__ = failure
+        self._finish(turn, error)
+        self._finish(queued, error)
+
+    def _finish(self, turn: Turn, error: BaseException | None) -> None:
+        """Tell those who waited for the write; those who wait for the commit go on waiting."""
+        for fn in turn.write_callbacks:
+            call(fn, error)
+        if error is None:
+            self.commits.wait(turn.commit_callbacks)
+        else:
+            for fn in turn.commit_callbacks:
+                call(fn, error)
+
+    async def close(self) -> None:
+        """Write and commit what is queued, then take no more."""
+        if self.failed is None:
+            await self.commits.durable()
+        self.commits.stop()
+        if self.failed is None:
+            self.failed = "the broker is shutting down"
+
+
+def write_all(writes: list[Write], monotonic: Callable[[], float]) -> float:
+    """Do the writes in order; how many seconds that took. Runs on the loop or in the writer."""
+    before = monotonic()
+    for write in writes:
+        write_whole(write.journal.opened(), write.buffers, write.position, write.length)
+    return monotonic() - before
+
+
+def _nothing(_: list[Journal]) -> None:
+    """Until the manager listens."""

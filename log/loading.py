@@ -1,0 +1,127 @@
+"""From what recovery found and what SQL remembers to partitions that can be served.
+
+Next offset = max(checkpoint, scan); rows go to the hot index as far as its bound allows, newest
+journals first; batches behind the checkpoint are replayed into the producers' state and the leader
+epochs. Called by log.manager at start, nothing else runs yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kafkawire.codec.batches import HEAD
+from kafkawire.metadata.checkpoint import Checkpoint
+from log.eviction import INDEX_BYTES_AT_MOST, add_portion
+from log.frame import batch_starts
+from log.hotindex import ROW_BYTES, Columns
+from log.journal import POSITION_MASK
+from log.partition import Partition
+from log.producers import last_sequence
+from log.recovery import Found, Recovered
+from offsets.manager import PartitionOffsetManager
+
+logger = logging.getLogger(__name__)
+
+
+def load_partitions(
+    partitions: Mapping[int, Partition], recovered: Recovered, checkpoint: Checkpoint
+) -> set[int]:
+    """Fill the partitions; the numbers of those written since the checkpoint."""
+    for row in checkpoint.partitions:
+        partition = partitions.get(row.number)
+        if partition is None:
+            continue
+        partition.next_offset = row.next_offset
+        partition.log_start = row.log_start
+        if row.leader_epochs:
+            partition.epochs = list(row.leader_epochs)
+        partition.producers.load(row.producers)
+        partition.dirty = False
+    written: set[int] = set()
+    loaded_from = _first_loaded(recovered.found)
+    for at, found in enumerate(recovered.found):
+        for number in sorted(found.numbers()):
+            partition = partitions.get(number)
+            if partition is not None:
+                _load(partition, found, at >= loaded_from, checkpoint.place, written)
+    for number, naming in recovered.namings.items():
+        if number in partitions:
+            partition = partitions[number]
+            partition.next_offset = max(partition.next_offset, naming.next_offset)
+    for partition in partitions.values():
+        _finish(partition)
+    return written
+
+
+def _first_loaded(found: list[Found]) -> int:
+    """The oldest journal whose rows fit in memory together with all newer ones."""
+    room = INDEX_BYTES_AT_MOST
+    for at in range(len(found) - 1, -1, -1):
+        room -= found[at].extent().frames * ROW_BYTES
+        if room < 0 and found[at].journal.indexed:
+            return at + 1
+    return 0
+
+
+def _load(
+    partition: Partition, found: Found, in_memory: bool, place: int, written: set[int]
+) -> None:
+    """Take one journal's rows of one partition."""
+    journal = found.journal
+    for rows in found.rows(partition.number):
+        if rows.place[-1] >= place:
+            written.add(partition.number)
+            partition.dirty = True
+            _replay(partition, found, rows, place)
+        end = rows.base[-1] + rows.count[-1]
+        partition.next_offset = max(partition.next_offset, end)
+        if end <= partition.log_start:
+            continue
+        if in_memory:
+            partition.rows.extend(rows)
+        if not journal.rolled:
+            continue
+        if len(partition.portions) and partition.portions.journal[-1] == journal.number:
+            partition.portions.end[-1] = end
+            partition.portions.size[-1] += sum(rows.length)
+            partition.portions.newest[-1] = max(partition.portions.newest[-1], *rows.newest)
+        else:
+            add_portion(journal, partition, rows)
+        if not in_memory:
+            partition.evicted = len(partition.portions)
+
+
+def _replay(partition: Partition, found: Found, rows: Columns, place: int) -> None:
+    """Enter the batches behind a checkpoint with the producers and the leader epochs."""
+    view = found.journal.view
+    assert view is not None, "recovery maps all journals"
+    known_end = partition.next_offset
+    for at, length in zip(rows.place, rows.length, strict=True):
+        if at < place:
+            continue
+        start = at & POSITION_MASK
+        for position in batch_starts(view, start, start + length) or ():
+            fields = HEAD.unpack_from(view, position)
+            base, epoch = fields[0], fields[2]
+            if base < known_end:
+                continue  # the row in SQL was ahead of the checkpoint's place
+            if epoch > partition.epochs[-1][0]:
+                partition.epochs.append((epoch, base))
+            if fields[9] >= 0 and fields[11] >= 0:
+                last = last_sequence(fields[11], fields[12])
+                partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])
+
+
+def _finish(partition: Partition) -> None:
+    """All rows are there: set what follows from them."""
+    log_start = min(partition.log_start, partition.next_offset)
+    partition.log_start = 0
+    portions, rows = partition.portions, partition.rows
+    partition.size_bytes = sum(rows.length) + sum(portions.size[: partition.evicted])
+    partition.offsets = PartitionOffsetManager(partition.next_offset)
+    partition.high_watermark = partition.next_offset
+    dirty = partition.dirty
+    if log_start:
+        partition.start_at(log_start)
+    partition.dirty = dirty

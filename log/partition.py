@@ -1,0 +1,334 @@
+"""One partition: appending to it, planning reads of it, its offsets and epochs.
+
+The hot path of every Produce is `append`: check, assign, patch, queue. What is queued becomes
+state in `applied`, when log.commitlog has written the turn whole. Reading by time is log.times,
+moving the log start is log.manager's and log.retention's. Nothing above may assume that the high
+watermark is the log end, or that this broker leads every partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.batches import CODEC_MASK, stamp
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.validate import Head, check_batch, convert, walk
+from kafkawire.metadata.checkpoint import PartitionCheckpoint
+from log import times
+from log.frame import FRAME_PAYLOAD_AT_MOST
+from log.hotindex import HotIndex
+from log.plan import Plan, make_plan
+from log.portions import Portions
+from log.producers import Producers, last_sequence
+from log.turn import Frame
+from offsets.manager import PartitionOffsetManager
+
+if TYPE_CHECKING:
+    from log.commitlog import CommitLog
+
+__all__ = ["Appended", "Partition", "Plan"]
+
+logger = logging.getLogger(__name__)
+
+WALKED_RECORDS_AT_MOST = 8
+"""Batches up to this many records are always walked: that costs less than the rest of a Produce,
+and clients that build batches wrongly are found at once."""
+NO_BOUND_MS = (1 << 63) - 1
+AFTER_MAX_DEFAULT_MS = 3_600_000
+"""Default of message.timestamp.after.max.ms: checked on the batch head alone."""
+
+_PATCH = Struct(">qii")
+_patch = _PATCH.pack_into
+_OVERHEAD = 12
+
+
+class Appended:
+    """Where a batch went. `log_append_time_ms` is -1 under CreateTime."""
+
+    __slots__ = ("base_offset", "log_append_time_ms", "log_start")
+
+    def __init__(self, base_offset: int, log_append_time_ms: int, log_start: int) -> None:
+        self.base_offset = base_offset
+        self.log_append_time_ms = log_append_time_ms
+        self.log_start = log_start
+
+
+class Partition:
+    """See the module. `next_offset` is the applied end, `high_watermark` what readers may see.
+
+    `frame` collects the batches of the current turn; `named_in` is the journal that has its
+    naming frame; `touched` says that it waits for the next commit; `dirty` that the next
+    checkpoint must hold it; the first `evicted` portions have no rows in memory.
+    """
+
+    __slots__ = (
+        "config",
+        "dirty",
+        "epochs",
+        "evicted",
+        "frame",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "log_start",
+        "named_in",
+        "next_offset",
+        "number",
+        "offsets",
+        "portions",
+        "producers",
+        "removed",
+        "rows",
+        "size_bytes",
+        "topic",
+        "topic_id",
+        "touched",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        log: CommitLog,
+        number: int,
+        topic_id: bytes,
+        topic: str,
+        index: int,
+        leader_epoch: int,
+        config: TopicConfig,
+    ) -> None:
+        self.log = log
+        self.number = number
+        self.topic_id = topic_id
+        self.topic = topic
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.config = config
+        self.offsets = PartitionOffsetManager(0)
+        self.epochs: list[tuple[int, int]] = [(leader_epoch, 0)]
+        self.log_start = 0
+        self.next_offset = 0
+        self.high_watermark = 0
+        self.size_bytes = 0
+        self.removed = False
+        self.watchers: set[Callable[[Partition], None]] = set()
+        self.rows = HotIndex()
+        self.portions = Portions()
+        self.evicted = 0
+        self.producers = Producers()
+        self.frame: Frame | None = None
+        self.named_in = -1
+        self.touched = False
+        self.dirty = True
+
+    def append(self, batch: memoryview, now_ms: int) -> Appended:
+        """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
+
+        `batch` is a writable view that must stay valid until the turn's after_write callbacks
+        ran. Raises KafkaError, and then nothing has changed. A duplicate of an idempotent
+        producer is answered with the original's offset and not queued.
+        """
+        config = self.config
+        log = self.log
+        head = check_batch(batch, config.max_message_bytes)
+        if log.failed is not None or self.removed:
+            raise self._refusal()
+        count = head[12]
+        append_time = -1
+        if count <= WALKED_RECORDS_AT_MOST or self._walks(head, now_ms):
+            newest = self._walk(batch, head, now_ms)
+        else:
+            newest = head[8]
+        producer_id = head[9]
+        if producer_id >= 0:
+            sequence = head[11]
+            last = last_sequence(sequence, count)
+            original = self.producers.check(producer_id, head[10], sequence, last)
+            if original is not None:
+                time = original[1] if config.timestamp_type else -1
+                return Appended(original[0], time, self.log_start)
+        if config.timestamp_type or config.compression >= 0:
+            batch, newest, append_time = self._stored_form(batch, head, newest, now_ms)
+        base = self.offsets.assign(count)
+        if producer_id >= 0:
+            self.producers.queue(producer_id, head[10], sequence, last, base, now_ms)
+        size = len(batch)
+        _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)
+        frame = self.frame
+        if frame is None or frame.length + size > FRAME_PAYLOAD_AT_MOST:
+            self.frame = frame = Frame(self, [batch], base, base + count, size, newest)
+            log.frames.append(frame)
+        else:
+            frame.batches.append(batch)
+            frame.end = base + count
+            frame.length += size
+            if newest > frame.newest:
+                frame.newest = newest
+        log.turn_bytes += size
+        if not log.scheduled or log.turn_bytes > log.room_bytes:
+            log.queued()
+        return Appended(base, append_time, self.log_start)
+
+    def _walks(self, head: Head, now_ms: int) -> bool:
+        """Whether a large batch must be walked; if not, its head alone is checked."""
+        config = self.config
+        if (
+            config.cleanup_compact
+            or config.after_max_ms != AFTER_MAX_DEFAULT_MS
+            or config.before_max_ms != NO_BOUND_MS
+            or self.log.validate_all
+        ):
+            return True
+        if head[8] > now_ms + AFTER_MAX_DEFAULT_MS and not config.timestamp_type:
+            text = f"timestamp {head[8]} is too far in the future"
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+        return False
+
+    def _walk(self, batch: memoryview, head: Head, now_ms: int) -> int:
+        """Look at every record; the batch's newest timestamp, stamped if its head was wrong."""
+        config = self.config
+        if config.timestamp_type:
+            before_ms = after_ms = NO_BOUND_MS
+        else:
+            before_ms, after_ms = config.before_max_ms, config.after_max_ms
+        newest = walk(
+            batch,
+            head,
+            compacted=config.cleanup_compact,
+            before_ms=before_ms,
+            after_ms=after_ms,
+            now_ms=now_ms,
+        )
+        if newest != head[8]:
+            stamp(batch, newest, log_append=False)
+        return newest
+
+    def _stored_form(
+        self, batch: memoryview, head: Head, newest: int, now_ms: int
+    ) -> tuple[memoryview, int, int]:
+        """Under LogAppendTime or a compression.type: (batch, newest timestamp, append time)."""
+        config = self.config
+        append_time = now_ms if config.timestamp_type else None
+        codec = head[5] & CODEC_MASK
+        wanted = codec if config.compression < 0 else config.compression
+        if wanted != codec or append_time is not None:
+            stored = convert(batch, head, wanted, config.compression_level, append_time)
+            if len(stored) > config.max_message_bytes:
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+            batch = memoryview(stored)
+        if append_time is None:
+            return batch, newest, -1
+        return batch, append_time, append_time
+
+    def _refusal(self) -> KafkaError:
+        if self.removed:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
+
+    def moved(self) -> None:
+        """Tell the watchers that the high watermark or the log start moved, or that it is over."""
+        for watcher in tuple(self.watchers):
+            try:
+                watcher(self)
+            except Exception:  # one broken reader must not stop the others, nor the turn
+                logger.exception("a watcher of %s-%d failed", self.topic, self.index)
+
+    def rollback(self) -> None:
+        """Nothing that was queued is written."""
+        self.frame = None
+        self.offsets.rollback()
+        self.producers.rollback()
+
+    def plan(self, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
+        """Where the whole batches from `offset` on lie, below `end` and within `max_bytes`.
+
+        With `first` at least one batch, whatever its size. Empty if `offset` is at or after
+        `end`. Raises OFFSET_OUT_OF_RANGE outside of log start..log end, KAFKA_STORAGE_ERROR
+        where recovery found acknowledged bytes damaged.
+        """
+        return make_plan(self, offset, max_bytes, end, first)
+
+    async def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp` (ms), below the HW."""
+        return await times.offset_for_time(self, timestamp)
+
+    async def max_timestamp(self) -> tuple[int, int]:
+        """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if none."""
+        return await times.max_timestamp(self)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(the largest epoch at or below `epoch`, where it ends), (-1, -1) if unknown.
+
+        As LeaderEpochFileCache.endOffsetFor.
+        """
+        epochs = self.epochs
+        if epoch < 0 or not epochs or epoch > epochs[-1][0]:
+            return -1, -1
+        if epoch == epochs[-1][0]:
+            return epoch, self.next_offset
+        known = epoch
+        for other, start in epochs:
+            if other > epoch:
+                return known, start
+            known = other
+        raise AssertionError("the last epoch is larger")
+
+    def lead(self, epoch: int) -> None:
+        """A new leader epoch begins at the log end."""
+        assert epoch >= self.leader_epoch, "leader epochs only rise"
+        self.leader_epoch = epoch
+        while self.epochs and self.epochs[-1][1] >= self.next_offset:
+            self.epochs.pop()  # nothing was written under it
+        self.epochs.append((epoch, self.next_offset))
+        self.dirty = True
+
+    async def delete_records(self, offset: int) -> int:
+        """Move the log start to `offset` (-1: the high watermark); the new log start.
+
+        Returns when that is durable. Raises OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        target = self.high_watermark if offset == -1 else offset
+        if target < 0 or target > self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if target > self.log_start:
+            await self.log.save_log_starts({self.number: target})
+        return self.log_start
+
+    def start_at(self, offset: int) -> list[int]:
+        """Forget what is below a new log start; the numbers of the rolled journals that hold
+        nothing of this partition any more."""
+        assert self.log_start <= offset <= self.next_offset, "the log start moves within the log"
+        self.log_start = offset
+        gone = self.portions.below(offset)
+        self.size_bytes -= sum(self.portions.size[: min(gone, self.evicted)])
+        self.evicted = max(0, self.evicted - gone)
+        numbers = self.portions.drop(gone)
+        rows = self.rows
+        row = rows.find(offset)
+        if row >= 0:
+            dead = row + 1 if rows.end_offset(row) <= offset else row
+            self.size_bytes -= sum(rows.length[:dead])
+            rows.drop_front(dead)
+        while len(self.epochs) > 1 and self.epochs[1][1] <= offset:
+            self.epochs.pop(0)
+        self.dirty = True
+        self.moved()
+        return numbers
+
+    def producer_states(self) -> Producers:
+        """What is remembered of idempotent producers (DescribeProducers reads it)."""
+        return self.producers
+
+    def snapshot(self) -> PartitionCheckpoint:
+        """Its row in a checkpoint, as of what has been applied."""
+        return PartitionCheckpoint(
+            self.number,
+            self.next_offset,
+            self.log_start,
+            list(self.epochs),
+            self.producers.entries(),
+        )

@@ -1,0 +1,170 @@
+"""Plans: which bytes answer a read, found without touching them; and cutting them to whole batches.
+
+Pure but for reading mapped journals' batch heads. log.partition makes plans, log.reader follows
+them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from log.env import Buffer
+from log.hotindex import HotIndex
+
+if TYPE_CHECKING:
+    from log.commitlog import CommitLog
+    from log.partition import Partition
+
+RUNS_AT_MOST = 4096
+"""Stretches of one plan: each costs a third of a microsecond and more to send, so that one Fetch
+of very small batches does not hold the loop for longer than one of large ones."""
+
+_LENGTH = Struct(">qi")
+_LAST_DELTA_AT = 23
+_LAST_DELTA = Struct(">i")
+_OVERHEAD = 12
+
+
+class Plan:
+    """Whole batches of one partition from `offset` on, below `end`.
+
+    `runs` are (place, length) in offset order; `size_bytes` their sum; `hot` whether all of them
+    are mapped, so that CommitLog.views may be used. If not, CommitLog.read must be, and
+    `size_bytes` is an estimate until it has returned: the bytes then may be fewer.
+    `journal` is the number of a journal whose index is not in memory: the runs are found there.
+    """
+
+    __slots__ = (
+        "end",
+        "first",
+        "hot",
+        "journal",
+        "max_bytes",
+        "offset",
+        "partition",
+        "runs",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, partition: Partition, offset: int, max_bytes: int, end: int, first: bool
+    ) -> None:
+        self.partition = partition
+        self.offset = offset
+        self.max_bytes = max_bytes
+        self.end = end
+        self.first = first
+        self.runs: list[tuple[int, int]] = []
+        self.size_bytes = 0
+        self.hot = True
+        self.journal: int | None = None
+
+
+def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
+    """Where the first batch of buf[start:stop] that ends after `offset` begins."""
+    while start < stop:
+        base, length = _LENGTH.unpack_from(buf, start)
+        (last_delta,) = _LAST_DELTA.unpack_from(buf, start + _LAST_DELTA_AT)
+        if base + last_delta >= offset:
+            return start
+        start += length + _OVERHEAD
+    return stop
+
+
+def whole_batches(buf: Buffer, start: int, stop: int, end: int, max_bytes: int, first: bool) -> int:
+    """Where to cut buf[start:stop]: after the last whole batch within `max_bytes`, below `end`.
+
+    With `first` one batch is taken whatever its size (KIP-74).
+    """
+    at = start
+    while at < stop:
+        base, length = _LENGTH.unpack_from(buf, at)
+        after = at + length + _OVERHEAD
+        if base >= end or (after - start > max_bytes and not (first and at == start)):
+            break
+        at = after
+    return at
+
+
+def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
+    """See Partition.plan."""
+    if not partition.log_start <= offset <= partition.next_offset:
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is not in {partition.log_start}..{partition.next_offset}",
+        )
+    plan = Plan(partition, offset, max_bytes, end, first)
+    if offset >= end or (max_bytes <= 0 and not first):
+        return plan
+    index = partition.rows
+    row = bisect_right(index.base, offset) - 1
+    if row < 0 and partition.evicted and offset < partition.portions.end[partition.evicted - 1]:
+        _plan_evicted(plan)
+    elif row < 0 or offset >= index.base[row] + index.count[row]:
+        raise damaged(partition, offset)
+    else:
+        _plan_rows(plan, index, row)
+    return plan
+
+
+def damaged(partition: Partition, offset: int) -> KafkaError:
+    """Acknowledged bytes that recovery found damaged: there is no row for them."""
+    return KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"{partition.topic}-{partition.index} is damaged at offset {offset}",
+    )
+
+
+def _plan_evicted(plan: Plan) -> None:
+    """The rows are in a journal's index file: CommitLog.read looks there, in a thread."""
+    partition = plan.partition
+    portions = partition.portions
+    at = portions.find(plan.offset)
+    if at < 0 or plan.offset >= portions.end[at]:
+        raise damaged(partition, plan.offset)
+    plan.journal = portions.journal[at]
+    plan.hot = False
+    plan.size_bytes = min(portions.size[at], max(plan.max_bytes, 1))
+
+
+def _plan_rows(plan: Plan, index: HotIndex, row: int) -> None:
+    """Take rows while they fit. Mapped rows are cut to the batches asked for right here."""
+    base, places, lengths, counts = index.base, index.place, index.length, index.count
+    end, room, runs = plan.end, plan.max_bytes, plan.runs
+    log = plan.partition.log
+    place, length = places[row], lengths[row]
+    plan.hot = hot = place >= log.journals.hot_from
+    if hot and base[row] < plan.offset:
+        place, length = _skip(log, place, length, plan.offset)
+    last = min(len(base), row + RUNS_AT_MOST)
+    while True:
+        after = base[row] + counts[row]
+        if hot and (length > room or after > end):
+            length = _cut(log, place, length, end, room, plan.first and not runs)
+            if length:
+                runs.append((place, length))
+                room -= length
+            break
+        if length > room and (runs or not plan.first):
+            break
+        runs.append((place, length))
+        room -= length
+        row += 1
+        if row >= last or base[row] >= end or base[row] != after:
+            break  # the last: a gap is damage, and answered when a reader comes to it
+        place, length = places[row], lengths[row]
+    plan.size_bytes = plan.max_bytes - room
+
+
+def _skip(log: CommitLog, place: int, length: int, offset: int) -> tuple[int, int]:
+    view, start = log.journals.mapped(place)
+    at = skip_before(view, start, start + length, offset)
+    return place + at - start, start + length - at
+
+
+def _cut(log: CommitLog, place: int, length: int, end: int, room: int, first: bool) -> int:
+    view, start = log.journals.mapped(place)
+    return whole_batches(view, start, start + length, end, room, first) - start

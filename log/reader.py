@@ -1,0 +1,174 @@
+"""Reading the commit log: views of what is mapped, and the pool for everything else.
+
+The newest journals are mapped and sent as they lie there. Of older ones the pages may have left
+the memory, and touching them would stop the loop for as long as the disk takes; they are read by
+threads into buffers, of which only so much may be in flight. Owned by log.commitlog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from log.env import Buffer, Env
+from log.journal import PLACE_BITS, POSITION_MASK, Journal, Pins
+from log.journalindex import IndexCache
+from log.journals import Journals
+from log.plan import Plan, make_plan, skip_before, whole_batches
+
+IN_FLIGHT_BYTES = 64 << 20
+"""Cold bytes being read or not yet handed over: a few Fetches of the largest usual size (1 MiB per
+partition, 50 MiB per request), so that cold readers cannot take the broker's memory."""
+
+GAP_BYTES_AT_MOST = 16 << 10
+"""Stretches closer than this are read in one go: a seek costs more than the bytes between."""
+
+
+class Reader:
+    """See the module."""
+
+    __slots__ = ("_env", "_free_bytes", "_journals", "_queue", "indexes")
+
+    def __init__(self, env: Env, journals: Journals) -> None:
+        self._env = env
+        self._journals = journals
+        self._free_bytes = IN_FLIGHT_BYTES
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self.indexes = IndexCache(env, journals)
+
+    def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
+        """Views of a hot plan's bytes, in order; call the second when they are not needed."""
+        assert plan.hot, "only mapped journals can be viewed"
+        pins = Pins()
+        views: list[memoryview] = []
+        number = -1
+        view = memoryview(b"")
+        for place, length in plan.runs:
+            if place >> PLACE_BITS != number:
+                number = place >> PLACE_BITS
+                journal = self._journals.by_number[number]
+                pins.add(journal)
+                assert journal.view is not None, "hot journals are mapped"
+                view = journal.view
+            position = place & POSITION_MASK
+            views.append(view[position : position + length])
+        return views, pins
+
+    async def read(self, plan: Plan) -> list[Buffer]:
+        """The bytes of a plan, cut to the whole batches it asks for.
+
+        Raises OSError from the disk, and KafkaError where the plan's journals have gone since.
+        """
+        if plan.journal is not None:
+            await self._look_up(plan)
+        runs = plan.runs
+        if any(place >> PLACE_BITS not in self._journals.by_number for place, _ in runs):
+            again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
+            plan.journal, plan.runs = again.journal, again.runs
+            return await self.read(plan)
+        groups = self._by_journal(runs)
+        pins = Pins()
+        for journal, _ in groups:
+            pins.add(journal)
+        buffers: list[memoryview] = []
+        total = sum(length for _, length in runs)
+        try:
+            await self._take(total)
+            try:
+                for journal, group in groups:
+                    buffers += await self._read_group(journal, group)
+            finally:
+                self._give(total)
+        finally:
+            pins.release()
+        return _trim(plan, buffers)
+
+    async def _look_up(self, plan: Plan) -> None:
+        """Find the runs of a plan whose rows are not in memory."""
+        assert plan.journal is not None
+        index = await self.indexes.get(plan.journal)
+        plan.runs = index.runs(
+            plan.partition.number, plan.offset, plan.end, plan.max_bytes, plan.first
+        )
+        plan.journal = None
+
+    def _by_journal(
+        self, runs: list[tuple[int, int]]
+    ) -> list[tuple[Journal, list[tuple[int, int]]]]:
+        groups: list[tuple[Journal, list[tuple[int, int]]]] = []
+        for place, length in runs:
+            journal = self._journals.by_number[place >> PLACE_BITS]
+            if not groups or groups[-1][0] is not journal:
+                groups.append((journal, []))
+            groups[-1][1].append((place & POSITION_MASK, length))
+        return groups
+
+    async def _read_group(self, journal: Journal, group: list[tuple[int, int]]) -> list[memoryview]:
+        spans = _join(group)
+        parts = await self._env.offload.submit("read", journal.read, self._env.fs, spans)
+        views: list[memoryview] = []
+        at = 0
+        for position, length in group:
+            while position >= spans[at][0] + spans[at][1]:
+                at += 1
+            start = position - spans[at][0]
+            views.append(memoryview(parts[at])[start : start + length])
+        return views
+
+    async def _take(self, size_bytes: int) -> None:
+        """Wait until so much may be read; one that exceeds the bound goes alone."""
+        if not self._queue and (
+            size_bytes <= self._free_bytes or self._free_bytes == IN_FLIGHT_BYTES
+        ):
+            self._free_bytes -= size_bytes
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((size_bytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give(size_bytes)
+            raise
+
+    def _give(self, size_bytes: int) -> None:
+        self._free_bytes += size_bytes
+        while self._queue:
+            size_bytes, turn = self._queue[0]
+            if size_bytes > self._free_bytes and self._free_bytes < IN_FLIGHT_BYTES:
+                return
+            self._queue.popleft()
+            if not turn.done():
+                self._free_bytes -= size_bytes
+                turn.set_result(None)
+
+
+def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Fewer, longer (position, length) that cover all of the group's."""
+    spans: list[tuple[int, int]] = []
+    for position, length in group:
+        if spans:
+            start, size = spans[-1]
+            if position - (start + size) <= GAP_BYTES_AT_MOST:
+                spans[-1] = (start, position + length - start)
+                continue
+        spans.append((position, length))
+    return spans
+
+
+def _trim(plan: Plan, buffers: list[memoryview]) -> list[Buffer]:
+    """Cut the first buffer's leading batches, and everything from the first that is too much."""
+    kept: list[Buffer] = []
+    room = plan.max_bytes
+    for at, buffer in enumerate(buffers):
+        start = 0 if at else skip_before(buffer, 0, len(buffer), plan.offset)
+        first = plan.first and not kept
+        stop = whole_batches(buffer, start, len(buffer), plan.end, room, first)
+        if stop > start:
+            kept.append(buffer[start:stop])
+            room -= stop - start
+        if stop < len(buffer):
+            break
+    plan.size_bytes = plan.max_bytes - room
+    return kept

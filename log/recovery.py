@@ -1,0 +1,258 @@
+"""Recovery: what the journals hold after any end, and what of it counts.
+
+1. List the folder. A file whose header is missing and that holds no frame of its number was only
+   made ready: it becomes a spare.
+2. Oldest first, take each journal's rows from its index file, and scan what that does not cover:
+   all of the last journal, usually. A journal ends where the next one's header says so. A frame of
+   an older run than one before it is never taken.
+3. Every gap is judged. If any frame behind it (or the checkpoint, or the mark of a clean end)
+   claims a committed place beyond the gap, acknowledged bytes are damaged there: they are named in
+   the log and skipped, and what follows counts. Otherwise nothing behind was ever acknowledged as
+   committed: the log is cut there, in this journal and all later ones.   <- the decision
+4. What is left is synced, since a crash of the process alone leaves it only in the page cache;
+   journals behind a cut become spares, durably, before anything is written.
+5. (log.manager) The partitions take their rows; next offset = max(checkpoint, scan).
+
+Crash assumptions: a write may be torn at any byte and reordered with others until an fsync that
+succeeded; sectors may rot; fsync does not lie. Reads block, which is fine: nothing else runs yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+import re
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from log.env import Env
+from log.frame import (
+    HEADER_BYTES,
+    Header,
+    Naming,
+    check,
+    find_frame,
+    read_head,
+    read_header,
+)
+from log.hotindex import Columns
+from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name
+from log.journalindex import Extent, JournalIndex, read_index
+from log.journals import SPARE_PREFIX
+from log.scan import Gap, Scanned, scan
+
+logger = logging.getLogger(__name__)
+
+_JOURNAL = re.compile(r"(\d{10})\.journal")
+_SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
+
+
+@dataclass(slots=True)
+class Found:
+    """One journal: what its index file covers, what the scan found behind that."""
+
+    journal: Journal
+    header: Header | None
+    index: JournalIndex | None
+    scanned: Scanned
+
+    def extent(self) -> Extent:
+        """As its index file should have it."""
+        before = self.index.extent if self.index is not None else Extent(0, 0, 0, 0)
+        scanned = self.scanned
+        return Extent(
+            self.journal.end,
+            max(before.run, scanned.run),
+            max(before.claimed, scanned.claimed),
+            before.frames + scanned.frames,
+        )
+
+    def numbers(self) -> set[int]:
+        """The partitions with rows."""
+        known = set(self.index.numbers()) if self.index is not None else set()
+        return known | self.scanned.rows.keys()
+
+    def rows(self, number: int) -> list[Columns]:
+        """One partition's rows, in order."""
+        parts = [self.index.rows(number)] if self.index is not None else []
+        if number in self.scanned.rows:
+            parts.append(self.scanned.rows[number])
+        return [part for part in parts if len(part)]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What counts. `run` is the greatest run number seen, `damage` the acknowledged gaps."""
+
+    found: list[Found] = field(default_factory=list)
+    spares: list[tuple[str, int]] = field(default_factory=list)
+    next_number: int = 1
+    written: int = 0
+    run: int = 0
+    damage: list[Gap] = field(default_factory=list)
+    namings: dict[int, Naming] = field(default_factory=dict)
+
+
+def recover(env: Env, folder: str, claimed: int, clean_end: int) -> Recovered:
+    """Read all journals of a folder. Blocks.
+
+    `claimed`: a place known to be committed. `clean_end`: where the log ended cleanly, or -1.
+    """
+    result = Recovered()
+    _list(env, folder, result)
+    for at, found in enumerate(result.found):
+        _read(found, result.found[at + 1 :], result, clean_end)
+    claimed = max(claimed, clean_end)
+    dropped = _judge(result, claimed)
+    for found in dropped:
+        _spare(env, folder, found.journal, result)
+    if dropped:
+        env.fs.sync_dir(folder)
+    if result.found:
+        _settle(result, claimed)
+    return result
+
+
+def _list(env: Env, folder: str, result: Recovered) -> None:
+    fs = env.fs
+    for name in fs.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.endswith(".new"):
+            fs.remove(path)
+        match = _JOURNAL.fullmatch(name) or _SPARE.fullmatch(name)
+        if match is None:
+            continue
+        number = int(match[1])
+        # Above every number any file here ever had, so that no frame found under a number can
+        # come from an earlier life of that number.
+        result.next_number = max(result.next_number, number + 1)
+        file = fs.open(path)
+        journal = Journal(number, path, file, file.size())
+        if name.startswith(SPARE_PREFIX):
+            result.spares.append((path, journal.capacity))
+            journal.cool()
+            continue
+        journal.map()
+        assert journal.view is not None, "it was just mapped"
+        header = read_header(journal.view, path)
+        if header is None or header.journal != number:
+            if find_frame(journal.view, HEADER_BYTES, journal.capacity, number) < 0:
+                _spare(env, folder, journal, result)
+                continue
+            logger.error("%s has a damaged header; its frames are read all the same", path)
+            header = None
+        index = read_index(fs, folder, number)
+        result.found.append(Found(journal, header, index, Scanned(number, 0, 0)))
+
+
+def _spare(env: Env, folder: str, journal: Journal, result: Recovered) -> None:
+    """Put away a file without anything that counts."""
+    journal.cool()
+    env.fs.remove(os.path.join(folder, index_name(journal.number)))
+    path = os.path.join(folder, f"{SPARE_PREFIX}{journal.number:010d}")
+    env.fs.rename(journal.path, path)
+    result.spares.append((path, journal.capacity))
+
+
+def _read(found: Found, later: list[Found], result: Recovered, clean_end: int) -> None:
+    """Scan what the index does not cover."""
+    journal = found.journal
+    stop: int | None = None
+    if later and later[0].header is not None:
+        previous_end = later[0].header.previous_end
+        if previous_end >> PLACE_BITS == journal.number:
+            stop = previous_end & POSITION_MASK
+    start = HEADER_BYTES
+    if found.index is not None:
+        extent = found.index.extent
+        start = extent.end
+        result.run = max(result.run, extent.run)
+        if clean_end == journal.place | start and not later and not _follows(journal, start):
+            stop = start
+    assert journal.view is not None, "recovery maps all journals"
+    if start == stop:
+        found.scanned = Scanned(journal.number, start, result.run)
+    else:
+        found.scanned = scan(journal.view, journal.number, start, stop, result.run)
+    journal.end = found.scanned.end
+    result.run = found.scanned.run
+
+
+def _follows(journal: Journal, position: int) -> bool:
+    """Whether a frame lies where a clean end is said to be: then it was none."""
+    assert journal.view is not None, "recovery maps all journals"
+    head = read_head(journal.view, position)
+    return head is not None and check(journal.view, position, head, journal.number) is not None
+
+
+def _judge(result: Recovered, claimed: int) -> list[Found]:
+    """Find the first gap that nothing behind it claims to be committed, and cut there.
+
+    Returns the journals behind the cut.
+    """
+    behind: list[int] = []  # per journal: the greatest claim in it, behind it, or from outside
+    for found in reversed(result.found):
+        claimed = max(claimed, found.extent().claimed)
+        behind.append(claimed)
+    for at, (found, claim) in enumerate(zip(result.found, reversed(behind), strict=True)):
+        for gap in found.scanned.gaps:
+            if claim <= gap.place:
+                _cut(found, gap)
+                dropped = result.found[at + 1 :]
+                del result.found[at + 1 :]
+                return dropped
+            result.damage.append(gap)
+    return []
+
+
+def _cut(found: Found, gap: Gap) -> None:
+    """Forget everything of a journal from a gap on."""
+    journal, scanned = found.journal, found.scanned
+    logger.info(
+        "journal %d ends at %d: what follows was never committed", journal.number, gap.start
+    )
+    journal.end = scanned.end = gap.start
+    for number, rows in list(scanned.rows.items()):
+        keep = bisect_left(rows.place, gap.place)
+        for column in (rows.base, rows.place, rows.length, rows.count, rows.newest):
+            del column[keep:]
+        if not keep:
+            del scanned.rows[number]
+
+
+def _settle(result: Recovered, claimed: int) -> None:
+    """Make what is left durable and see where writing goes on."""
+    last = result.found[-1].journal
+    if claimed > last.end_place:
+        if claimed >> PLACE_BITS == last.number and claimed & POSITION_MASK <= last.capacity:
+            gap = Gap(last.number, last.end, claimed & POSITION_MASK)
+            result.damage.append(gap)
+            last.end = gap.end
+        else:
+            logger.critical(
+                "the journals end at %x, before %x, up to which they were committed: "
+                "acknowledged data is missing",
+                last.end_place,
+                claimed,
+            )
+    for gap in result.damage:
+        whose = f", offsets {gap.first}-{gap.last - 1} of partition {gap.number}"
+        logger.critical(
+            "journal %d is damaged in bytes %d-%d, which were acknowledged%s: they cannot be "
+            "read, everything else can",
+            gap.journal,
+            gap.start,
+            gap.end,
+            whose if gap.number >= 0 else "",
+        )
+    for found in result.found:
+        journal = found.journal
+        journal.rolled = journal is not last
+        extent = found.extent()
+        journal.entries = extent.frames
+        journal.numbers = found.numbers() | found.scanned.named.keys()
+        journal.indexed = found.index is not None and found.index.extent.end == journal.end
+        if not journal.indexed:
+            journal.opened().sync()
+        result.namings.update(found.scanned.named)
+    result.written = last.end_place

@@ -1,0 +1,266 @@
+"""A turn: what was appended between two runs of the flush, and its form on disk.
+
+`lay_out` turns the queued frames into one gathered write per journal: frame heads, with the
+padding before each, are slices of one buffer; batches are the very views the producers' bytes were
+received in. Nothing is copied and nothing becomes state here: log.commitlog writes and applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from crc32c import crc32c
+
+from log.env import Buffer
+from log.frame import (
+    _BODY,
+    _FRONT,
+    HEAD_BYTES,
+    HEADER_BYTES,
+    KIND_BATCH,
+    KIND_NAMING,
+    MAGIC,
+    Header,
+    Naming,
+    padded,
+    write_header,
+    write_naming,
+)
+from log.journal import PLACE_BITS, Journal
+
+if TYPE_CHECKING:
+    from log.journals import Journals
+    from log.partition import Partition
+
+Callback = Callable[[BaseException | None], None]
+
+NAMING_BYTES_AT_MOST = HEAD_BYTES + 48 + 256
+"""A naming frame: head, fixed fields, a topic name of at most 249 bytes, padding."""
+
+
+class Frame:
+    """One frame to be written.
+
+    For batches: the partition, its batches, [base, end) of their offsets, their bytes and newest
+    timestamp; for catalog frames no partition and one part. `place` is that of the payload.
+    """
+
+    __slots__ = ("base", "batches", "end", "kind", "length", "newest", "partition", "place")
+
+    def __init__(
+        self,
+        partition: Partition | None,
+        batches: list[memoryview],
+        base: int,
+        end: int,
+        length: int,
+        newest: int,
+        kind: int = KIND_BATCH,
+    ) -> None:
+        self.partition = partition
+        self.batches = batches
+        self.base = base
+        self.end = end
+        self.length = length
+        self.newest = newest
+        self.kind = kind
+        self.place = -1
+
+
+class Turn:
+    """Frames with who wants to know when they are written, and when they are durable."""
+
+    __slots__ = ("commit_callbacks", "frames", "size_bytes", "write_callbacks")
+
+    def __init__(
+        self,
+        frames: list[Frame],
+        size_bytes: int,
+        write_callbacks: list[Callback],
+        commit_callbacks: list[Callback],
+    ) -> None:
+        self.frames = frames
+        self.size_bytes = size_bytes
+        self.write_callbacks = write_callbacks
+        self.commit_callbacks = commit_callbacks
+
+
+class Write:
+    """One gathered write: buffers for [position, position + length) of a journal.
+
+    `named` are the partitions whose naming frame is in it.
+    """
+
+    __slots__ = ("buffers", "entries", "journal", "length", "named", "position")
+
+    def __init__(self, journal: Journal, position: int) -> None:
+        self.journal = journal
+        self.position = position
+        self.buffers: list[Buffer] = []
+        self.length = 0
+        self.entries = 0
+        self.named: list[Partition] = []
+
+
+class Stamp:
+    """What every frame of a turn carries: run number and the committed place."""
+
+    __slots__ = ("committed", "run")
+
+    def __init__(self, run: int, committed: int) -> None:
+        self.run = run
+        self.committed = committed
+
+
+def lay_out(
+    turn: Turn, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
+) -> list[Write]:
+    """The writes of a turn, one per journal touched. Raises OSError if no journal can be made.
+
+    Journals after the active one stay merely ready: log.commitlog advances to them once all is
+    written, so that a failure leaves everything as it was.
+    """
+    frames = turn.frames
+    bound = journals.journal_bytes
+    write = _begin(journals.active, journals.previous_end, stamp, now_ms)
+    if _fits(turn, write, bound, entries_at_most):
+        _fill(write, frames, stamp)
+        return [write]
+    writes: list[Write] = []
+    start = ahead = 0
+    while start < len(frames):
+        if write.position == 0:
+            first = HEADER_BYTES + NAMING_BYTES_AT_MOST + HEAD_BYTES + padded(frames[start].length)
+            write.journal.reserve(first)
+        stop = _how_many(frames, start, write, bound, entries_at_most)
+        if stop > start:
+            _fill(write, frames[start:stop], stamp)
+            writes.append(write)
+            start = stop
+        else:
+            ahead += 1
+            ended = write.journal.place | (write.position + write.length)
+            write = _begin(journals.upcoming(ahead), ended, stamp, now_ms)
+    return writes
+
+
+def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Write:
+    """A write behind the journal's last frame; its first one has the header in front."""
+    write = Write(journal, journal.end)
+    if journal.end == 0:
+        header = write_header(Header(journal.number, stamp.run, previous_end, now_ms))
+        write.buffers.append(header)
+        write.length = len(header)
+    return write
+
+
+def _fits(turn: Turn, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
+    """Whether a whole turn surely fits behind the active journal's end."""
+    frames = len(turn.frames)
+    most = turn.size_bytes + frames * (HEAD_BYTES + 8 + NAMING_BYTES_AT_MOST)
+    entries = write.journal.entries + frames
+    return write.position + write.length + most <= journal_bytes and entries <= entries_at_most
+
+
+def _how_many(
+    frames: list[Frame], start: int, write: Write, journal_bytes: int, entries_at_most: int
+) -> int:
+    """Up to which frame a journal can take them. One that holds nothing takes at least one."""
+    position = write.position + write.length
+    entries = write.journal.entries + write.entries
+    stop = start
+    while stop < len(frames):
+        position += HEAD_BYTES + padded(frames[stop].length) + NAMING_BYTES_AT_MOST
+        if (position > journal_bytes or entries >= entries_at_most) and entries:
+            break
+        entries += 1
+        stop += 1
+    return stop
+
+
+def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
+    """Add the frames to the write. Hot: a microsecond per frame."""
+    journal = write.journal
+    number = journal.number
+    buffers = write.buffers
+    run, committed = stamp.run, stamp.committed
+    position = write.position + write.length
+    place = number << PLACE_BITS | position
+    pack_body, pack_front = _BODY.pack_into, _FRONT.pack_into
+    heads = bytearray((HEAD_BYTES + 8) * 2 * len(frames))
+    view = memoryview(heads)
+    start = at = 0  # heads[start:at] is the padding behind the frame before
+    for frame in frames:
+        partition = frame.partition
+        if partition is None:
+            partition_number = 0
+        else:
+            partition_number = partition.number
+            if partition.named_in != number:
+                naming = name_partition(partition)
+                pack_body(
+                    heads,
+                    at + 8,
+                    len(naming),
+                    KIND_NAMING,
+                    0,
+                    place,
+                    run,
+                    partition_number,
+                    committed,
+                )
+                crc = crc32c(naming, crc32c(view[at + 8 : at + 48]))
+                pack_front(heads, at, MAGIC, crc)
+                buffers.append(view[start : at + 48])
+                buffers.append(naming)
+                start = at + 48
+                at = start + (-len(naming) & 7)
+                place += HEAD_BYTES + padded(len(naming))
+                partition.named_in = number
+                write.named.append(partition)
+        batches = frame.batches
+        length = frame.length
+        if frame.kind == KIND_BATCH:
+            pack_body(
+                heads,
+                at + 8,
+                length,
+                KIND_BATCH,
+                len(batches),
+                place,
+                run,
+                partition_number,
+                committed,
+            )
+            crc = crc32c(view[at + 8 : at + 48])
+            for batch in batches:
+                crc = crc32c(batch[:21], crc)
+        else:
+            pack_body(heads, at + 8, length, frame.kind, 0, place, run, 0, committed)
+            crc = crc32c(batches[0], crc32c(view[at + 8 : at + 48]))
+        pack_front(heads, at, MAGIC, crc)
+        buffers.append(view[start : at + 48])
+        buffers += batches
+        frame.place = place + HEAD_BYTES
+        start = at + 48
+        at = start + (-length & 7)
+        place += HEAD_BYTES + ((length + 7) & ~7)
+    if at > start:
+        buffers.append(view[start:at])
+    write.length = (place & 0xFFFFFFFF) - write.position
+    write.entries += len(frames)
+
+
+def name_partition(partition: Partition) -> bytes:
+    """The naming frame's payload, as of now."""
+    return write_naming(
+        Naming(
+            partition.topic_id,
+            partition.topic,
+            partition.index,
+            partition.leader_epoch,
+            partition.next_offset,
+            partition.log_start,
+        )
+    )

@@ -1,0 +1,141 @@
+"""Env for tests: virtual or real time, disk in memory, threads that are none.
+
+`sim_env` belongs to a SimLoop: offloaded calls run at a random moment between submission and
+answer, so that everything may come between. `memory_env` works on any running loop, at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from log.env import Env
+from tests.kit.memfs import MemFileSystem
+from tests.kit.simloop import SimLoop
+
+T = TypeVar("T")
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class SimClock:
+    """Virtual time."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(self._loop.now * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.now
+
+
+class SettableClock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.ms = EPOCH_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+class SimOffload:
+    """Calls run on the loop itself, now or later, and are answered later still.
+
+    One call of a pool at a time, in order, as the pools of one thread have it.
+    """
+
+    def __init__(self, loop: SimLoop, rng: random.Random) -> None:
+        self._loop = loop
+        self._rng = rng
+        self._free_at: dict[str, float] = {}
+        self.alive = True
+
+    def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        future: asyncio.Future[T] = self._loop.create_future()
+        start = max(self._loop.now, self._free_at.get(pool, 0.0))
+        runs = start + self._rng.random() * 0.004
+        self._free_at[pool] = answered = runs + self._rng.random() * 0.004
+        self._loop.call_at(runs, self._run, future, answered, fn, args)
+        return future
+
+    def _run(
+        self, future: asyncio.Future[Any], answered: float, fn: Callable[..., Any], args: Any
+    ) -> None:
+        if not self.alive:
+            return
+        try:
+            outcome, failure = fn(*args), None
+        except Exception as caught:
+            outcome, failure = None, caught
+        self._loop.call_at(answered, _resolve, future, outcome, failure)
+
+    def close(self) -> None:
+        self.alive = False
+
+
+class InlineOffload:
+    """Calls run at once; the answer comes in the next turn of the loop."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[str, Callable[[], None]]] = []
+        self.holding: set[str] = set()
+
+    def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+
+        def run() -> None:
+            outcome, failure = None, None
+            try:
+                outcome = fn(*args)
+            except Exception as caught:
+                failure = caught
+            loop.call_soon(_resolve, future, outcome, failure)
+
+        if pool in self.holding:
+            self.held.append((pool, run))
+        else:
+            run()
+        return future
+
+    def hold(self, pool: str) -> None:
+        """Keep the calls of a pool until `let_go`."""
+        self.holding.add(pool)
+
+    def let_go(self, pool: str) -> None:
+        """Run what was kept, in order."""
+        self.holding.discard(pool)
+        ready = [run for name, run in self.held if name == pool]
+        self.held = [item for item in self.held if item[0] != pool]
+        for run in ready:
+            run()
+
+    def close(self) -> None:
+        pass
+
+
+def _resolve(future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
+    if future.done():
+        return
+    if failure is None:
+        future.set_result(outcome)
+    else:
+        future.set_exception(failure)
+
+
+def sim_env(loop: SimLoop, rng: random.Random, fs: MemFileSystem) -> Env:
+    """The world of one simulated process."""
+    return Env(SimClock(loop), rng, fs, SimOffload(loop, rng), set())
+
+
+def memory_env(fs: MemFileSystem | None = None) -> Env:
+    """A world without waiting, for tests on an ordinary loop."""
+    return Env(SettableClock(), random.Random(0), fs or MemFileSystem(), InlineOffload(), set())

@@ -1,0 +1,127 @@
+"""Helpers for tests of the log: settings in a line, batches, a Log on a disk in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkawire.codec.batches import Record, build, iter_batches, records
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.metadata.catalog import NewTopic
+from log.env import Buffer, Env
+from log.manager import Log
+from log.partition import Partition
+from tests.kit.env import memory_env
+from tests.kit.memfs import MemFileSystem
+from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
+
+FOLDER = "/data/brokers/1"
+
+
+def settings(**values: Any) -> BrokerConfig:
+    """Broker settings by attribute, past the table's bounds: tests want tiny journals."""
+    config = BrokerConfig()
+    for name, value in values.items():
+        assert hasattr(config, name), name
+        setattr(config, name, value)
+    return config
+
+
+def batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **more: Any) -> memoryview:
+    """One batch, as a view of a receive buffer would be."""
+    return memoryview(build([(None, value) for value in values], timestamp_ms=timestamp_ms, **more))
+
+
+def values(buffers: list[Buffer]) -> list[tuple[int, bytes | None]]:
+    """(offset, value) of every record."""
+    found: list[tuple[int, bytes | None]] = []
+    for buffer in buffers:
+        for position, _ in iter_batches(buffer):
+            for record in records(buffer, position):
+                assert isinstance(record, Record)
+                found.append(
+                    (record.offset, bytes(record.value) if record.value is not None else None)
+                )
+    return found
+
+
+class World:
+    """What outlives a process: disk and database. `start` is a process."""
+
+    def __init__(self, env: Env | None = None, **values: Any) -> None:
+        self.env = env or memory_env()
+        self.config = settings(**{"journal_bytes": 1 << 20, **values})
+        self.database = MemoryDatabase()
+        self.metadata = MemoryMetadata(self.database)
+
+    @property
+    def fs(self) -> MemFileSystem:
+        assert isinstance(self.env.fs, MemFileSystem)
+        return self.env.fs
+
+    async def start(self) -> Log:
+        """Open everything, as Broker.start does."""
+        self.metadata = MemoryMetadata(self.database)
+        self.catalog = await self.metadata.open()
+        await self.metadata.register_broker(1, {}, None)
+        checkpoint = await self.metadata.load_checkpoint(1)
+        self.log = await Log.open(
+            self.env, FOLDER, self.config, self.catalog, checkpoint, self.metadata, 1
+        )
+        return self.log
+
+    async def topic(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
+        """Make a topic, as the topic service does."""
+        from kafkawire.codec.configs import resolve_topic
+
+        texts = {key.replace("_", "."): value for key, value in configs.items()}
+        (info,) = await self.metadata.create_topics([NewTopic(name, [1] * partitions, texts)])
+        self.catalog.add_topic(info)
+        made = self.log.add_topic(info, resolve_topic(info.configs, self.config.texts))
+        await self.log.commit_log.committed()
+        return made
+
+    def find(self, name: str, index: int = 0) -> Partition:
+        """A partition of the running process."""
+        return self.log.partitions[self.catalog.by_name[name].partitions[index].number]
+
+    async def crash(self, power: bool = True) -> Log:
+        """End the process without goodbye, with the power or alone, and start another."""
+        await self.abandon()
+        if power:
+            self.fs.crash()
+        else:
+            self.fs.kill()
+        return await self.start()
+
+    async def abandon(self) -> None:
+        """Stop what runs in the process that is about to be dead."""
+        self.metadata.crash()
+        self.log.commit_log.commits.stop()
+        for task in list(self.env.tasks):
+            task.cancel()
+        await self.env.sleep(0)
+
+    async def restart(self) -> Log:
+        """End cleanly and start again."""
+        await self.log.close()
+        return await self.start()
+
+
+async def read_all(
+    partition: Partition, start: int | None = None
+) -> list[tuple[int, bytes | None]]:
+    """Every record below the high watermark, as a consumer would get them."""
+    found: list[tuple[int, bytes | None]] = []
+    offset = partition.log_start if start is None else start
+    while offset < partition.high_watermark:
+        plan = partition.plan(offset, 1 << 20, partition.high_watermark, True)
+        if plan.hot:
+            views, release = partition.log.views(plan)
+            got = values(list(views))
+            release()
+        else:
+            got = values(await partition.log.read(plan))
+        assert got, f"nothing at {offset}, before {partition.high_watermark}"
+        found += [pair for pair in got if pair[0] >= offset]
+        offset = found[-1][0] + 1
+    return found
