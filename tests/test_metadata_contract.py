@@ -1,4 +1,5 @@
-"""What `Metadata` promises, asked of every store: SQLite, PostgreSQL, the simulation's memory."""
+"""What `Metadata` promises, asked of every store: SQLite (also opened without SQLAlchemy),
+PostgreSQL, the simulation's memory."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from kafkawire.metadata.catalog import (
 )
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import Metadata, MetadataError
+from kafkawire.metadata.store import Metadata, MetadataError, open_metadata
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.postgres import postgres
 
@@ -49,6 +50,7 @@ async def _postgres_database(url: str) -> str:
 @pytest.fixture(
     params=[
         "sqlite",
+        "quick",
         "memory",
         pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
     ]
@@ -66,6 +68,8 @@ async def process(
         if request.param == "postgres":
             url = await _postgres_database(request.getfixturevalue("postgres_url"))
         new = lambda: SqlMetadata(url)  # noqa: E731
+        if request.param == "quick":
+            new = lambda: open_metadata(url, "")  # noqa: E731
 
     def start() -> Metadata:
         made.append(new())

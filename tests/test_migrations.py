@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -19,8 +20,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import migrate, tables
-from kafkawire.metadata.catalog import NewTopic
-from kafkawire.metadata.engine import Database, random_id
+from kafkawire.metadata import schema as schema_text
+from kafkawire.metadata.catalog import BROKER_RESOURCE, ConfigChange, NewTopic
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
+from kafkawire.metadata.database import Database
+from kafkawire.metadata.engine import random_id
+from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, open_metadata
 from tests.kit.postgres import postgres
 
@@ -69,7 +74,7 @@ async def made_by(url: str, make: Callable[[Connection], None]) -> dict[str, obj
         await connection.run_sync(make)
         described = await connection.run_sync(schema)
         version = await connection.execute(tables.revision.select())
-        assert version.scalar() in (None, tables.REVISION)
+        assert version.scalar() in (None, schema_text.REVISION)
     await engine.dispose()
     return described
 
@@ -111,7 +116,7 @@ async def test_an_old_database_is_brought_up_to_date(
     steps = tmp_path / "migrations"
     shutil.copytree(migrate.STEPS, steps)
     (steps / "versions" / "0002_colour.py").write_text(SECOND_STEP)
-    monkeypatch.setattr(tables, "REVISION", "0002")
+    monkeypatch.setattr(schema_text, "REVISION", "0002")
     upgrade = migrate.upgrade
     monkeypatch.setattr(migrate, "upgrade", lambda c: upgrade(c, steps=steps))
     for _ in range(2):  # the second time there is nothing to do
@@ -120,7 +125,7 @@ async def test_an_old_database_is_brought_up_to_date(
         await store.close()
     with sqlite3.connect(tmp_path / "metadata.db") as connection:
         assert connection.execute("SELECT name, colour FROM topics").fetchall() == [("a", None)]
-        stamp = f"SELECT version_num FROM {tables.VERSION_TABLE}"
+        stamp = f"SELECT version_num FROM {schema_text.VERSION_TABLE}"
         assert connection.execute(stamp).fetchall() == [("0002",)]
     connection.close()
 
@@ -134,7 +139,7 @@ async def test_a_step_that_fails_changes_nothing(
     shutil.copytree(migrate.STEPS, steps)
     failing = SECOND_STEP + '    op.execute("SELECT nonsense")\n'
     (steps / "versions" / "0002_colour.py").write_text(failing)
-    monkeypatch.setattr(tables, "REVISION", "0002")
+    monkeypatch.setattr(schema_text, "REVISION", "0002")
     upgrade = migrate.upgrade
     monkeypatch.setattr(migrate, "upgrade", lambda c: upgrade(c, steps=steps))
     with pytest.raises(MetadataError, match=r"metadata.db failed .*nonsense"):
@@ -144,7 +149,7 @@ async def test_a_step_that_fails_changes_nothing(
 
 def stamped(path: Path, version: str) -> None:
     with sqlite3.connect(path / "metadata.db") as connection:
-        connection.execute(f"UPDATE {tables.VERSION_TABLE} SET version_num = ?", (version,))
+        connection.execute(f"UPDATE {schema_text.VERSION_TABLE} SET version_num = ?", (version,))
     connection.close()
 
 
@@ -160,7 +165,7 @@ async def test_a_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> No
     stamped(tmp_path, "0417")
     assert await refusal("", tmp_path) == (
         f"{tmp_path}/metadata.db was written by a newer kafkawire (revision 0417, this one knows "
-        f"{tables.REVISION}): use that version or another data folder"
+        f"{schema_text.REVISION}): use that version or another data folder"
     )
     stamped(tmp_path, "spam")
     assert "no revision this kafkawire knows: 'spam'" in await refusal("", tmp_path)
@@ -217,12 +222,66 @@ def test_ids_are_uuids_that_do_not_begin_with_a_dash() -> None:
     assert {uuid.UUID(bytes=each).version for each in ids} == {4}
 
 
-def test_opening_an_existing_database_imports_no_alembic(tmp_path: Path) -> None:
+def test_a_start_imports_neither_sqlalchemy_nor_alembic(tmp_path: Path) -> None:
     script = (
-        "import asyncio, sys; from kafkawire.metadata.store import open_metadata\n"
-        f"asyncio.run(open_metadata('', {str(tmp_path)!r}).open())\n"
-        "print([name for name in sys.modules if name.startswith('alembic')])"
+        "import asyncio, sys\n"
+        "from kafkawire.metadata.store import open_metadata\n"
+        "async def start():\n"
+        f"    store = open_metadata('', {str(tmp_path)!r})\n"
+        "    await store.open()\n"
+        "    await store.register_broker(1, {'P': ('h', 1)}, None)\n"
+        "    await store.load_checkpoint(1)\n"
+        "    print([name for name in sys.modules if name in ('sqlalchemy', 'alembic')])\n"
+        "    await store.prepare()\n"
+        "    print([name for name in sys.modules if name in ('sqlalchemy', 'alembic')])\n"
+        "    await store.close()\n"
+        "asyncio.run(start())"
     )
-    for _ in range(2):
+    for _ in range(2):  # a new file, and one that is there
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-        assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, "[]\n['sqlalchemy']\n"), done.stderr
+
+
+async def test_the_text_of_the_tables_is_what_sqlalchemy_makes(tmp_path: Path) -> None:
+    written = sqlite3.connect(":memory:")
+    written.executescript(schema_text.SQLITE_TABLES)
+    statements = "SELECT type, name, sql FROM sqlite_master ORDER BY name"
+    ours = [(kind, name, _words(sql)) for kind, name, sql in written.execute(statements)]
+    written.close()
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/made.db")
+    async with engine.begin() as connection:
+        await connection.run_sync(tables.metadata.create_all)
+        made = (await connection.execute(text(statements))).all()
+    await engine.dispose()
+    assert ours == [(kind, name, _words(sql)) for kind, name, sql in made]
+
+
+def _words(sql: str | None) -> list[str]:
+    return (sql or "").split()
+
+
+async def test_both_ways_to_a_file_find_the_same(tmp_path: Path) -> None:
+    quick = open_metadata("", str(tmp_path))
+    await quick.open()
+    await quick.register_broker(1, {"P": ("h", 1)}, "r")
+    (info,) = await quick.create_topics([NewTopic("a", [1, 2], {"retention.ms": "1"}, True)])
+    changes = [ConfigChange(BROKER_RESOURCE, name, "max.connections", "7") for name in ("1", "")]
+    await quick.alter_configs(changes)
+    number = info.partitions[0].number
+    saved = PartitionCheckpoint(number, 5, 1, [(0, 0)], [ProducerEntry(1, 2, [(3, 4, 5, 6)])])
+    await quick.save_checkpoint(Checkpoint(1, 99, [saved]))
+    await quick.close()
+    one = open_metadata("", str(tmp_path))
+    other = SqlMetadata(f"sqlite:///{tmp_path}/metadata.db")
+    assert await one.open() == await other.open()
+    assert await one.load_checkpoint(1) == await other.load_checkpoint(1)
+    assert (await other.load_checkpoint(1)).partitions == [saved]
+    for store in (one, other):
+        await store.close()
+
+
+async def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "a?b#c%20 d"
+    await some_topics(folder)
+    assert (folder / "metadata.db").is_file()
+    assert os.listdir(tmp_path) == [folder.name]

@@ -1,98 +1,33 @@
-"""The device under the metadata: a database reached through SQLAlchemy's async engine.
+"""The device of this package: time, random ids, folders, and SQLite files without SQLAlchemy.
 
-SQLite (aiosqlite) with a write-ahead log and synchronous=FULL, or PostgreSQL (asyncpg); one
-connection, one transaction at a time. It also makes, checks and migrates the database when it is
-opened, turns SQL errors into MetadataError, and is where this package gets time and random ids.
-Statements are in `sql.py`, which is the only user.
+Importing SQLAlchemy takes longer than everything else a broker does to start, so what a start
+needs of an SQLite file is done by the standard library (`quick.py`), and the import waits for the
+first write, on a thread. The SQLAlchemy engine is in `database.py`. Used inside this package only.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
-from sqlalchemy import event, inspect, text
-from sqlalchemy.engine import URL, Connection, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-
-from kafkawire.metadata import tables
 from kafkawire.metadata.store import MetadataError
 
-# SQLite: how long to wait for another process that writes. Transactions take milliseconds.
+T = TypeVar("T")
+
+# How long to wait for another process that writes. Transactions take milliseconds.
 BUSY_TIMEOUT_S = 10
-_CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
 
-_DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
-
-
-class Database:
-    """One database. `open` first; then transactions, one at a time; `close` last."""
-
-    def __init__(self, url: str) -> None:
-        try:
-            self._url = make_url(url)
-        except ArgumentError as error:
-            raise MetadataError(f"metadata URL {url!r} cannot be read as an SQL URL") from error
-        self._url = self._url.set(
-            drivername=_DRIVERS.get(self._url.drivername, self._url.drivername)
-        )
-        if self._url.drivername not in _DRIVERS.values():
-            raise MetadataError(
-                f"metadata URL {url!r} names a database that is not served: "
-                "it must begin with sqlite:// or postgresql://"
-            )
-        self._engine: AsyncEngine | None = None
-        self._turn = asyncio.Lock()
-
-    @property
-    def name(self) -> str:
-        """How messages call it: the file, or the URL without its password."""
-        if self.is_sqlite:
-            return self._url.database or "the metadata in memory"
-        return self._url.render_as_string(hide_password=True)
-
-    @property
-    def is_sqlite(self) -> bool:
-        """Whether it is SQLite (otherwise PostgreSQL)."""
-        return self._url.drivername.startswith("sqlite")
-
-    async def open(self) -> None:
-        """Connects; makes the tables of a new database, migrates an old one. MetadataError."""
-        if self.is_sqlite and self._url.database:
-            _make_folder_of(self._url.database)
-        self._engine = _engine(self._url)
-        try:
-            async with self.transaction() as connection:
-                await connection.run_sync(_prepare, self.name)
-        except BaseException:
-            await self.close()
-            raise
-
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """One transaction: committed when the block ends, undone when it raises."""
-        async with self._turn:
-            if self._engine is None:
-                raise MetadataError(f"{self.name} is closed")
-            try:
-                async with self._engine.begin() as connection:
-                    yield connection
-            except (SQLAlchemyError, OSError) as error:
-                if isinstance(error, MetadataError):
-                    raise
-                raise MetadataError(_sentence(self.name, error)) from error
-
-    async def close(self) -> None:
-        """Waits for the transaction that runs and disconnects."""
-        async with self._turn:
-            engine, self._engine = self._engine, None
-            if engine is not None:
-                await engine.dispose()
+# Of every connection. FULL: a commit is on the disk when it returns (with NORMAL only the next
+# checkpoint of the write-ahead log syncs).
+PRAGMAS = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=FULL", "PRAGMA foreign_keys=ON")
+# IMMEDIATE: the write lock is taken at the start, so no transaction can fail half way because
+# another process has written since it began to read.
+BEGIN = "BEGIN IMMEDIATE"
 
 
 def now_ms() -> int:
@@ -111,71 +46,50 @@ def random_id() -> bytes:
             return bytes(raw)
 
 
-def _engine(url: URL) -> AsyncEngine:
-    if not url.drivername.startswith("sqlite"):
-        return create_async_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
-    engine = create_async_engine(
-        url, pool_size=1, max_overflow=0, connect_args={"timeout": BUSY_TIMEOUT_S}
-    )
-    event.listen(engine.sync_engine, "connect", _on_connect)
-    event.listen(engine.sync_engine, "begin", _on_begin)
-    return engine
+async def aside(call: Callable[[], T]) -> T:
+    """`call` on a thread: imports, which would keep the loop for half a second."""
+    return await asyncio.to_thread(call)
 
 
-def _on_connect(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver begins nothing by itself: _on_begin does
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
+class Cursor(Protocol):
+    """The part of a database cursor that every driver has."""
+
+    def execute(self, sql: str, /) -> object:
+        """Runs one statement."""
+        ...
 
 
-def _on_begin(connection: Connection) -> None:
-    # IMMEDIATE: the write lock is taken at the start, so no transaction can fail half way
-    # because another process has written since it began to read.
-    connection.exec_driver_sql("BEGIN IMMEDIATE")
+def set_pragmas(cursor: Cursor) -> None:
+    """What every connection to an SQLite file begins with."""
+    for pragma in PRAGMAS:
+        cursor.execute(pragma)
 
 
-def _prepare(connection: Connection, name: str) -> None:
-    """Makes or migrates the tables, inside the transaction that `open` began."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATE_LOCK})"))
-    if not inspect(connection).has_table(tables.VERSION_TABLE):
-        tables.metadata.create_all(connection)
-        connection.execute(tables.revision.insert().values(version_num=tables.REVISION))
-        return
-    stored = connection.execute(tables.revision.select()).scalar()
-    if stored == tables.REVISION:
-        return
-    if not isinstance(stored, str) or not stored.isdigit():
-        raise MetadataError(f"{name} has no revision this kafkawire knows: {stored!r}")
-    if int(stored) > int(tables.REVISION):
-        raise MetadataError(
-            f"{name} was written by a newer kafkawire (revision {stored}, this one knows "
-            f"{tables.REVISION}): use that version or another data folder"
-        )
-    from kafkawire.metadata.migrate import upgrade  # Alembic: 0.2 s that few starts need
-
-    upgrade(connection)
+@contextmanager
+def sqlite_transaction(path: str) -> Iterator[sqlite3.Connection]:
+    """One transaction on the calling thread; the file is made when it is not there. sqlite3.Error
+    when something is wrong, and then nothing has changed."""
+    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        set_pragmas(connection.cursor())
+        connection.execute(BEGIN)
+        try:
+            yield connection
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+    finally:
+        connection.close()
 
 
-def _sentence(name: str, error: BaseException) -> str:
-    cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-    detail = str(cause).partition("\n")[0].rstrip(".")
-    if "not a database" in detail or "malformed" in detail:
-        return f"{name} is damaged or no metadata of kafkawire ({detail}): restore it from a copy"
-    if isinstance(error, (OSError, InterfaceError)) or "unable to open" in detail:
-        return f"{name} cannot be opened ({detail})"
-    return f"{name} failed ({detail})"
-
-
-def _make_folder_of(file: str) -> None:
+def make_folder_of(file: str) -> None:
+    """Makes the folder of a file and those above it, durable: SQLite itself syncs only the one
+    folder it writes in. MetadataError."""
     _make_folder(os.path.dirname(os.path.abspath(file)))
 
 
 def _make_folder(path: str) -> None:
-    """Makes a folder and those above it, durable: SQLite syncs only the one it writes in."""
     if os.path.isdir(path):
         return
     parent = os.path.dirname(path)

@@ -1,7 +1,7 @@
 """Brings the tables of an older database to the revision of this program, with Alembic.
 
 Imported only when a database is old: a start must not pay for Alembic. Runs inside the
-transaction of the caller (`engine.Database.open`), so a failed migration leaves all as it was.
+transaction of the caller (`database.Database.open`), so a failed migration leaves all as it was.
 The steps are the files in migrations/versions, one a revision, applied in the order of their
 numbers; Alembic's command line and env.py are not used.
 """
@@ -17,7 +17,7 @@ from alembic.operations import Operations
 from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Connection
 
-from kafkawire.metadata import tables
+from kafkawire.metadata import schema
 
 STEPS = Path(__file__).parent / "migrations"
 
@@ -30,7 +30,7 @@ def upgrade(connection: Connection, revision: str = "head", steps: Path = STEPS)
         return scripts._upgrade_revs(revision, stored)
 
     context = MigrationContext.configure(
-        connection, opts={"version_table": tables.VERSION_TABLE, "fn": missing}
+        connection, opts={"version_table": schema.VERSION_TABLE, "fn": missing}
     )
     with Operations.context(context):
         context.run_migrations()

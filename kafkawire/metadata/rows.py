@@ -58,6 +58,28 @@ def catalog(
     return made
 
 
+def cluster_row(cluster_id: str, now_ms: int) -> Row:
+    """The row of a new cluster. Partition numbers begin at 1: 0 marks the log's own frames."""
+    return {
+        "id": 1,
+        "cluster_id": cluster_id,
+        "version": 0,
+        "next_partition": 1,
+        "next_producer_id": 0,
+        "created_ms": now_ms,
+    }
+
+
+def broker_row(info: BrokerInfo, now_ms: int) -> Row:
+    """A broker for `brokers`."""
+    return {
+        "node_id": info.node_id,
+        "rack": info.rack,
+        "listeners": listeners_text(info.listeners),
+        "registered_ms": now_ms,
+    }
+
+
 def listeners_text(listeners: Mapping[str, tuple[str, int]]) -> str:
     """Addresses as brokers.listeners holds them."""
     return json.dumps({name: list(address) for name, address in listeners.items()})

@@ -3,14 +3,15 @@
 Each method is one transaction of `engine.Database`. What must not be given twice comes from the
 one row of `cluster`, whose update comes first: on PostgreSQL it makes writers wait for each other,
 so that catalog versions are committed in their order; on SQLite there is one writer anyway.
-Rows become objects in `rows.py`. Made by `store.open_metadata`.
+Rows become objects in `rows.py`. Made by `store.open_metadata` for PostgreSQL, and for SQLite by
+`quick.SqliteMetadata` at its first write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sqlalchemy import func, select, update
+from sqlalchemy import URL, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -26,7 +27,8 @@ from kafkawire.metadata.catalog import (
     TopicInfo,
 )
 from kafkawire.metadata.checkpoint import Checkpoint, FormatError
-from kafkawire.metadata.engine import Database, now_ms, random_id
+from kafkawire.metadata.database import Database
+from kafkawire.metadata.engine import now_ms, random_id
 from kafkawire.metadata.statements import (
     ConfigKey,
     advance,
@@ -55,7 +57,7 @@ from kafkawire.metadata.tables import (
 class SqlMetadata:
     """`Metadata` in SQLite or PostgreSQL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str | URL) -> None:
         self._database = Database(url)
         self._catalog = Catalog("")
         self._node_id: int | None = None  # known after register_broker
@@ -67,21 +69,23 @@ class SqlMetadata:
             self._catalog = await load_catalog(connection)
         return self._catalog
 
+    async def attach(self, catalog: Catalog, node_id: int | None) -> None:
+        """Instead of `open` and `register_broker`, when somebody else has done what they do."""
+        await self._database.open()
+        self._catalog, self._node_id = catalog, node_id
+
+    async def prepare(self) -> None:
+        """See `Metadata.prepare`. Nothing is left to do once this module is imported."""
+
     async def register_broker(
         self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
     ) -> None:
         """See `Metadata.register_broker`. Writes only what has changed."""
         info = BrokerInfo(node_id, dict(listeners), rack)
         if self._catalog.brokers.get(node_id) != info:
-            row = {
-                "node_id": node_id,
-                "rack": rack,
-                "listeners": rows.listeners_text(listeners),
-                "registered_ms": now_ms(),
-            }
             async with self._database.transaction() as connection:
                 await advance(connection)
-                await upsert(connection, brokers, [row])
+                await upsert(connection, brokers, [rows.broker_row(info, now_ms())])
             self._catalog.add_broker(info)
         self._node_id = node_id
 

@@ -68,15 +68,7 @@ async def load_catalog(connection: AsyncConnection) -> Catalog:
     found = (await connection.execute(select(cluster))).first()
     if found is None:
         cluster_id = uuid_text(random_id())
-        new = {
-            "id": 1,
-            "cluster_id": cluster_id,
-            "version": 0,
-            "next_partition": 1,
-            "next_producer_id": 0,
-            "created_ms": now_ms(),
-        }
-        await connection.execute(cluster.insert(), [new])
+        await insert(connection, cluster, [rows.cluster_row(cluster_id, now_ms())])
         return Catalog(cluster_id)
     alive = topics.c.deleted_ms.is_(None)
     return rows.catalog(

@@ -1,8 +1,9 @@
 """The port to the metadata: what is kept in SQL, as the rest of the broker may use it.
 
-`Metadata` is implemented by `sql.SqlMetadata` (SQLite, PostgreSQL) and by the simulation's memory
-store (tests/kit/memory_metadata.py); tests/test_metadata_contract.py holds all of them to what is
-promised here. This module imports no SQL library: `open_metadata` does when it is called.
+`Metadata` is implemented by `sql.SqlMetadata` (PostgreSQL, SQLite), by `quick.SqliteMetadata` in
+front of it, and by the simulation's memory store (tests/kit/memory_metadata.py);
+tests/test_metadata_contract.py holds all of them to what is promised here. This module imports no
+SQL library: `open_metadata` does when it is called.
 """
 
 from __future__ import annotations
@@ -77,6 +78,11 @@ class Metadata(Protocol):
         """The last place of a broker and the last state of all partitions it leads."""
         ...
 
+    async def prepare(self) -> None:
+        """Does ahead what the first write would otherwise wait for (half a second of imports),
+        without keeping the loop. To be called once the broker serves; need not be."""
+        ...
+
     async def close(self) -> None:
         """Lets go of the database. Calling it again does nothing."""
         ...
@@ -84,6 +90,12 @@ class Metadata(Protocol):
 
 def open_metadata(url: str, folder: str) -> Metadata:
     """The store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened yet."""
+    driver, _, path = url.partition(":///")
+    file = driver in ("sqlite", "sqlite+aiosqlite") and path and path[0] != ":" and "?" not in path
+    if file or not url:
+        from kafkawire.metadata.quick import SqliteMetadata
+
+        return SqliteMetadata(path or f"{folder}/metadata.db")
     from kafkawire.metadata.sql import SqlMetadata
 
-    return SqlMetadata(url or f"sqlite:///{folder}/metadata.db")
+    return SqlMetadata(url)

@@ -6,7 +6,7 @@ numbers never (the numbers come from a counter that only rises). `topics.version
 version of a topic's last change, so that another process can ask for what is new.
 
 Only shapes here; statements are in `sql.py`. A change of a table is a new revision: a file in
-migrations/versions, `REVISION` below, and tests/test_migrations.py compares both ways.
+migrations/versions and the number and text in `schema.py`; tests/test_migrations.py compares.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from sqlalchemy import (
     text,
 )
 
-REVISION = "0001"  # numbers, so that older and newer can be told apart without Alembic
-VERSION_TABLE = "kafkawire_revision"  # not Alembic's name: a database may be shared with others
+from kafkawire.metadata.schema import VERSION_TABLE
 
 metadata = MetaData()
 

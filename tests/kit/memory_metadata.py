@@ -218,6 +218,9 @@ class MemoryMetadata:
         ]
         return Checkpoint(node_id, self._database.places.get(node_id, 0), states)
 
+    async def prepare(self) -> None:
+        await self._pause()
+
     async def close(self) -> None:
         async with self._turn:
             self._open = False

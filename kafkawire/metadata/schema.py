@@ -1,0 +1,77 @@
+"""The revision of the tables, and the tables of a new SQLite file as text.
+
+The text is what SQLAlchemy makes of `tables.py`, written down so that a new file can be made
+without importing SQLAlchemy (`quick.py`); tests/test_migrations.py fails when the two differ and
+says what to write here.
+"""
+
+REVISION = "0001"  # numbers, so that older and newer can be told apart without Alembic
+VERSION_TABLE = "kafkawire_revision"  # not Alembic's name: a database may be shared with others
+
+SQLITE_TABLES = """
+CREATE TABLE brokers (
+    node_id INTEGER NOT NULL,
+    rack TEXT,
+    listeners TEXT NOT NULL,
+    registered_ms BIGINT NOT NULL,
+    PRIMARY KEY (node_id)
+);
+CREATE TABLE checkpoints (
+    node_id INTEGER NOT NULL,
+    place BIGINT NOT NULL,
+    saved_ms BIGINT NOT NULL,
+    PRIMARY KEY (node_id)
+);
+CREATE TABLE cluster (
+    id INTEGER NOT NULL,
+    cluster_id VARCHAR(22) NOT NULL,
+    version BIGINT NOT NULL,
+    next_partition BIGINT NOT NULL,
+    next_producer_id BIGINT NOT NULL,
+    created_ms BIGINT NOT NULL,
+    PRIMARY KEY (id)
+);
+CREATE TABLE configs (
+    resource_type INTEGER NOT NULL,
+    resource VARCHAR(22) NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (resource_type, resource, name)
+)
+ WITHOUT ROWID;
+CREATE TABLE kafkawire_revision (
+    version_num VARCHAR(32) NOT NULL,
+    CONSTRAINT kafkawire_revision_pkc PRIMARY KEY (version_num)
+);
+CREATE TABLE topics (
+    id BLOB NOT NULL,
+    name VARCHAR(249) NOT NULL,
+    internal BOOLEAN NOT NULL,
+    created_ms BIGINT NOT NULL,
+    deleted_ms BIGINT,
+    version BIGINT NOT NULL,
+    PRIMARY KEY (id)
+)
+ WITHOUT ROWID;
+CREATE UNIQUE INDEX topics_alive ON topics (name) WHERE deleted_ms IS NULL;
+CREATE INDEX topics_version ON topics (version);
+CREATE TABLE partitions (
+    number INTEGER NOT NULL,
+    topic_id BLOB NOT NULL,
+    idx INTEGER NOT NULL,
+    leader INTEGER NOT NULL,
+    leader_epoch INTEGER NOT NULL,
+    PRIMARY KEY (number),
+    CONSTRAINT partitions_of_topic UNIQUE (topic_id, idx),
+    FOREIGN KEY(topic_id) REFERENCES topics (id)
+);
+CREATE TABLE partition_checkpoints (
+    number INTEGER NOT NULL,
+    next_offset BIGINT NOT NULL,
+    log_start BIGINT NOT NULL,
+    leader_epochs BLOB NOT NULL,
+    producers BLOB NOT NULL,
+    PRIMARY KEY (number),
+    FOREIGN KEY(number) REFERENCES partitions (number)
+);
+"""
