@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from kafkawire.codec.compile import DecodeError, decode, decoder, encode, encoder
 from kafkawire.messages.registry import APIS, request_class, response_class
 from tests.kit import kio_bridge, refcodec
-from tests.kit.messages import Messages
+from tests.kit.messages import Messages, few
 
 MESSAGES = [(key, kind) for key in APIS for kind in ("request", "response")]
 # (API key, version) of messages that kio 0.6 does not have: all of them are new in Kafka 4.4.
@@ -30,17 +27,6 @@ def versions(key: int) -> range:
 
 def name_of(case: tuple[int, str]) -> str:
     return APIS[case[0]].name + case[1].capitalize()
-
-
-def few(strategy: st.SearchStrategy[Any], check: Callable[..., None], *context: Any) -> None:
-    """Runs `check` on a few generated messages: hundreds of versions share the time there is."""
-
-    @settings(max_examples=settings().max_examples * 3 // 20)
-    @given(strategy)
-    def run(message: Any) -> None:
-        check(message, *context)
-
-    run()
 
 
 def test_the_list_of_what_kio_lacks_is_right() -> None:

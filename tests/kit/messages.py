@@ -5,9 +5,10 @@ Fields that a version lacks keep their default, so that what is generated surviv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkawire.codec.schema import Field, fields_in
@@ -82,3 +83,14 @@ class Messages:
         elif field.is_array:
             item = st.lists(item, max_size=2)
         return st.none() | item if field.nullable(version) else item
+
+
+def few(strategy: st.SearchStrategy[Any], check: Callable[..., None], *context: Any) -> None:
+    """Runs `check` on a few generated messages: hundreds of versions share the time there is."""
+
+    @settings(max_examples=settings().max_examples * 3 // 20)
+    @given(strategy)
+    def run(message: Any) -> None:
+        check(message, *context)
+
+    run()
