@@ -37,6 +37,7 @@ class GroupSettings:
     group_max_size: int = 2**31 - 1
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
+    offsets_retention_check_interval_ms: int = 600_000
 
 
 @dataclass
@@ -258,9 +259,9 @@ class Script:
         assert not self.effects, f"nobody expected {self.effects}"
 
 
-def script(settings: GroupSettings | None = None, **changed: int) -> Script:
-    """A conversation with a new, empty group."""
-    return Script(ClassicGroup("g", settings or GroupSettings(**changed)))
+def script(**changed: int) -> Script:
+    """A conversation with a new, empty group under Kafka's settings, but for those `changed`."""
+    return Script(ClassicGroup("g", GroupSettings(**changed)))
 
 
 def stable(*members: str, **changed: int) -> Script:

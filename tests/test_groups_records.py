@@ -1,0 +1,199 @@
+"""The bytes of `__consumer_offsets` records, held to Kafka's formats field by field."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from groups.records import (
+    GroupRecord,
+    Offset,
+    OffsetRecord,
+    batches_of,
+    decode_record,
+    encode_record,
+    partition_for,
+)
+from kafkawire.codec.batches import iter_batches, records
+from kafkawire.codec.compile import encode_versioned
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import DecodeError
+from kafkawire.messages.stored import (
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+
+
+def text(value: str | None) -> bytes:
+    """A Kafka string: int16 length, -1 for null."""
+    if value is None:
+        return b"\xff\xff"
+    data = value.encode()
+    return struct.pack(">h", len(data)) + data
+
+
+def blob(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+def test_an_offset_commit_is_key_1_and_value_3() -> None:
+    record = OffsetRecord("grüp", "t", 7, Offset(42, 5, "méta", 1_700_000_000_000))
+    key, value = encode_record(record)
+    assert key == struct.pack(">h", 1) + text("grüp") + text("t") + struct.pack(">i", 7)
+    assert value == (
+        struct.pack(">hqi", 3, 42, 5) + text("méta") + struct.pack(">q", 1_700_000_000_000)
+    )
+
+
+def test_an_offset_with_a_retention_of_its_own_is_value_1() -> None:
+    key, value = encode_record(OffsetRecord("g", "t", 0, Offset(42, 5, "m", 100, 900)))
+    assert key[:2] == b"\0\1"
+    assert value == struct.pack(">hq", 1, 42) + text("m") + struct.pack(">qq", 100, 900)
+    back = decode_record(key, value)
+    assert back == OffsetRecord("g", "t", 0, Offset(42, -1, "m", 100, 900))  # v1 has no epoch
+
+
+def test_a_group_is_key_2_and_value_3() -> None:
+    members = [
+        MemberMetadata(
+            member_id="m-1",
+            group_instance_id=None,
+            client_id="c",
+            client_host="/1.2.3.4",
+            rebalance_timeout=300_000,
+            session_timeout=45_000,
+            subscription=b"sub",
+            assignment=b"part",
+        ),
+        MemberMetadata(member_id="m-2", group_instance_id="i"),
+    ]
+    group = GroupMetadataValue(
+        protocol_type="consumer",
+        generation=3,
+        protocol="range",
+        leader="m-1",
+        current_state_timestamp=99,
+        members=members,
+    )
+    key, value = encode_record(GroupRecord("g", group))
+    assert key == struct.pack(">h", 2) + text("g")
+    assert value == (
+        struct.pack(">h", 3)
+        + text("consumer")
+        + struct.pack(">i", 3)
+        + text("range")
+        + text("m-1")
+        + struct.pack(">qi", 99, 2)
+        + text("m-1")
+        + text(None)
+        + text("c")
+        + text("/1.2.3.4")
+        + struct.pack(">ii", 300_000, 45_000)
+        + blob(b"sub")
+        + blob(b"part")
+        + text("m-2")
+        + text("i")
+        + text("")
+        + text("")
+        + struct.pack(">ii", -1, 0)
+        + blob(b"")
+        + blob(b"")
+    )
+
+
+def test_an_empty_group_has_nulls() -> None:
+    group = GroupMetadataValue(protocol=None, leader=None, current_state_timestamp=5)
+    _, value = encode_record(GroupRecord("g", group))
+    assert value == (
+        struct.pack(">h", 3)
+        + text("")
+        + struct.pack(">i", 0)
+        + text(None)
+        + text(None)
+        + struct.pack(">qi", 5, 0)
+    )
+
+
+def test_tombstones_have_a_key_and_no_value() -> None:
+    assert encode_record(OffsetRecord("g", "t", 1, None))[1] is None
+    assert encode_record(GroupRecord("g", None))[1] is None
+    key, _ = encode_record(GroupRecord("g", None))
+    assert decode_record(key, None) == GroupRecord("g", None)
+
+
+@given(
+    st.text(max_size=9),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**62),
+    st.integers(-1, 9),
+    st.text(max_size=9),
+)
+def test_offsets_survive_the_log(
+    name: str, partition: int, offset: int, epoch: int, metadata: str
+) -> None:
+    record = OffsetRecord(name, name + "t", partition, Offset(offset, epoch, metadata, offset))
+    assert decode_record(*encode_record(record)) == record
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_all_value_versions_are_read(version: int) -> None:
+    key = encode_versioned(OffsetCommitKey(group="g", topic="t", partition=1), version % 2)
+    value = encode_versioned(OffsetCommitValue(offset=9, metadata="m", commit_timestamp=8), version)
+    assert decode_record(key, value) == OffsetRecord("g", "t", 1, Offset(9, -1, "m", 8))
+    group = GroupMetadataValue(protocol_type="x", members=[MemberMetadata(member_id="m")])
+    found = decode_record(b"\0\2\0\1g", encode_versioned(group, version))
+    assert found == GroupRecord("g", group)
+
+
+def test_other_records_are_not_ours() -> None:
+    assert decode_record(b"\0\3\0\1g", b"\0\0whatever") is None
+    for key, value in [
+        (None, b""),
+        (b"\0", b""),
+        (b"\0\1\0", b""),
+        (b"\0\2\0\1g", b"\0\5"),
+        (b"\0\2\0\1g", b""),
+        (b"\0\2\0\1gx", None),
+        (b"\xff\xff\0\1g", b""),
+    ][:-1]:
+        with pytest.raises(DecodeError):
+            decode_record(key, value)
+
+
+def test_records_are_split_where_a_batch_is_full() -> None:
+    items = [OffsetRecord("g", "t", n, Offset(n, -1, "x" * 50, 0)) for n in range(100)]
+    batches = batches_of(items, 2000, 77)
+    assert len(batches) > 4
+    assert all(len(batch) <= 2000 for batch in batches)
+    found = [
+        decode_record(record.key, record.value)
+        for batch in batches
+        for position, _ in iter_batches(batch)
+        for record in records(batch, position)
+    ]
+    assert found == items
+    with pytest.raises(KafkaError) as error:
+        batches_of(items, 100, 77)
+    assert error.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+# Known values of java.lang.String.hashCode.
+@pytest.mark.parametrize(
+    ("group_id", "code"),
+    [
+        ("", 0),
+        ("a", 97),
+        ("ab", 3105),
+        ("polygenelubricants", -(2**31)),
+        ("hello world", 1794106052),
+        ("\U0001f600", 1772899),
+    ],
+)
+def test_the_partition_follows_javas_hash_code(group_id: str, code: int) -> None:
+    assert partition_for(group_id, 50) == (code & 0x7FFFFFFF) % 50
+    assert partition_for(group_id, 2**31 - 1) == (code & 0x7FFFFFFF) % (2**31 - 1)
