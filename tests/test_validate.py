@@ -91,7 +91,8 @@ def put(at: int, size: int, value: int) -> Change:
         (put(43, 8, 9), ErrorCode.INVALID_RECORD),  # a producer id without a sequence
         (put(8, 4, 48), ErrorCode.CORRUPT_MESSAGE),
         (put(8, 4, -1), ErrorCode.CORRUPT_MESSAGE),
-        (put(8, 4, 1 << 30), ErrorCode.CORRUPT_MESSAGE),
+        (put(8, 4, 1 << 30), ErrorCode.INVALID_RECORD),
+        (put(16, 1, 3), ErrorCode.CORRUPT_MESSAGE),
     ],
 )
 def test_each_wrong_field_has_its_code(change: Change, code: ErrorCode) -> None:
@@ -119,7 +120,7 @@ def test_exactly_one_batch() -> None:
     assert refusal(batch + batch) is ErrorCode.INVALID_RECORD
     assert refusal(batch + b"\0") is ErrorCode.INVALID_RECORD
     for cut in range(1, len(batch)):
-        assert refusal(batch[:cut]) is ErrorCode.CORRUPT_MESSAGE
+        assert refusal(batch[:cut]) is ErrorCode.INVALID_RECORD
 
 
 def test_size_bound_is_exact_and_before_the_checksum() -> None:

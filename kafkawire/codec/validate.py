@@ -53,7 +53,7 @@ def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> H
     """
     size = len(buf)
     if size < HEAD_BYTES:
-        raise _cut_off(size)
+        raise _invalid(f"{size} bytes hold no record batch")
     head: Head = _unpack(buf)
     base, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = head
     # One expression for all that is wrong at once; which it was is found out when it matters.
@@ -76,12 +76,6 @@ def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> H
     return head
 
 
-def _cut_off(size: int) -> KafkaError:
-    if size == 0:
-        return KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch")
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{size} bytes are no record batch")
-
-
 def _check_codec(codec: int, zstd: bool) -> None:
     if codec > ZSTD or (codec == ZSTD and not zstd):
         text = f"compression type {codec} cannot be used in this version of the request"
@@ -92,8 +86,11 @@ def _refuse(buf: memoryview, head: Head, max_message_bytes: int, zstd: bool) -> 
     """Raise for the first thing wrong with the batch, in Kafka's order."""
     base, length, _, magic, crc, attributes, _, _, _, _, _, _, _ = head
     size = len(buf)
-    if not HEAD_BYTES <= length + PREFIX_BYTES <= size:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of length {length} in {size} bytes")
+    if length + PREFIX_BYTES < HEAD_BYTES or not 0 <= magic <= MAGIC:
+        text = f"there is no batch of length {length} and format {magic}"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
+    if length + PREFIX_BYTES > size:
+        raise _invalid(f"a batch of {length + PREFIX_BYTES} bytes is cut off at {size}")
     if magic != MAGIC:
         raise _invalid(f"batches of format {magic} are not accepted, only those of format 2")
     _check_codec(attributes & CODEC_MASK, zstd)
