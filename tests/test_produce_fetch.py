@@ -1,0 +1,287 @@
+"""Produce and Fetch through a socket: what a client sees of the log, version by version."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.batches import iter_batches, records
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.server.run import Server
+from tests.kit.client import Client, batch
+from tests.kit.server import port_of, running
+
+
+@pytest.fixture(params=["commit", "os"])
+async def server(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Server]:
+    async with running(tmp_path / "data", flush=request.param) as started:
+        yield started
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    connected = await Client.connect(port_of(server))
+    yield connected
+    await connected.close()
+
+
+async def make(client: Client, name: str, partitions: int = 1, **configs: str) -> bytes:
+    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)
+    topic.configs = [_config(key.replace("_", "."), value) for key, value in configs.items()]
+    answer = await client.call(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 7)
+    assert answer.topics[0].error_code == 0
+    return bytes(answer.topics[0].topic_id)
+
+
+def _config(key: str, value: str) -> Any:
+    from kafkawire.messages.create_topics import CreatableTopicConfig
+
+    return CreatableTopicConfig(name=key, value=value)
+
+
+def produce(topic: str | bytes, *batches: bytes, acks: int = -1, index: int = 0) -> ProduceRequest:
+    rows = [PartitionProduceData(index + n, raw) for n, raw in enumerate(batches)]
+    data = TopicProduceData(partition_data=rows)
+    if isinstance(topic, bytes):
+        data.topic_id = topic
+    else:
+        data.name = topic
+    return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
+
+
+def fetch(topic: str | bytes, offset: int, wait_ms: int = 0, **partition: int) -> FetchRequest:
+    row = FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20)
+    for name, value in partition.items():
+        setattr(row, name, value)
+    asked = FetchTopic(partitions=[row])
+    if isinstance(topic, bytes):
+        asked.topic_id = topic
+    else:
+        asked.topic = topic
+    return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[asked])
+
+
+def values(row: Any) -> list[bytes]:
+    raw = bytes(row.records or b"")
+    return [
+        bytes(record.value or b"")
+        for position, _ in iter_batches(raw)
+        for record in records(raw, position)
+    ]
+
+
+@pytest.mark.parametrize("version", range(3, 14))
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_what_is_produced_is_fetched(client: Client, version: int, acks: int) -> None:
+    topic_id = await make(client, "t")
+    topic: str | bytes = topic_id if version >= 13 else "t"
+    for n in range(3):
+        answer = await client.call(produce(topic, batch(b"%d" % n, b"x"), acks=acks), version)
+        row = answer.responses[0].partition_responses[0]
+        assert (row.error_code, row.base_offset) == (0, 2 * n)
+    fetch_version = min(version + 5, 18)
+    asked = fetch(topic_id if fetch_version >= 13 else "t", 0, wait_ms=5000)
+    asked.min_bytes = 3 * len(batch(b"0", b"x"))
+    got = (await client.call(asked, fetch_version)).responses[0].partitions[0]
+    assert got.error_code == 0
+    assert values(got) == [b"0", b"x", b"1", b"x", b"2", b"x"]
+    assert got.high_watermark == 6
+
+
+async def test_acks_0_is_not_answered_and_is_there(client: Client) -> None:
+    await make(client, "t")
+    client.send(produce("t", batch(b"a"), acks=0), 9, answered=False)
+    latest = await client.call(latest_offset("t"), 7)
+    assert latest.topics[0].partitions[0].offset == 1
+
+
+def latest_offset(topic: str) -> ListOffsetsRequest:
+    row = ListOffsetsPartition(partition_index=0, timestamp=-1)
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name=topic, partitions=[row])])
+
+
+async def test_acks_0_refused_ends_the_connection(client: Client) -> None:
+    client.send(produce("nowhere", batch(b"a"), acks=0), 9, answered=False)
+    assert await client.reader.read() == b""
+
+
+async def test_a_client_reads_its_own_writes(client: Client) -> None:
+    await make(client, "t")
+    for n in range(20):
+        client.send(produce("t", batch(b"x"), acks=1), 9)
+        client.send(latest_offset("t"), 7)
+        await client.receive()
+        assert (await client.receive()).topics[0].partitions[0].offset == n + 1
+
+
+async def test_a_parked_fetch_is_woken_by_a_produce(server: Server, client: Client) -> None:
+    await make(client, "t")
+    other = await Client.connect(port_of(server))
+    client.send(fetch("t", 0, wait_ms=30_000), 11)
+    await client.writer.drain()
+    await asyncio.sleep(0.05)
+    await other.call(produce("t", batch(b"a"), acks=1), 9)
+    got = await asyncio.wait_for(client.receive(), 10)
+    assert values(got.responses[0].partitions[0]) == [b"a"]
+    await other.close()
+
+
+async def test_a_parked_fetch_ends_at_its_deadline(client: Client) -> None:
+    await make(client, "t")
+    got = await client.call(fetch("t", 0, wait_ms=50), 11)
+    row = got.responses[0].partitions[0]
+    assert (row.error_code, row.high_watermark, values(row)) == (0, 0, [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "version", "code"),
+    [
+        (fetch("none", 0), 11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (fetch(b"i" * 16, 0), 13, ErrorCode.UNKNOWN_TOPIC_ID),
+        (fetch("t", 0, partition=7), 11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (fetch("t", 0, partition=-1), 11, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (fetch("t", 5), 11, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (fetch("t", -1), 11, ErrorCode.OFFSET_OUT_OF_RANGE),
+        (fetch("t", 0, current_leader_epoch=99), 11, ErrorCode.UNKNOWN_LEADER_EPOCH),
+    ],
+)
+async def test_fetch_errors(
+    client: Client, asked: FetchRequest, version: int, code: ErrorCode
+) -> None:
+    await make(client, "t")
+    asked.max_wait_ms = 30_000  # an error does not wait
+    got = await asyncio.wait_for(client.call(asked, version), 10)
+    assert got.responses[0].partitions[0].error_code == code
+
+
+def broken(raw: bytes) -> bytes:
+    return raw[:-1] + bytes([raw[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("raw", "acks", "code"),
+    [
+        (batch(b"a"), 2, ErrorCode.INVALID_REQUIRED_ACKS),
+        (broken(batch(b"a")), -1, ErrorCode.CORRUPT_MESSAGE),
+        (batch(b"a") * 2, -1, ErrorCode.INVALID_RECORD),
+        (b"", -1, ErrorCode.INVALID_RECORD),
+        (
+            batch(b"a", attributes=16, producer_id=1, producer_epoch=0, base_sequence=0),
+            -1,
+            ErrorCode.INVALID_TXN_STATE,
+        ),
+        (batch(b"x" * 2_000_000), -1, ErrorCode.MESSAGE_TOO_LARGE),
+    ],
+    ids=["acks 2", "wrong CRC", "two batches", "no batch", "transactional", "too large"],
+)
+async def test_produce_errors_write_nothing(
+    client: Client, raw: bytes, acks: int, code: ErrorCode
+) -> None:
+    await make(client, "t")
+    answer = await client.call(produce("t", raw, acks=acks), 9)
+    row = answer.responses[0].partition_responses[0]
+    assert (row.error_code, row.base_offset) == (code, -1)
+    latest = await client.call(latest_offset("t"), 7)
+    assert latest.topics[0].partitions[0].offset == 0
+
+
+async def test_one_bad_batch_does_not_harm_its_neighbours(client: Client) -> None:
+    await make(client, "t", 3)
+    asked = produce("t", batch(b"a"), broken(batch(b"b")), batch(b"c"))
+    rows = (await client.call(asked, 9)).responses[0].partition_responses
+    assert [row.error_code for row in rows] == [0, ErrorCode.CORRUPT_MESSAGE, 0]
+
+
+async def test_clients_may_not_write_internal_topics(server: Server) -> None:
+    client = await Client.connect(port_of(server))
+    from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+
+    await client.call(FindCoordinatorRequest(key="g"), 1)
+    answer = await client.call(produce("__consumer_offsets", batch(b"a")), 9)
+    code = answer.responses[0].partition_responses[0].error_code
+    assert code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    await client.close()
+
+
+async def test_a_transactional_produce_is_refused(client: Client) -> None:
+    await make(client, "t")
+    asked = produce("t", batch(b"a"))
+    asked.transactional_id = "tx"
+    row = (await client.call(asked, 9)).responses[0].partition_responses[0]
+    assert row.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert "transactions" in row.error_message
+
+
+async def test_an_idempotent_retry_is_stored_once(client: Client) -> None:
+    await make(client, "t")
+    raw = batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
+    for _ in range(3):
+        answer = await client.call(produce("t", raw), 9)
+        assert answer.responses[0].partition_responses[0].base_offset == 0
+    latest = await client.call(latest_offset("t"), 7)
+    assert latest.topics[0].partitions[0].offset == 1
+
+
+async def test_limits_hold_and_the_first_batch_always_comes(client: Client) -> None:
+    await make(client, "t")
+    raw = batch(b"x" * 1000)
+    for _ in range(5):
+        await client.call(produce("t", raw), 9)
+    row = (await client.call(fetch("t", 0, partition_max_bytes=1), 11)).responses[0].partitions[0]
+    assert len(row.records) == len(raw)
+    size = 2 * len(raw) + 10
+    row = (await client.call(fetch("t", 0, partition_max_bytes=size), 11)).responses[0]
+    assert len(row.partitions[0].records) == 2 * len(raw)
+    middle = (await client.call(fetch("t", 3), 11)).responses[0].partitions[0]
+    assert len(middle.records) == 2 * len(raw)
+
+
+async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
+    sent = []
+    for life in range(3):
+        async with running(tmp_path / "data") as server:
+            client = await Client.connect(port_of(server))
+            if not life:
+                await make(client, "t")
+            got = (await client.call(fetch("t", 0), 11)).responses[0].partitions[0]
+            assert values(got) == sent
+            for n in range(50):
+                sent.append(b"%d-%d" % (life, n))
+                await client.call(produce("t", batch(sent[-1])), 9)
+            await client.close()
+
+
+async def test_closing_answers_parked_fetches(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        client.send(fetch("t", 0, wait_ms=60_000), 11)
+        await client.writer.drain()
+        await asyncio.sleep(0.05)
+        closing = asyncio.ensure_future(server.close())
+        got = await asyncio.wait_for(client.receive(), 10)
+        assert got.responses[0].partitions[0].error_code == 0
+        await closing
+        await client.close()
+
+
+async def test_garbage_ends_one_connection_only(server: Server, client: Client) -> None:
+    await make(client, "t")
+    bad = await Client.connect(port_of(server))
+    bad.writer.write(b"\x00\x00\x00\x20" + b"\xff" * 32)
+    assert await bad.reader.read() == b""
+    await bad.close()
+    answer = await client.call(produce("t", batch(b"a")), 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
