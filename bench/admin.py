@@ -11,10 +11,12 @@ import struct
 import time
 from types import TracebackType
 
-CREATE_TOPICS, DELETE_TOPICS, METADATA, API_VERSIONS = 19, 20, 3, 18
+CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, METADATA, API_VERSIONS = 19, 20, 37, 3, 18
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
 TOPIC_ALREADY_EXISTS = 36
+# Kafka's controller refuses more than 10,000 records in one change.
+PARTITIONS_AT_ONCE = 5000
 ANSWER_MAX_BYTES = 64 << 20  # metadata of 10,000 partitions is under 1 MB
 
 
@@ -109,9 +111,13 @@ class Admin:
     def create_topic(
         self, name: str, partitions: int = 1, configs: dict[str, str] | None = None
     ) -> None:
-        """Makes it (CreateTopics v4) and returns once every partition has a leader."""
+        """Makes it (CreateTopics v4) and returns once every partition has a leader.
+
+        Above PARTITIONS_AT_ONCE the number must be a multiple of it.
+        """
         pairs = (configs or {}).items()
-        body = struct.pack(">i", 1) + text(name) + struct.pack(">ihi", partitions, 1, 0)
+        first = min(partitions, PARTITIONS_AT_ONCE)
+        body = struct.pack(">i", 1) + text(name) + struct.pack(">ihi", first, 1, 0)
         body += struct.pack(">i", len(pairs)) + b"".join(text(k) + text(v) for k, v in pairs)
         reader = self.call(CREATE_TOPICS, 4, body + struct.pack(">ib", 30_000, 0))
         reader.fields("ii")
@@ -119,7 +125,20 @@ class Admin:
         code, message = reader.one("h"), reader.text()
         if code not in (0, TOPIC_ALREADY_EXISTS):
             raise AdminError(f"CreateTopics {name}: error {code} {message or ''}")
-        self._until(name, partitions)
+        self._until(name, first)
+        for total in range(first + PARTITIONS_AT_ONCE, partitions + 1, PARTITIONS_AT_ONCE):
+            self._grow(name, total)
+
+    def _grow(self, name: str, total: int) -> None:
+        """CreatePartitions v1."""
+        body = struct.pack(">i", 1) + text(name) + struct.pack(">ii", total, -1)
+        reader = self.call(CREATE_PARTITIONS, 1, body + struct.pack(">ib", 30_000, 0))
+        reader.fields("ii")
+        reader.text()
+        code, message = reader.one("h"), reader.text()
+        if code:
+            raise AdminError(f"CreatePartitions {name}: error {code} {message or ''}")
+        self._until(name, total)
 
     def delete_topic(self, name: str) -> None:
         """Deletes it (DeleteTopics v3); one that is not there is fine."""

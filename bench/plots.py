@@ -60,7 +60,8 @@ def latencies(axes: Axes, cells: Sequence[Cell], results: Sequence[CellResult]) 
         for figure, style in (("p50", "o:"), ("p99", "o-")):
             line(axes, points(cells, results, prefix, figure), f"{word} {figure}", style)
     axes.set(xlabel="offered requests/s", ylabel="us", xscale="log", yscale="log")
-    axes.legend()
+    if axes.lines:
+        axes.legend()
 
 
 def draw(folder: Path, cells: Sequence[Cell], results: Sequence[CellResult]) -> Path | None:

@@ -111,7 +111,7 @@ def cell_row(found: CellResult) -> list[str]:
         number(result.latency_us["p50"]) if timed else "",
         number(result.latency_us["p99"]) if timed else "",
         number(result.cpu_us) if alone else "",
-        f"{result.client_busy * 100:.0f}",
+        f"{result.client_busy * 100:.0f}" if found.unit != "p99 us" else "spins",
         number(found.rss_bytes / MIB),
         "; ".join(found.errors),
     ]

@@ -112,13 +112,13 @@ static void settle(Job *job, const char *name, Member *m) {
     long size = job->o.group_size;
     struct pollfd polls[size];
     for (long i = 0; i < size; i++) send_join(job, &job->conns[i], name, &m[i]);
-    for (int tries = 0; tries < TRIES; tries++) {
+    for (int tries = 0; tries < 10 * TRIES; tries++) {
         long waiting = 0;
         for (long i = 0; i < size; i++)
             if (m[i].waiting) polls[waiting++] = (struct pollfd){job->conns[i].fd, POLLIN, 0};
         if (!waiting && same_generation(job, name, m)) return;
         if (!waiting) continue;
-        if (poll(polls, (nfds_t)waiting, 100) == 0) { /* they wait for those that have joined */
+        if (poll(polls, (nfds_t)waiting, 20) == 0) { /* they wait for those that have joined */
             for (long i = 0; i < size; i++)
                 if (!m[i].waiting) send_join(job, &job->conns[i], name, &m[i]);
             continue;

@@ -115,6 +115,33 @@ void net_check_versions(Run *run) {
     close(fd);
 }
 
+/* A partition that has just been made or moved answers so for a moment. */
+static bool passing(int error) {
+    enum { UNKNOWN_TOPIC = 3, LEADER_NOT_AVAILABLE = 5, NOT_LEADER = 6, OFFSET_NOT_AVAILABLE = 78 };
+    return error == UNKNOWN_TOPIC || error == LEADER_NOT_AVAILABLE || error == NOT_LEADER ||
+           error == OFFSET_NOT_AVAILABLE;
+}
+
+/* Fills in what was answered; the first error of a partition, or 0. */
+static int read_offsets(Reader *r, const char *topic, long partitions, int64_t *offsets) {
+    long seen = 0;
+    int length, failed = 0;
+    for (int32_t topics = rcount(r, 6); topics > 0; topics--) {
+        rstr(r, &length);
+        for (int32_t i = rcount(r, 22); i > 0; i--) {
+            int32_t index = r32(r), error = r16(r);
+            r64(r);
+            int64_t offset = r64(r);
+            if (index < 0 || index >= partitions) die("ListOffsets names partition %d", index);
+            if (error && !passing(error)) die("ListOffsets of %s-%d: error %d", topic, index, error);
+            if (error) failed = error;
+            offsets[index] = offset, seen++;
+        }
+    }
+    if (r->bad || seen != partitions) die("ListOffsets answered %ld of %ld", seen, partitions);
+    return failed;
+}
+
 /* Offsets at a timestamp (-1 the end, -2 the begin) of partitions 0..n-1; the caller frees. */
 int64_t *net_offsets(Run *run, const char *topic, long partitions, int64_t timestamp) {
     uint8_t *request = alloc(64 + strlen(topic) + 12 * (size_t)partitions), *answer = NULL;
@@ -122,22 +149,14 @@ int64_t *net_offsets(Run *run, const char *topic, long partitions, int64_t times
     w32(&w, -1), w32(&w, 1), wstr(&w, topic), w32(&w, (int32_t)partitions);
     for (long i = 0; i < partitions; i++) w32(&w, (int32_t)i), w64(&w, timestamp);
     size_t n = w_end(&w);
-    int fd = net_connect(run), length;
-    Reader r = net_call(fd, request, n, 2, &answer);
+    int fd = net_connect(run), failed = 1;
     int64_t *offsets = alloc((size_t)partitions * sizeof *offsets);
-    long seen = 0;
-    for (int32_t topics = rcount(&r, 6); topics > 0; topics--) {
-        rstr(&r, &length);
-        for (int32_t i = rcount(&r, 22); i > 0; i--) {
-            int32_t index = r32(&r), error = r16(&r);
-            r64(&r);
-            int64_t offset = r64(&r);
-            if (error) die("ListOffsets of %s-%d: error %d", topic, index, error);
-            if (index < 0 || index >= partitions) die("ListOffsets names partition %d", index);
-            offsets[index] = offset, seen++;
-        }
+    for (int tries = 0; failed && tries < 300; tries++) {
+        if (tries) usleep(50000);
+        Reader r = net_call(fd, request, n, 2, &answer);
+        failed = read_offsets(&r, topic, partitions, offsets);
     }
-    if (r.bad || seen != partitions) die("ListOffsets answered %ld of %ld", seen, partitions);
+    if (failed) die("ListOffsets of %s: still error %d", topic, failed);
     close(fd);
     free(request), free(answer);
     return offsets;
