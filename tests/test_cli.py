@@ -15,12 +15,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kafkawire.broker.options import Listener
 from kafkawire.cli.app import app
 from kafkawire.cli.groups import assignment
 from kafkawire.cli.logs import JsonFormatter, TextFormatter
+from kafkawire.cli.main import plain_serve
 from kafkawire.cli.options import (
     OptionError,
     parse_address,
@@ -30,7 +33,7 @@ from kafkawire.cli.options import (
     split_pair,
 )
 from kafkawire.cli.reset import Target, parse_topic
-from kafkawire.cli.serve import notes, serve_options
+from kafkawire.cli.serve import Given, notes, serve_options
 from kafkawire.cli.sources import collect
 from kafkawire.codec.configs import BROKER_CONFIGS
 
@@ -143,8 +146,8 @@ def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
         "metadata": ("", "default"),
         "log-format": ("text", "default"),
     }
-    settings = {name: (value.text, value.source) for name, value in found.settings.items()}
-    assert settings == {
+    told = {name: (value.text, value.source) for name, value in found.settings.items()}
+    assert told == {
         "num.partitions": ("4", "command line --set"),
         "commit.delay.ms": ("7", "environment KAFKAWIRE_SET_COMMIT_DELAY_MS"),
         "flush": ("os", f"file {file}"),
@@ -210,7 +213,7 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, names: list[
     ("arguments", "names"),
     [
         (["--set", "num.partitions=x"], ["num.partitions", "x", "whole number", "--set"]),
-        (["--set", "num.partitions=0"], ["num.partitions", "0", "at least 1"]),
+        (["--set", "num.partitions=0"], ["num.partitions", "0", "from 1 to"]),
         (["--set", "nummer=0"], ["nummer", "no such setting"]),
         (["--set", "flush=never"], ["flush", "never", "commit or os"]),
         (["--set", "flush"], ["flush", "NAME=VALUE"]),
@@ -278,14 +281,65 @@ def test_who_listens_everywhere_is_told_what_clients_are_told() -> None:
     assert notes(serve_options(said), said) == []
 
 
+# --- the plain form of serve, read without typer
+
+WORDS = [
+    "--listen",
+    "--advertise",
+    "--data",
+    "--metadata",
+    "--set",
+    "--config",
+    "--log-level",
+    "--log-format",
+    "--show-config",
+    "--help",
+    "--data=x",
+    "--set=a=b",
+    "--listen=",
+    "--lis",
+    "x",
+    "a=b",
+    "h:1",
+    "-d",
+    "--",
+    "serve",
+]
+
+
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from([*WORDS, ""]), max_size=7))
+def test_both_readings_of_serve_agree(words: list[str]) -> None:
+    plain = plain_serve(["serve", *words])
+    with pytest.MonkeyPatch.context() as patch:
+        seen: list[Given] = []
+
+        def note(given: Given, environ: object) -> int:
+            seen.append(given)
+            return 0
+
+        patch.setattr("kafkawire.cli.serve.run", note)
+        result = run(app, ["serve", *words])
+    if plain is not None:
+        assert (result.exit_code, seen) == (0, [plain])
+    elif "--help" not in words and "--" not in words:
+        assert result.exit_code == 2
+
+
+def test_other_commands_are_not_read_as_serve() -> None:
+    assert plain_serve([]) is None
+    assert plain_serve(["topics", "list"]) is None
+    assert plain_serve(["serve"]) == Given({}, [], None, False)
+
+
 # --- serve loads no more than it must
 
 
 def test_serve_imports_neither_tables_nor_messages() -> None:
     """Each costs start-up time; what it costs is in docs/performance.md."""
     code = (
-        "import sys; from kafkawire.cli import serve, app\n"
-        "late = ('rich', 'asyncio', 'sqlalchemy', 'alembic', 'kafkawire.messages', 'tomllib')\n"
+        "import sys; import kafkawire.cli.main\n"
+        "late = ('rich', 'typer', 'pydantic', 'asyncio', 'sqlalchemy', 'alembic', 'tomllib')\n"
         "print([name for name in late if name in sys.modules])"
     )
     done = subprocess.run(

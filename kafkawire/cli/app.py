@@ -1,8 +1,7 @@
 """The `kafkawire` command: what can be typed, with its help; the work is in the other modules.
 
-Each command imports its module when it runs, so `kafkawire serve` loads neither tables nor the
-client. Plain help without rich markup for the same reason. Called by kafkawire.__main__ and by
-the `kafkawire` script.
+Each command imports its module when it runs. Plain help without rich markup: it loads faster and
+can be piped. Called by kafkawire.cli.main, which reads the plain form of `serve` itself.
 """
 
 from __future__ import annotations
@@ -33,11 +32,6 @@ Server = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 LOCAL = "127.0.0.1:9092"
-
-
-def main() -> None:
-    """The whole program; ends by SystemExit."""
-    app(prog_name="kafkawire")
 
 
 @app.command()
@@ -82,17 +76,13 @@ def serve(
     A value is taken from the command line, else from the environment (KAFKAWIRE_LISTEN,
     KAFKAWIRE_DATA, ..., KAFKAWIRE_SET_NUM_PARTITIONS), else from the TOML file, else the default.
     """
-    from kafkawire.cli.serve import run
+    from kafkawire.cli.serve import Given, run
 
-    options = {
-        "listen": listen,
-        "advertise": advertise,
-        "data": [] if data is None else [data],
-        "metadata": [] if metadata is None else [metadata],
-        "log-level": [] if log_level is None else [log_level],
-        "log-format": [] if log_format is None else [log_format],
-    }
-    raise SystemExit(run(options, settings, config, os.environ, show_config))
+    options: dict[str, list[str]] = {"listen": listen, "advertise": advertise}
+    once = {"data": data, "metadata": metadata, "log-level": log_level, "log-format": log_format}
+    options |= {name: [value] for name, value in once.items() if value is not None}
+    options = {name: values for name, values in options.items() if values}
+    raise SystemExit(run(Given(options, settings, config, show_config), os.environ))
 
 
 @app.command()

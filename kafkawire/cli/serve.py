@@ -2,7 +2,7 @@
 
 Also `--show-config`. Not the server itself (kafkawire.server.run), which is imported only once
 everything given has been found right, so a mistake is answered at once.
-Called by kafkawire.cli.app.
+Called by kafkawire.cli.main and kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from kafkawire.broker.options import ServeOptions
 from kafkawire.cli import logs
@@ -39,21 +40,26 @@ def serve_options(sources: Sources) -> ServeOptions:
     )
 
 
-def run(
-    options: Mapping[str, Sequence[str]],
-    settings: Sequence[str],
-    config_file: str | None,
-    environ: Mapping[str, str],
-    show_config: bool,
-) -> int:
+@dataclass(slots=True)
+class Given:
+    """What the command line gave. `options` by name without dashes (listen, data, ...), only
+    those that were given; `settings` as NAME=VALUE; `config` the path of a TOML file."""
+
+    options: Mapping[str, Sequence[str]]
+    settings: Sequence[str]
+    config: str | None
+    show_config: bool
+
+
+def run(given: Given, environ: Mapping[str, str]) -> int:
     """Serve until told to stop (or print the settings and leave). The exit code."""
     try:
-        pairs = [split_pair("set", text) for text in settings]
-        sources = collect(options, pairs, environ, config_file)
+        pairs = [split_pair("set", text) for text in given.settings]
+        sources = collect(given.options, pairs, environ, given.config)
         chosen = serve_options(sources)
     except (OptionError, ConfigError) as error:
         fail(error, 2)
-    if show_config:
+    if given.show_config:
         show(sources)
         return 0
     for sentence in notes(chosen, sources):

@@ -1,0 +1,52 @@
+"""Where the `kafkawire` command begins: straight to `serve`, or through typer to the rest.
+
+typer (with pydantic, which it loads when it runs) is a fifth of a broker's start-up, so the plain
+form of `serve` is read here by hand. Whatever is not plain (--help, a mistake, another command)
+goes to kafkawire.cli.app, which declares the same options with their help; a test holds the two
+to the same reading. Called by kafkawire.__main__ and by the `kafkawire` script.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from kafkawire.cli.serve import Given, run
+from kafkawire.cli.sources import DEFAULTS, LISTS
+
+TAKES_A_VALUE = frozenset({*DEFAULTS, "set", "config"})
+
+
+def main() -> None:
+    """The whole program; ends by SystemExit."""
+    given = plain_serve(sys.argv[1:])
+    if given is not None:
+        raise SystemExit(run(given, os.environ))
+    from kafkawire.cli.app import app
+
+    app(prog_name="kafkawire")
+
+
+def plain_serve(arguments: Sequence[str]) -> Given | None:
+    """What `serve` was given, or None where typer must read it."""
+    if arguments[:1] != ["serve"]:
+        return None
+    found: dict[str, list[str]] = {}
+    show_config = False
+    words = iter(arguments[1:])
+    for word in words:
+        if word == "--show-config":
+            show_config = True
+            continue
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name not in TAKES_A_VALUE:
+            return None
+        if not equals:
+            following = next(words, None)
+            if following is None:
+                return None
+            value = following
+        found.setdefault(name, []).append(value)
+    options = {n: v if n in LISTS else v[-1:] for n, v in found.items() if n in DEFAULTS}
+    return Given(options, found.get("set", []), found.get("config", [None])[-1], show_config)
