@@ -63,6 +63,7 @@ class Log:
         self.config = config
         self.node_id = node_id
         self.partitions: dict[int, Partition] = {}
+        self._numbers: dict[bytes, list[int]] = {}  # of each topic, so that removing one is quick
         self._lock = lock
         self._start = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -224,6 +225,7 @@ class Log:
                     config,
                 )
                 self.partitions[row.number] = partition
+                self._numbers.setdefault(info.id, []).append(row.number)
                 made.append(partition)
         return made
 
@@ -232,9 +234,8 @@ class Log:
 
         What is queued for them is still written; nothing more can be appended.
         """
-        gone = [p for p in self.partitions.values() if p.topic_id == topic_id]
+        gone = [self.partitions.pop(number) for number in self._numbers.pop(topic_id, ())]
         for partition in gone:
-            del self.partitions[partition.number]
             partition.removed = True
             self._released(list(partition.portions.journal))
             partition.moved()
