@@ -127,8 +127,8 @@ async def _answer(
         answer.offset, answer.timestamp, epoch = await _look_up(partition, asked.timestamp)
         if ctx.version >= 4:
             answer.leader_epoch = epoch
-    except KafkaError as refused:
-        answer.error_code = refused.code
+    except (KafkaError, OSError) as refused:
+        answer.error_code = code_of(refused)
     return answer
 
 
