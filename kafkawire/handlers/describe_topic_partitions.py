@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.newtopics import missing_topic_error
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.nodes import TOPIC_OPERATIONS, Nodes, is_internal
 from kafkawire.messages.describe_topic_partitions import (
@@ -38,7 +38,10 @@ async def describe_topic_partitions(
     catalog = ctx.broker.catalog.by_name
     asked = set(catalog) if every else {topic.name for topic in req.topics}
     names = sorted(name for name in asked if name >= start_name)
-    _check_cursor(req, every, names)
+    if req.cursor is not None and (
+        req.cursor.partition_index < 0 or (not every and req.cursor.topic_name not in names)
+    ):
+        return _refused(req)  # the cursor must be one that we could have given
 
     limit = ctx.broker.config.max_request_partition_size_limit
     page = _Page(Nodes(ctx), max(1, min(limit, req.response_partition_limit)))
@@ -54,22 +57,16 @@ async def describe_topic_partitions(
     return page.response
 
 
-def _check_cursor(req: DescribeTopicPartitionsRequest, every: bool, names: list[str]) -> None:
-    cursor = req.cursor
-    if cursor is None:
-        return
-    if not every and cursor.topic_name not in names:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "DescribeTopicPartitionsRequest topic list should contain the cursor topic: "
-            f"{cursor.topic_name}",
-        )
-    if cursor.partition_index < 0:
-        raise KafkaError(
-            ErrorCode.INVALID_REQUEST,
-            "DescribeTopicPartitionsRequest cursor partition must be valid: "
-            f"{cursor.partition_index}",
-        )
+def _refused(req: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """The message has no error of its own, so each topic asked for gets it, as in Kafka."""
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            DescribeTopicPartitionsResponseTopic(
+                error_code=ErrorCode.INVALID_REQUEST, name=topic.name
+            )
+            for topic in req.topics
+        ]
+    )
 
 
 class _Page:
