@@ -20,6 +20,7 @@ from kafkawire.metadata.catalog import (
     TopicInfo,
 )
 from kafkawire.metadata.checkpoint import (
+    Checkpoint,
     PartitionCheckpoint,
     pack_epochs,
     pack_producers,
@@ -154,6 +155,11 @@ def state_row(state: PartitionCheckpoint) -> Row:
         "leader_epochs": pack_epochs(state.leader_epochs),
         "producers": pack_producers(state.producers),
     }
+
+
+def place_row(checkpoint: Checkpoint, now_ms: int) -> Row:
+    """A checkpoint's place for `checkpoints`."""
+    return {"node_id": checkpoint.node_id, "place": checkpoint.place, "saved_ms": now_ms}
 
 
 def states(found: Iterable[Sequence[Any]]) -> list[PartitionCheckpoint]:

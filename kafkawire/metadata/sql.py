@@ -42,7 +42,7 @@ from kafkawire.metadata.statements import (
     upsert,
     write_configs,
 )
-from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
 from kafkawire.metadata.tables import (
     brokers,
     checkpoints,
@@ -206,7 +206,7 @@ class SqlMetadata:
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `Metadata.save_checkpoint`."""
-        row = {"node_id": checkpoint.node_id, "place": checkpoint.place, "saved_ms": now_ms()}
+        row = rows.place_row(checkpoint, now_ms())
         async with self._database.transaction() as connection:
             alive = await led_alive(
                 connection, [state.number for state in checkpoint.partitions], checkpoint.node_id
@@ -240,7 +240,7 @@ class SqlMetadata:
 
     def _node(self) -> int:
         if self._node_id is None:
-            raise MetadataError("partitions are written before this broker is registered")
+            raise MetadataError(NOT_REGISTERED)
         return self._node_id
 
 

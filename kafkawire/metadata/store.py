@@ -21,6 +21,9 @@ class MetadataError(OSError):
     An OSError, since clients are to be told what they are told of a failing disk."""
 
 
+NOT_REGISTERED = "partitions are written before this broker is registered"
+
+
 class Metadata(Protocol):
     """Each call is one transaction: when it returns, its effect is durable and whole; when it
     raises, nothing has changed, except after a lost connection or a cancelled call, where either

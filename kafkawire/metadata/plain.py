@@ -1,0 +1,126 @@
+"""The statements a start and the checkpoints need of an SQLite file, without SQLAlchemy.
+
+What `sql.py` does with the same names, for `quick.SqliteMetadata`; each function is run inside
+a transaction of `engine.sqlite_transaction`, on a thread. The contract tests run against both
+ways. The tables of a new file come from `schema.py`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import uuid_text
+from kafkawire.metadata import engine, rows, schema
+from kafkawire.metadata.catalog import BrokerInfo, Catalog
+from kafkawire.metadata.checkpoint import Checkpoint
+
+
+def load(connection: sqlite3.Connection) -> Catalog | None:
+    """The catalog of a file with our revision, or of a file that is made just now; else None."""
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if not names:
+        return _create(connection)
+    if schema.VERSION_TABLE not in names:
+        return None
+    stored = connection.execute(f"SELECT version_num FROM {schema.VERSION_TABLE}").fetchone()
+    found = connection.execute("SELECT cluster_id, version FROM cluster").fetchone()
+    if stored != (schema.REVISION,) or found is None:
+        return None
+    return rows.catalog(
+        found[0],
+        found[1],
+        brokers=connection.execute("SELECT node_id, listeners, rack FROM brokers"),
+        topics=connection.execute("SELECT id, name, internal FROM topics WHERE deleted_ms IS NULL"),
+        partitions=connection.execute(
+            "SELECT p.topic_id, p.number, p.idx, p.leader, p.leader_epoch FROM partitions p"
+            " JOIN topics t ON t.id = p.topic_id WHERE t.deleted_ms IS NULL"
+            " ORDER BY p.topic_id, p.idx"
+        ),
+        configs=connection.execute("SELECT resource_type, resource, name, value FROM configs"),
+    )
+
+
+def _create(connection: sqlite3.Connection) -> Catalog:
+    for statement in schema.SQLITE_TABLES.split(";\n"):  # executescript would commit
+        connection.execute(statement)
+    connection.execute(f"INSERT INTO {schema.VERSION_TABLE} VALUES (?)", (schema.REVISION,))
+    cluster_id = uuid_text(engine.random_id())
+    _put(connection, "cluster", [rows.cluster_row(cluster_id, engine.now_ms())])
+    return Catalog(cluster_id)
+
+
+def register_broker(connection: sqlite3.Connection, info: BrokerInfo) -> None:
+    """Enters a broker."""
+    _advance(connection)
+    _put(connection, "brokers", [rows.broker_row(info, engine.now_ms())])
+
+
+def bump_leader_epochs(
+    connection: sqlite3.Connection, numbers: Iterable[int], node_id: int
+) -> dict[int, int]:
+    """Raises the leader epochs of partitions `node_id` leads; the new ones."""
+    keys = [(number,) for number in sorted(set(numbers))]
+    raised = connection.executemany(
+        "UPDATE partitions SET leader_epoch = leader_epoch + 1"
+        f" WHERE number = ? AND leader = {node_id:d}",
+        keys,
+    )
+    if raised.rowcount != len(keys):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    version = _advance(connection)
+    connection.executemany(
+        f"UPDATE topics SET version = {version:d}"
+        " WHERE id = (SELECT topic_id FROM partitions WHERE number = ?)",
+        keys,
+    )
+    one = "SELECT number, leader_epoch FROM partitions WHERE number = ?"
+    return dict(connection.execute(one, key).fetchone() for key in keys)
+
+
+def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
+    """Stores the place and the given partitions but those of deleted topics."""
+    one = (
+        "SELECT p.leader, t.deleted_ms FROM partitions p JOIN topics t ON t.id = p.topic_id"
+        " WHERE p.number = ?"
+    )
+    changed = []
+    for state in checkpoint.partitions:
+        found = connection.execute(one, (state.number,)).fetchone()
+        if found is None or found[0] != checkpoint.node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if found[1] is None:
+            changed.append(rows.state_row(state))
+    _put(connection, "partition_checkpoints", changed)
+    _put(connection, "checkpoints", [rows.place_row(checkpoint, engine.now_ms())])
+
+
+def load_checkpoint(connection: sqlite3.Connection, node_id: int) -> Checkpoint:
+    """The last place of a broker and the last state of all partitions it leads."""
+    place = connection.execute(
+        "SELECT place FROM checkpoints WHERE node_id = ?", (node_id,)
+    ).fetchone()
+    states = connection.execute(
+        "SELECT c.number, c.next_offset, c.log_start, c.leader_epochs, c.producers"
+        " FROM partition_checkpoints c JOIN partitions p ON p.number = c.number"
+        " WHERE p.leader = ? ORDER BY c.number",
+        (node_id,),
+    )
+    return Checkpoint(node_id, place[0] if place else 0, rows.states(states))
+
+
+def _advance(connection: sqlite3.Connection) -> int:
+    """Raises the catalog version: the new one."""
+    connection.execute("UPDATE cluster SET version = version + 1")
+    return int(connection.execute("SELECT version FROM cluster").fetchone()[0])
+
+
+def _put(connection: sqlite3.Connection, table: str, values: list[rows.Row]) -> None:
+    """Inserts rows, or replaces those with the same primary key."""
+    if values:
+        marks = ", ".join("?" * len(values[0]))
+        connection.executemany(
+            f"INSERT OR REPLACE INTO {table} ({', '.join(values[0])}) VALUES ({marks})",
+            [tuple(row.values()) for row in values],
+        )
