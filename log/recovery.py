@@ -9,8 +9,10 @@
    claims a committed place beyond the gap, acknowledged bytes are damaged there: they are named in
    the log and skipped, and what follows counts. Otherwise nothing behind was ever acknowledged as
    committed: the log is cut there, in this journal and all later ones.   <- the decision
-4. What is left is synced, since a crash of the process alone leaves it only in the page cache;
-   journals behind a cut become spares, durably, before anything is written.
+4. Journals behind a cut become spares, durably, before anything is written. What is left is
+   written again from the last committed place on, and synced: after a crash of the process alone
+   it may be in the page cache only, and after a failed fsync the kernel may take it for clean
+   although the disk never got it.
 5. (log.manager) The partitions take their rows; next offset = max(checkpoint, scan).
 
 Crash assumptions: a write may be torn at any byte and reordered with others until an fsync that
@@ -36,12 +38,15 @@ from log.frame import (
     read_header,
 )
 from log.hotindex import Columns
-from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name
+from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, write_whole
 from log.journalindex import Extent, JournalIndex, read_index
 from log.journals import SPARE_PREFIX
 from log.scan import Gap, Scanned, scan
 
 logger = logging.getLogger(__name__)
+
+REWRITE_BYTES = 4 << 20
+"""How much is read and written again at a time: large enough for the disk, small in memory."""
 
 _JOURNAL = re.compile(r"(\d{10})\.journal")
 _SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
@@ -55,6 +60,10 @@ class Found:
     header: Header | None
     index: JournalIndex | None
     scanned: Scanned
+
+    def previous_end(self) -> int:
+        """The place where the journal before ended; 0 if that is not known, or there was none."""
+        return self.header.previous_end if self.header is not None else 0
 
     def extent(self) -> Extent:
         """As its index file should have it."""
@@ -158,10 +167,8 @@ def _read(found: Found, later: list[Found], result: Recovered, clean_end: int) -
     """Scan what the index does not cover."""
     journal = found.journal
     stop: int | None = None
-    if later and later[0].header is not None:
-        previous_end = later[0].header.previous_end
-        if previous_end >> PLACE_BITS == journal.number:
-            stop = previous_end & POSITION_MASK
+    if later and later[0].previous_end() >> PLACE_BITS == journal.number:
+        stop = later[0].previous_end() & POSITION_MASK
     start = HEADER_BYTES
     if found.index is not None:
         extent = found.index.extent
@@ -194,15 +201,37 @@ def _judge(result: Recovered, claimed: int) -> list[Found]:
     for found in reversed(result.found):
         claimed = max(claimed, found.extent().claimed)
         behind.append(claimed)
+    before = -1
     for at, (found, claim) in enumerate(zip(result.found, reversed(behind), strict=True)):
+        missing = _missing(found, before)
+        if missing is not None and claim <= missing.place:
+            return _drop(result, at)
+        if missing is not None and claim < found.previous_end():
+            result.damage.append(missing)
+        before = found.journal.number
         for gap in found.scanned.gaps:
             if claim <= gap.place:
                 _cut(found, gap)
-                dropped = result.found[at + 1 :]
-                del result.found[at + 1 :]
-                return dropped
+                return _drop(result, at + 1)
             result.damage.append(gap)
     return []
+
+
+def _missing(found: Found, before: int) -> Gap | None:
+    """The journal that should lie before this one, if it does not.
+
+    One that was recycled was committed to its end; one of which nothing reached the disk was not.
+    """
+    number = found.previous_end() >> PLACE_BITS
+    if number in (0, before):
+        return None
+    return Gap(number, 0, found.previous_end() & POSITION_MASK)
+
+
+def _drop(result: Recovered, at: int) -> list[Found]:
+    dropped = result.found[at:]
+    del result.found[at:]
+    return dropped
 
 
 def _cut(found: Found, gap: Gap) -> None:
@@ -218,6 +247,19 @@ def _cut(found: Found, gap: Gap) -> None:
             del column[keep:]
         if not keep:
             del scanned.rows[number]
+
+
+def _harden(journal: Journal, committed: int) -> None:
+    """Make sure that what was read is on the disk, up to the journal's end."""
+    file = journal.opened()
+    position = 0
+    if committed > journal.place:
+        position = min(committed - journal.place, journal.end)
+    while position < journal.end:
+        part = file.pread(min(REWRITE_BYTES, journal.end - position), position)
+        write_whole(file, [part], position, len(part))
+        position += len(part)
+    file.sync()
 
 
 def _settle(result: Recovered, claimed: int) -> None:
@@ -253,6 +295,6 @@ def _settle(result: Recovered, claimed: int) -> None:
         journal.numbers = found.numbers() | found.scanned.named.keys()
         journal.indexed = found.index is not None and found.index.extent.end == journal.end
         if not journal.indexed:
-            journal.opened().sync()
+            _harden(journal, max(claimed, *(item.extent().claimed for item in result.found)))
         result.namings.update(found.scanned.named)
     result.written = last.end_place
