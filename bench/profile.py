@@ -9,20 +9,23 @@ cost and are a guide, not a measurement. Writes bench/out/profile.md for docs/pe
 from __future__ import annotations
 
 import argparse
+import os
 import pstats
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench import cells, client, report
 from bench.admin import AdminError
 from bench.cell import Cell
-from bench.client import LoadError
+from bench.client import BENCH, LoadError
 from bench.runner import CellResult, Place, run_cell
 from bench.server import Recipe, Server, ServerError, kafkawire
 
@@ -30,6 +33,8 @@ CELLS = ("small acks=1 1 in flight", "small acks=1 8 in flight", "fetch 1 consum
 ROWS = 28  # the rest is one line
 PERF_HZ = 997
 PYTHON_HEAD = ("function", "us/request", "share %", "calls/request")
+ENTRY = "kafkawire/handlers/{}.py start"
+LOOP = ("asyncio/runners.py run", "run_until_complete", "run_forever", "poll' of 'select.epoll'")
 PERF_HEAD = ("where", "us/request", "share %")
 
 # First match wins: a symbol's or library's pattern, the line it is counted in.
@@ -41,12 +46,15 @@ KERNEL = (
     (r"entry|syscall|exit_to|return_thunk|pti|irq", "kernel: system call entry and exit"),
 )
 LIBRARIES = (
-    (r"uvloop", "uvloop"),
+    (r"^loop\.|uvloop", "uvloop"),
     (r"crc32c", "crc32c"),
-    (r"python", "Python interpreter"),
+    (r"^(lib)?python", "Python interpreter"),
     (r"sqlite", "SQLite"),
     (r"libc|ld-linux|vdso", "libc"),
 )
+
+
+Doing = Callable[[], object]
 
 
 @dataclass(slots=True)
@@ -72,12 +80,12 @@ class Breakdown:
 
 
 def under_cprofile(recipe: Recipe, output: Path) -> Recipe:
-    """The same broker with its main thread profiled; the file is written when it ends."""
+    """The same broker started through profiled.py: signals begin and end the profile."""
 
     def command(port: int, folder: Path) -> list[str]:
         words = list(recipe.command(port, folder))
         at = words.index("-m")
-        return [*words[:at], "-m", "cProfile", "-o", str(output), *words[at:]]
+        return [*words[:at], str(BENCH / "profiled.py"), str(output), *words[at + 1 :]]
 
     return Recipe(f"{recipe.name} under cProfile", command, durable=recipe.durable)
 
@@ -95,19 +103,23 @@ def place_name(path: str, function: str) -> str:
     return f"{parts[-1]} {function}"
 
 
-def python_rows(output: Path, requests: int, cpu_us: float) -> list[list[str]]:
-    """Own time per function, the waiting in the selector left out, scaled to cpu_us."""
+def python_rows(output: Path, entry: str, cpu_us: float) -> list[list[str]]:
+    """Own time per function, the waiting in the selector left out, scaled to cpu_us.
+
+    `entry` is the function called once for each request.
+    """
     stats: dict[tuple[str, int, str], tuple[int, int, float, float, object]]
     stats = pstats.Stats(str(output)).stats  # type: ignore[attr-defined]
     times: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)
     for (path, _, function), (_, count, own, _, _) in stats.items():
         name = place_name(path, function)
-        if "poll" in name or "run_until_complete" in name or "run_forever" in name:
+        if name.endswith(LOOP):
             continue  # the loop itself: mostly waiting, and perf shows its part
         times[name] += own
         calls[name] += count
     total = sum(times.values()) or 1.0
+    requests = calls.get(entry) or 1
     ranked = sorted(times, key=lambda name: -times[name])
     rows = [
         [
@@ -179,13 +191,28 @@ class Profiler:
         server.discard()
         return server
 
+    def _beside(self, server: Server, cell: Cell, begin: Doing, end: Doing) -> CellResult:
+        """A run of the cell with `begin` called once the load is steady, `end` before it ends."""
+
+        def companion() -> None:
+            time.sleep(cell.warmup_s + 0.5)
+            begin()
+            time.sleep(self.seconds)
+            end()
+
+        return run_cell(server, cell, self.place, self.seconds + 1.0, companion)
+
     def _perf(self, server: Server, cell: Cell, cpu_us: float) -> list[list[str]]:
         data = self.folder / "perf.data"
         words = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(PERF_HZ)]
         words += ["-p", str(server.pid), "-o", str(data)]
-        with subprocess.Popen(words, stderr=subprocess.DEVNULL) as recording:
-            run_cell(server, cell, self.place, self.seconds)
-            recording.terminate()
+        started: list[subprocess.Popen[bytes]] = []
+
+        def begin() -> None:
+            started.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
+
+        self._beside(server, cell, begin, lambda: started[0].terminate())
+        started[0].wait()
         return perf_rows(data, cpu_us) if data.exists() else []
 
     def _cprofile(self, recipe: Recipe, cell: Cell, cpu_us: float) -> list[list[str]]:
@@ -194,13 +221,19 @@ class Profiler:
         server = self._server(under_cprofile(recipe, output.resolve()))
         try:
             server.start()
-            result = run_cell(server, cell, self.place, self.seconds).result
-            server.stop()  # SIGTERM: it ends in order and writes the profile
+            pid = server.pid
+            self._beside(
+                server,
+                cell,
+                lambda: os.kill(pid, signal.SIGUSR1),
+                lambda: os.kill(pid, signal.SIGUSR2),
+            )
+            limit = time.monotonic() + 10
+            while not output.exists() and time.monotonic() < limit:
+                time.sleep(0.05)
             if not output.exists():
                 raise ServerError(f"no profile was written\n{server.tail()}")
-            # The window is a part of what was profiled; scale to all requests by their rate.
-            requests = result.requests_s * (self.seconds + cell.warmup_s)
-            return python_rows(output, max(1, round(requests)), cpu_us)
+            return python_rows(output, ENTRY.format(cell.jobs[0].mode), cpu_us)
         finally:
             server.discard()
 

@@ -5,8 +5,9 @@ Called by the bench, the peers' comparison, the guard and the profile; prints no
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
 from bench import client
@@ -88,8 +89,17 @@ def wait_for_space(server: Server, before_bytes: int) -> None:
         time.sleep(0.05)
 
 
-def run_cell(server: Server, cell: Cell, place: Place, seconds: float | None = None) -> CellResult:
-    """One run. A failed check is in the result; LoadError where the run could not go on."""
+def run_cell(
+    server: Server,
+    cell: Cell,
+    place: Place,
+    seconds: float | None = None,
+    beside: Callable[[], None] | None = None,
+) -> CellResult:
+    """One run. A failed check is in the result; LoadError where the run could not go on.
+
+    `beside` runs in a thread from the moment the load starts.
+    """
     names = _names(cell)
     before_bytes = server.disk_bytes()
     options: dict[str, int | float | str] = {
@@ -110,7 +120,12 @@ def run_cell(server: Server, cell: Cell, place: Place, seconds: float | None = N
                 wrong = [job.error for job in filled if job.error]
                 if wrong:
                     raise client.LoadError(f"{cell.name}: filling: {wrong[0]}")
+            companion = threading.Thread(target=beside) if beside else None
+            if companion:
+                companion.start()
             jobs = client.run(_named(cell.jobs, names), options)
+            if companion:
+                companion.join()
         finally:
             for name in names.values():
                 admin.delete_topic(name)

@@ -81,6 +81,7 @@ class Server:
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self.start_s: list[float] = []
+        self.start_cpu_s: list[float] = []
 
     @property
     def pid(self) -> int:
@@ -113,6 +114,7 @@ class Server:
                 raise ServerError(f"{self.recipe.name} is not ready after {READY_LIMIT_S:.0f} s")
             time.sleep(0.002)
         self.start_s.append(time.monotonic() - began)
+        self.start_cpu_s.append(self.cpu_s())
         return self.start_s[-1]
 
     def _before_exec(self) -> None:
@@ -134,6 +136,11 @@ class Server:
         with contextlib.suppress(OSError):
             return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
         return ""
+
+    def cpu_s(self) -> float:
+        """User and system seconds so far, all threads."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> Memory:
         """Resident memory now."""

@@ -125,6 +125,7 @@ static void answer(Conn *c, Slot *s, Reader *r, int64_t now) {
             else mark(job, index, base), stored++;
         }
     }
+    if (r->bad) return;
     if (stored != (uint64_t)o->per_request)
         job_error(job, "%lu of %ld partitions stored", stored, o->per_request);
     job_count(job, 1, stored * (uint64_t)o->records, s->payload, s->start_ns, now);
