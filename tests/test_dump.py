@@ -1,0 +1,153 @@
+"""`kafkawire dump`: every frame is shown, and what is no frame is said to be none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kafkawire.cli.app import app
+from kafkawire.codec.batches import build
+from log import frame
+from log.dump import FrameShown, GapShown, walk
+from log.frame import HEAD_BYTES, HEADER_BYTES, Header, Naming
+
+NUMBER = 7
+TOPIC_ID = bytes(range(16))
+
+
+class Written:
+    """A journal made by hand; `at` is where each frame begins."""
+
+    def __init__(self, number: int = NUMBER) -> None:
+        self.number = number
+        self.data = bytearray(frame.write_header(Header(number, 1 << 32, 5, 1000)))
+        self.at: list[int] = []
+
+    def add(self, kind: int, parts: list[bytes], *, of: int = 0, run: int = 1 << 32) -> Written:
+        position = len(self.data)
+        length = sum(map(len, parts))
+        self.data += bytes(HEAD_BYTES)
+        payload = [memoryview(part) for part in parts]
+        place = self.number << 32 | position
+        view = memoryview(self.data)
+        frame.write_head(
+            self.data, view, position, kind, payload, length, place, run, of, place - 8
+        )
+        view.release()
+        self.data += b"".join(parts)
+        self.data += bytes(-len(self.data) % 8)
+        self.at.append(position)
+        return self
+
+    def name(self, of: int, topic: str, index: int) -> Written:
+        naming = Naming(TOPIC_ID, topic, index, 3, 10, 4)
+        return self.add(frame.KIND_NAMING, [frame.write_naming(naming)], of=of)
+
+    def batch(self, of: int, base: int, run: int = 1 << 32) -> Written:
+        made = build([(b"k", b"v"), (None, b"w")], base_offset=base, timestamp_ms=86_400_000)
+        return self.add(frame.KIND_BATCH, [bytes(made)], of=of, run=run)
+
+    def walk(self) -> list[FrameShown | GapShown]:
+        return list(walk(memoryview(bytes(self.data)), self.number))
+
+
+@pytest.fixture
+def written() -> Written:
+    body = frame.write_catalog({"name": "t", "id": "x"})
+    journal = Written().add(frame.KIND_TOPIC_CREATED, [body])
+    return journal.name(42, "t", 1).batch(42, 10).batch(42, 12)
+
+
+def test_every_frame_is_shown(written: Written) -> None:
+    shown = written.walk()
+    assert [(item.position, item.kind) for item in shown if isinstance(item, FrameShown)] == list(
+        zip(written.at, ("topic created", "naming", "batch", "batch"), strict=True)
+    )
+    naming, batch = shown[1], shown[2]
+    assert isinstance(naming, FrameShown)
+    assert isinstance(batch, FrameShown)
+    assert naming.says["topic_id"] == "AAECAwQFBgcICQoLDA0ODw"
+    assert (naming.says["next_offset"], naming.says["log_start"]) == (10, 4)
+    assert [(b.head.base_offset, b.head.count, b.sound) for b in batch.batches] == [(10, 2, True)]
+
+
+def test_what_follows_the_last_frame_is_its_end(written: Written) -> None:
+    end = len(written.data)
+    written.data += bytes(1000)
+    assert written.walk()[-1] == GapShown(end, end + 1000, True)
+
+
+def test_a_damaged_frame_is_a_gap(written: Written) -> None:
+    written.data[written.at[2] + 50] ^= 1
+    shown = written.walk()
+    assert shown[2] == GapShown(written.at[2], written.at[3], False)
+    assert isinstance(shown[3], FrameShown)
+
+
+def test_damaged_records_in_a_sound_frame_are_told(written: Written) -> None:
+    written.data[written.at[2] + HEAD_BYTES + 65] ^= 1
+    item = written.walk()[2]
+    assert isinstance(item, FrameShown)
+    assert [batch.sound for batch in item.batches] == [False]
+
+
+def test_frames_of_another_life_of_the_file_are_not_shown(written: Written) -> None:
+    end = len(written.data)
+    written.data += Written(number=3).batch(1, 0).data[HEADER_BYTES:]
+    assert written.walk()[-1] == GapShown(end, len(written.data), True)
+
+
+def test_a_frame_of_an_older_run_is_not_taken() -> None:
+    journal = Written().batch(1, 0, run=5 << 32).batch(1, 2, run=4 << 32).batch(1, 2, run=6 << 32)
+    first, gap, last = journal.walk()
+    assert gap == GapShown(journal.at[1], journal.at[2], False)
+    assert isinstance(first, FrameShown)
+    assert isinstance(last, FrameShown)
+    assert last.position == journal.at[2]
+
+
+def test_the_command_for_people(written: Written, tmp_path: Path) -> None:
+    file = tmp_path / "7.journal"
+    file.write_bytes(written.data + bytes(64))
+    result = CliRunner().invoke(app, ["dump", str(file)])
+    assert result.exit_code == 0
+    assert "journal 7, begun by run 1.0" in result.stdout
+    assert "batch         t-1  run 1.0 committed 7:" in result.stdout
+    assert "offsets 10-11, epoch -1, 2 records, none, newest 1970-01-02T00:00:00.000+00:00" in (
+        result.stdout
+    )
+    assert result.stdout.rstrip().endswith("64 bytes: no frame up to the end of the file")
+
+
+def test_the_command_as_json(written: Written, tmp_path: Path) -> None:
+    file = tmp_path / "7.journal"
+    file.write_bytes(written.data)
+    result = CliRunner().invoke(app, ["dump", str(file), "--json"])
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert lines[0] == {"journal": 7, "run": 1 << 32, "previous_end": 5, "created_ms": 1000}
+    assert [line["kind"] for line in lines[1:]] == ["topic created", "naming", "batch", "batch"]
+    assert (lines[3]["partition"], lines[3]["name"]) == (42, "t-1")
+    assert lines[3]["batches"][0]["last_offset"] == 11
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "No such file"),
+        (b"", "no journal"),
+        (b"x" * 64, "no journal"),
+        (b"KWJOURN\0\0\0\0\x09" + bytes(60), "format version 9"),
+    ],
+)
+def test_what_is_no_journal(tmp_path: Path, content: bytes | None, sentence: str) -> None:
+    file = tmp_path / "x"
+    if content is not None:
+        file.write_bytes(content)
+    result = CliRunner().invoke(app, ["dump", str(file)])
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert sentence in result.stderr
+    assert str(file) in result.stderr
