@@ -28,7 +28,7 @@ check: .venv/.dev
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not real and not java" $(ARGS)
 
 sim: .venv/.dev
-	SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto -k simulation $(ARGS)
+	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto tests/test_*_simulation.py $(ARGS)
 
 bench: .venv/.dev
 	$(BIN)/python -m bench $(or $(ARGS),--quick)
