@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn (key 24): AddPartitionsToTxn"""
+"""AddPartitionsToTxn (key 24): partitions join a transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class AddPartitionsToTxnTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: str = ""
     partitions: list[int32] = []
@@ -19,7 +19,7 @@ class AddPartitionsToTxnTopic:
 
 @struct
 class AddPartitionsToTxnTransaction:
-    """One entry of `transactions`."""
+    """One transaction (v4+)."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -31,7 +31,7 @@ class AddPartitionsToTxnTransaction:
 
 @request(key=24, versions=(0, 5), flexible_from=3)
 class AddPartitionsToTxnRequest:
-    """AddPartitionsToTxnRequest"""
+    """v3 is the last for clients; v4 is between brokers: many transactions, or only a check."""
 
     transactions: Annotated[list[AddPartitionsToTxnTransaction], since(4)] = []
     v3_and_below_transactional_id: Annotated[str, until(3)] = ""
@@ -43,7 +43,7 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """One entry of `results_by_partition`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     partition_error_code: int16 = 0
@@ -52,7 +52,7 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct
 class AddPartitionsToTxnTopicResult:
-    """One entry of `topic_results`."""
+    """Results of one topic."""
 
     name: str = ""
     results_by_partition: list[AddPartitionsToTxnPartitionResult] = []
@@ -61,7 +61,7 @@ class AddPartitionsToTxnTopicResult:
 
 @struct
 class AddPartitionsToTxnResult:
-    """One entry of `results_by_transaction`."""
+    """Results of one transaction (v4+)."""
 
     transactional_id: str = ""
     topic_results: list[AddPartitionsToTxnTopicResult] = []
@@ -70,7 +70,7 @@ class AddPartitionsToTxnResult:
 
 @response(key=24, versions=(0, 5), flexible_from=3)
 class AddPartitionsToTxnResponse:
-    """AddPartitionsToTxnResponse"""
+    """v2 may answer PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE; v4 answers by transaction."""
 
     throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(4)] = 0

@@ -1,4 +1,4 @@
-"""AddRaftVoter (key 80): AddRaftVoter"""
+"""AddRaftVoter (key 80): a controller joins the quorum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uint16, 
 
 @struct
 class Listener:
-    """One entry of `listeners`."""
+    """One endpoint of a controller."""
 
     name: str = ""
     host: str = ""
@@ -20,7 +20,7 @@ class Listener:
 
 @request(key=80, versions=(0, 1), flexible_from=0)
 class AddRaftVoterRequest:
-    """AddRaftVoterRequest"""
+    """Id, directory and endpoints of the voter. v1 chooses when to answer."""
 
     cluster_id: str | None = ""
     timeout_ms: int32 = 0
@@ -33,7 +33,7 @@ class AddRaftVoterRequest:
 
 @response(key=80, versions=(0, 1), flexible_from=0)
 class AddRaftVoterResponse:
-    """AddRaftVoterResponse"""
+    """An error code and message."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

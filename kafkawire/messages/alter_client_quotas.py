@@ -1,4 +1,4 @@
-"""AlterClientQuotas (key 49): AlterClientQuotas"""
+"""AlterClientQuotas (key 49): quotas set or removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class EntityData:
-    """One entry of `entity`."""
+    """One part of a quota entity: user, client id or ip, None for the default."""
 
     entity_type: str = ""
     entity_name: str | None = ""
@@ -17,7 +17,7 @@ class EntityData:
 
 @struct
 class OpData:
-    """One entry of `ops`."""
+    """One quota to set or remove."""
 
     key: str = ""
     value: float = 0.0
@@ -27,7 +27,7 @@ class OpData:
 
 @struct
 class EntryData:
-    """One entry of `entries`."""
+    """One quota entity with its values or changes."""
 
     entity: list[EntityData] = []
     ops: list[OpData] = []
@@ -36,7 +36,7 @@ class EntryData:
 
 @request(key=49, versions=(0, 1), flexible_from=1)
 class AlterClientQuotasRequest:
-    """AlterClientQuotasRequest"""
+    """Quotas to set or remove, by entity."""
 
     entries: list[EntryData] = []
     validate_only: bool = False
@@ -45,7 +45,7 @@ class AlterClientQuotasRequest:
 
 @struct
 class ResponseEntryData:
-    """One entry of `entries`."""
+    """How one entity fared."""
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -55,7 +55,7 @@ class ResponseEntryData:
 
 @response(key=49, versions=(0, 1), flexible_from=1)
 class AlterClientQuotasResponse:
-    """AlterClientQuotasResponse"""
+    """An error code per entity."""
 
     throttle_time_ms: int32 = 0
     entries: list[ResponseEntryData] = []

@@ -1,4 +1,4 @@
-"""AlterConfigs (key 33): AlterConfigs"""
+"""AlterConfigs (key 33): all settings of a resource replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class AlterableConfig:
-    """One entry of `configs`."""
+    """One setting and its new value."""
 
     name: str = ""
     value: str | None = ""
@@ -17,7 +17,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """One entry of `resources`."""
+    """One resource with its settings."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -27,7 +27,7 @@ class AlterConfigsResource:
 
 @request(key=33, versions=(0, 2), flexible_from=2)
 class AlterConfigsRequest:
-    """AlterConfigsRequest"""
+    """What is not named falls back to its default."""
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool = False
@@ -36,7 +36,7 @@ class AlterConfigsRequest:
 
 @struct
 class AlterConfigsResourceResponse:
-    """One entry of `responses`."""
+    """How one resource fared."""
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -47,7 +47,7 @@ class AlterConfigsResourceResponse:
 
 @response(key=33, versions=(0, 2), flexible_from=2)
 class AlterConfigsResponse:
-    """AlterConfigsResponse"""
+    """An error code per resource."""
 
     throttle_time_ms: int32 = 0
     responses: list[AlterConfigsResourceResponse] = []

@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments (key 45): AlterPartitionReassignments"""
+"""AlterPartitionReassignments (key 45): replicas move between brokers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class ReassignablePartition:
-    """One entry of `partitions`."""
+    """One partition with its new replicas; None cancels."""
 
     partition_index: int32 = 0
     replicas: list[int32] | None = None
@@ -19,7 +19,7 @@ class ReassignablePartition:
 
 @struct
 class ReassignableTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: str = ""
     partitions: list[ReassignablePartition] = []
@@ -28,7 +28,7 @@ class ReassignableTopic:
 
 @request(key=45, versions=(0, 1), flexible_from=0)
 class AlterPartitionReassignmentsRequest:
-    """AlterPartitionReassignmentsRequest"""
+    """New replicas; None cancels. v1 may forbid another replication factor."""
 
     timeout_ms: int32 = 60000
     allow_replication_factor_change: Annotated[bool, since(1)] = True
@@ -38,7 +38,7 @@ class AlterPartitionReassignmentsRequest:
 
 @struct
 class ReassignablePartitionResponse:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -48,7 +48,7 @@ class ReassignablePartitionResponse:
 
 @struct
 class ReassignableTopicResponse:
-    """One entry of `responses`."""
+    """Results of one topic."""
 
     name: str = ""
     partitions: list[ReassignablePartitionResponse] = []
@@ -57,7 +57,7 @@ class ReassignableTopicResponse:
 
 @response(key=45, versions=(0, 1), flexible_from=0)
 class AlterPartitionReassignmentsResponse:
-    """AlterPartitionReassignmentsResponse"""
+    """An error code per partition. v1 repeats what was allowed."""
 
     throttle_time_ms: int32 = 0
     allow_replication_factor_change: Annotated[bool, since(1)] = True

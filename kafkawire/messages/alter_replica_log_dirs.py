@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34): AlterReplicaLogDirs"""
+"""AlterReplicaLogDirs (key 34): replicas move to another folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class AlterReplicaLogDirTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: str = ""
     partitions: list[int32] = []
@@ -17,7 +17,7 @@ class AlterReplicaLogDirTopic:
 
 @struct
 class AlterReplicaLogDir:
-    """One entry of `dirs`."""
+    """One folder with the partitions to move there."""
 
     path: str = ""
     topics: list[AlterReplicaLogDirTopic] = []
@@ -26,7 +26,7 @@ class AlterReplicaLogDir:
 
 @request(key=34, versions=(1, 2), flexible_from=2)
 class AlterReplicaLogDirsRequest:
-    """AlterReplicaLogDirsRequest"""
+    """Folders, and the partitions that belong there."""
 
     dirs: list[AlterReplicaLogDir] = []
     unknown_tags: UnknownTags = None
@@ -34,7 +34,7 @@ class AlterReplicaLogDirsRequest:
 
 @struct
 class AlterReplicaLogDirPartitionResult:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -43,7 +43,7 @@ class AlterReplicaLogDirPartitionResult:
 
 @struct
 class AlterReplicaLogDirTopicResult:
-    """One entry of `results`."""
+    """Results of one topic."""
 
     topic_name: str = ""
     partitions: list[AlterReplicaLogDirPartitionResult] = []
@@ -52,7 +52,7 @@ class AlterReplicaLogDirTopicResult:
 
 @response(key=34, versions=(1, 2), flexible_from=2)
 class AlterReplicaLogDirsResponse:
-    """AlterReplicaLogDirsResponse"""
+    """An error code per partition."""
 
     throttle_time_ms: int32 = 0
     results: list[AlterReplicaLogDirTopicResult] = []

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets (key 91): AlterShareGroupOffsets"""
+"""AlterShareGroupOffsets (key 91): share groups continue elsewhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class AlterShareGroupOffsetsRequestPartition:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     start_offset: int64 = 0
@@ -17,7 +17,7 @@ class AlterShareGroupOffsetsRequestPartition:
 
 @struct
 class AlterShareGroupOffsetsRequestTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_name: str = ""
     partitions: list[AlterShareGroupOffsetsRequestPartition] = []
@@ -26,7 +26,7 @@ class AlterShareGroupOffsetsRequestTopic:
 
 @request(key=91, versions=(0, 0), flexible_from=0)
 class AlterShareGroupOffsetsRequest:
-    """AlterShareGroupOffsetsRequest"""
+    """New start offsets."""
 
     group_id: str = ""
     topics: list[AlterShareGroupOffsetsRequestTopic] = []
@@ -35,7 +35,7 @@ class AlterShareGroupOffsetsRequest:
 
 @struct
 class AlterShareGroupOffsetsResponsePartition:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -45,7 +45,7 @@ class AlterShareGroupOffsetsResponsePartition:
 
 @struct
 class AlterShareGroupOffsetsResponseTopic:
-    """One entry of `responses`."""
+    """Results of one topic."""
 
     topic_name: str = ""
     topic_id: uuid = ZERO_UUID
@@ -55,7 +55,7 @@ class AlterShareGroupOffsetsResponseTopic:
 
 @response(key=91, versions=(0, 0), flexible_from=0)
 class AlterShareGroupOffsetsResponse:
-    """AlterShareGroupOffsetsResponse"""
+    """An error code per partition."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

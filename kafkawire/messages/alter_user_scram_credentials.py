@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (key 51): AlterUserScramCredentials"""
+"""AlterUserScramCredentials (key 51): SCRAM credentials set or removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class ScramCredentialDeletion:
-    """One entry of `deletions`."""
+    """One credential to remove."""
 
     name: str = ""
     mechanism: int8 = 0
@@ -17,7 +17,7 @@ class ScramCredentialDeletion:
 
 @struct
 class ScramCredentialUpsertion:
-    """One entry of `upsertions`."""
+    """One credential to set."""
 
     name: str = ""
     mechanism: int8 = 0
@@ -29,7 +29,7 @@ class ScramCredentialUpsertion:
 
 @request(key=51, versions=(0, 0), flexible_from=0)
 class AlterUserScramCredentialsRequest:
-    """AlterUserScramCredentialsRequest"""
+    """Credentials to remove and to set; passwords come salted."""
 
     deletions: list[ScramCredentialDeletion] = []
     upsertions: list[ScramCredentialUpsertion] = []
@@ -38,7 +38,7 @@ class AlterUserScramCredentialsRequest:
 
 @struct
 class AlterUserScramCredentialsResult:
-    """One entry of `results`."""
+    """How one user fared."""
 
     user: str = ""
     error_code: int16 = 0
@@ -48,7 +48,7 @@ class AlterUserScramCredentialsResult:
 
 @response(key=51, versions=(0, 0), flexible_from=0)
 class AlterUserScramCredentialsResponse:
-    """AlterUserScramCredentialsResponse"""
+    """An error code per user."""
 
     throttle_time_ms: int32 = 0
     results: list[AlterUserScramCredentialsResult] = []

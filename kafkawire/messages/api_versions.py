@@ -1,4 +1,4 @@
-"""ApiVersions (key 18): ApiVersions"""
+"""ApiVersions (key 18): which APIs and versions the broker serves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @request(key=18, versions=(0, 5), flexible_from=3)
 class ApiVersionsRequest:
-    """ApiVersionsRequest"""
+    """v3 adds the client's name and version; v5 cluster and node it means to reach (KIP-1242)."""
 
     client_software_name: Annotated[str, since(3), ignorable] = ""
     client_software_version: Annotated[str, since(3), ignorable] = ""
@@ -21,7 +21,7 @@ class ApiVersionsRequest:
 
 @struct
 class ApiVersion:
-    """One entry of `api_keys`."""
+    """The range served of one API."""
 
     api_key: int16 = 0
     min_version: int16 = 0
@@ -31,7 +31,7 @@ class ApiVersion:
 
 @struct
 class SupportedFeatureKey:
-    """One entry of `supported_features`."""
+    """A feature the broker knows, with its range."""
 
     name: str = ""
     min_version: int16 = 0
@@ -41,7 +41,7 @@ class SupportedFeatureKey:
 
 @struct
 class FinalizedFeatureKey:
-    """One entry of `finalized_features`."""
+    """A feature the cluster has switched on, with its range."""
 
     name: str = ""
     max_version_level: int16 = 0
@@ -51,7 +51,11 @@ class FinalizedFeatureKey:
 
 @response(key=18, versions=(0, 5), flexible_from=3)
 class ApiVersionsResponse:
-    """ApiVersionsResponse"""
+    """The ranges served, and features.
+
+    An unknown version is answered with v0 and UNSUPPORTED_VERSION (KIP-511). v1 adds the throttle
+    time; v3 features; v4 allows features whose lowest version is 0 (KAFKA-17011).
+    """
 
     error_code: int16 = 0
     api_keys: list[ApiVersion] = []

@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe (key 69): ConsumerGroupDescribe"""
+"""ConsumerGroupDescribe (key 69): KIP-848 groups with their members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, uu
 
 @request(key=69, versions=(0, 1), flexible_from=0)
 class ConsumerGroupDescribeRequest:
-    """ConsumerGroupDescribeRequest"""
+    """Group ids."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool = False
@@ -19,7 +19,7 @@ class ConsumerGroupDescribeRequest:
 
 @struct
 class TopicPartitions:
-    """One entry of `topic_partitions`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     topic_name: str = ""
@@ -29,7 +29,7 @@ class TopicPartitions:
 
 @struct
 class Assignment:
-    """One entry of `assignment`."""
+    """What a member holds."""
 
     topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None
@@ -37,7 +37,7 @@ class Assignment:
 
 @struct
 class Member:
-    """One entry of `members`."""
+    """One member of a group."""
 
     member_id: str = ""
     instance_id: str | None = None
@@ -55,7 +55,7 @@ class Member:
 
 @struct
 class DescribedGroup:
-    """One entry of `groups`."""
+    """One group as its coordinator knows it."""
 
     error_code: int16 = 0
     error_message: str | None = None
@@ -71,7 +71,7 @@ class DescribedGroup:
 
 @response(key=69, versions=(0, 1), flexible_from=0)
 class ConsumerGroupDescribeResponse:
-    """ConsumerGroupDescribeResponse"""
+    """Epochs, members and assignments. v1 adds the kind of member (KIP-1099)."""
 
     throttle_time_ms: int32 = 0
     groups: list[DescribedGroup] = []

@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat (key 68): ConsumerGroupHeartbeat"""
+"""ConsumerGroupHeartbeat (key 68): a member of a KIP-848 group joins, reports, leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class TopicPartitions:
-    """One entry of `topic_partitions`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[int32] = []
@@ -19,7 +19,10 @@ class TopicPartitions:
 
 @request(key=68, versions=(0, 1), flexible_from=0)
 class ConsumerGroupHeartbeatRequest:
-    """ConsumerGroupHeartbeatRequest"""
+    """Everything on joining (epoch 0), later only what changed; -1 leaves, -2 leaves for a while.
+
+    v1 adds a subscription by pattern, and the member makes its own id (KIP-1082).
+    """
 
     group_id: str = ""
     member_id: str = ""
@@ -36,7 +39,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @struct
 class Assignment:
-    """One entry of `assignment`."""
+    """What a member holds."""
 
     topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None
@@ -44,7 +47,7 @@ class Assignment:
 
 @response(key=68, versions=(0, 1), flexible_from=0)
 class ConsumerGroupHeartbeatResponse:
-    """ConsumerGroupHeartbeatResponse"""
+    """The member's epoch, and its assignment when that changed."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""CreateAcls (key 30): CreateAcls"""
+"""CreateAcls (key 30): new access rules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class AclCreation:
-    """One entry of `creations`."""
+    """One access rule."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -22,7 +22,7 @@ class AclCreation:
 
 @request(key=30, versions=(1, 3), flexible_from=2)
 class CreateAclsRequest:
-    """CreateAclsRequest"""
+    """v1 adds the kind of pattern; v3 users as resources."""
 
     creations: list[AclCreation] = []
     unknown_tags: UnknownTags = None
@@ -30,7 +30,7 @@ class CreateAclsRequest:
 
 @struct
 class AclCreationResult:
-    """One entry of `results`."""
+    """How one rule fared."""
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -39,7 +39,7 @@ class AclCreationResult:
 
 @response(key=30, versions=(1, 3), flexible_from=2)
 class CreateAclsResponse:
-    """CreateAclsResponse"""
+    """One result per rule, in the order of the request."""
 
     throttle_time_ms: int32 = 0
     results: list[AclCreationResult] = []

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38): CreateDelegationToken"""
+"""CreateDelegationToken (key 38): a new delegation token."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class CreatableRenewers:
-    """One entry of `renewers`."""
+    """One principal that may renew the token."""
 
     principal_type: str = ""
     principal_name: str = ""
@@ -19,7 +19,7 @@ class CreatableRenewers:
 
 @request(key=38, versions=(1, 3), flexible_from=2)
 class CreateDelegationTokenRequest:
-    """CreateDelegationTokenRequest"""
+    """v3 adds the owner."""
 
     owner_principal_type: Annotated[str | None, since(3)] = ""
     owner_principal_name: Annotated[str | None, since(3)] = ""
@@ -30,7 +30,7 @@ class CreateDelegationTokenRequest:
 
 @response(key=38, versions=(1, 3), flexible_from=2)
 class CreateDelegationTokenResponse:
-    """CreateDelegationTokenResponse"""
+    """The token with its secret. v3 adds who asked for it."""
 
     error_code: int16 = 0
     principal_type: str = ""

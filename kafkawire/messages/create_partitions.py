@@ -1,4 +1,4 @@
-"""CreatePartitions (key 37): CreatePartitions"""
+"""CreatePartitions (key 37): a topic gets more partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class CreatePartitionsAssignment:
-    """One entry of `assignments`."""
+    """The brokers of one new partition."""
 
     broker_ids: list[int32] = []
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class CreatePartitionsAssignment:
 
 @struct
 class CreatePartitionsTopic:
-    """One entry of `topics`."""
+    """One topic with its new total."""
 
     name: str = ""
     count: int32 = 0
@@ -26,7 +26,7 @@ class CreatePartitionsTopic:
 
 @request(key=37, versions=(0, 3), flexible_from=2)
 class CreatePartitionsRequest:
-    """CreatePartitionsRequest"""
+    """The new total of each topic."""
 
     topics: list[CreatePartitionsTopic] = []
     timeout_ms: int32 = 0
@@ -36,7 +36,7 @@ class CreatePartitionsRequest:
 
 @struct
 class CreatePartitionsTopicResult:
-    """One entry of `results`."""
+    """Results of one topic."""
 
     name: str = ""
     error_code: int16 = 0
@@ -46,7 +46,7 @@ class CreatePartitionsTopicResult:
 
 @response(key=37, versions=(0, 3), flexible_from=2)
 class CreatePartitionsResponse:
-    """CreatePartitionsResponse"""
+    """An error code per topic. v3 may be throttled."""
 
     throttle_time_ms: int32 = 0
     results: list[CreatePartitionsTopicResult] = []

@@ -1,4 +1,4 @@
-"""CreateTopics (key 19): CreateTopics"""
+"""CreateTopics (key 19): new topics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, uu
 
 @struct
 class CreatableReplicaAssignment:
-    """One entry of `assignments`."""
+    """The brokers of one partition, chosen by hand."""
 
     partition_index: int32 = 0
     broker_ids: list[int32] = []
@@ -19,7 +19,7 @@ class CreatableReplicaAssignment:
 
 @struct
 class CreatableTopicConfig:
-    """One entry of `configs`."""
+    """One setting of the new topic."""
 
     name: str = ""
     value: str | None = ""
@@ -28,7 +28,7 @@ class CreatableTopicConfig:
 
 @struct
 class CreatableTopic:
-    """One entry of `topics`."""
+    """One topic to create."""
 
     name: str = ""
     num_partitions: int32 = 0
@@ -40,7 +40,7 @@ class CreatableTopic:
 
 @request(key=19, versions=(2, 7), flexible_from=5)
 class CreateTopicsRequest:
-    """CreateTopicsRequest"""
+    """v4 takes -1 for the broker's defaults; v5 wants settings back."""
 
     topics: list[CreatableTopic] = []
     timeout_ms: int32 = 60000
@@ -50,7 +50,7 @@ class CreateTopicsRequest:
 
 @struct
 class CreatableTopicConfigs:
-    """One entry of `configs`."""
+    """One setting of the topic as created."""
 
     name: str = ""
     value: str | None = ""
@@ -62,7 +62,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """One entry of `topics`."""
+    """How one topic fared."""
 
     name: str = ""
     topic_id: Annotated[uuid, since(7)] = ZERO_UUID
@@ -77,7 +77,9 @@ class CreatableTopicResult:
 
 @response(key=19, versions=(2, 7), flexible_from=5)
 class CreateTopicsResponse:
-    """CreateTopicsResponse"""
+    """v5 adds partitions, replication factor and settings; v6 may be throttled; v7 adds the topic
+    id.
+    """
 
     throttle_time_ms: int32 = 0
     topics: list[CreatableTopicResult] = []

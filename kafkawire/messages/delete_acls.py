@@ -1,4 +1,4 @@
-"""DeleteAcls (key 31): DeleteAcls"""
+"""DeleteAcls (key 31): access rules that match filters go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class DeleteAclsFilter:
-    """One entry of `filters`."""
+    """One filter; None matches anything."""
 
     resource_type_filter: int8 = 0
     resource_name_filter: str | None = ""
@@ -22,7 +22,7 @@ class DeleteAclsFilter:
 
 @request(key=31, versions=(1, 3), flexible_from=2)
 class DeleteAclsRequest:
-    """DeleteAclsRequest"""
+    """Filters. v1 adds the kind of pattern; v3 users as resources."""
 
     filters: list[DeleteAclsFilter] = []
     unknown_tags: UnknownTags = None
@@ -30,7 +30,7 @@ class DeleteAclsRequest:
 
 @struct
 class DeleteAclsMatchingAcl:
-    """One entry of `matching_acls`."""
+    """One rule a filter matched."""
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -46,7 +46,7 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
-    """One entry of `filter_results`."""
+    """What one filter did."""
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -56,7 +56,7 @@ class DeleteAclsFilterResult:
 
 @response(key=31, versions=(1, 3), flexible_from=2)
 class DeleteAclsResponse:
-    """DeleteAclsResponse"""
+    """The rules each filter removed."""
 
     throttle_time_ms: int32 = 0
     filter_results: list[DeleteAclsFilterResult] = []

@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): DeleteGroups"""
+"""DeleteGroups (key 42): empty groups go."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @request(key=42, versions=(0, 3), flexible_from=2)
 class DeleteGroupsRequest:
-    """DeleteGroupsRequest"""
+    """Group ids."""
 
     groups_names: list[str] = []
     unknown_tags: UnknownTags = None
@@ -18,7 +18,7 @@ class DeleteGroupsRequest:
 
 @struct
 class DeletableGroupResult:
-    """One entry of `results`."""
+    """How one group fared."""
 
     group_id: str = ""
     error_code: int16 = 0
@@ -28,7 +28,7 @@ class DeletableGroupResult:
 
 @response(key=42, versions=(0, 3), flexible_from=2)
 class DeleteGroupsResponse:
-    """DeleteGroupsResponse"""
+    """An error code per group. v3 adds an error message."""
 
     throttle_time_ms: int32 = 0
     results: list[DeletableGroupResult] = []

@@ -1,4 +1,4 @@
-"""DeleteRecords (key 21): DeleteRecords"""
+"""DeleteRecords (key 21): everything before an offset goes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class DeleteRecordsPartition:
-    """One entry of `partitions`."""
+    """The first offset to keep."""
 
     partition_index: int32 = 0
     offset: int64 = 0
@@ -17,7 +17,7 @@ class DeleteRecordsPartition:
 
 @struct
 class DeleteRecordsTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: str = ""
     partitions: list[DeleteRecordsPartition] = []
@@ -26,7 +26,7 @@ class DeleteRecordsTopic:
 
 @request(key=21, versions=(0, 2), flexible_from=2)
 class DeleteRecordsRequest:
-    """DeleteRecordsRequest"""
+    """The first offset to keep in each partition; -1 is the high watermark."""
 
     topics: list[DeleteRecordsTopic] = []
     timeout_ms: int32 = 0
@@ -35,7 +35,7 @@ class DeleteRecordsRequest:
 
 @struct
 class DeleteRecordsPartitionResult:
-    """One entry of `partitions`."""
+    """The new log start."""
 
     partition_index: int32 = 0
     low_watermark: int64 = 0
@@ -45,7 +45,7 @@ class DeleteRecordsPartitionResult:
 
 @struct
 class DeleteRecordsTopicResult:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: str = ""
     partitions: list[DeleteRecordsPartitionResult] = []
@@ -54,7 +54,7 @@ class DeleteRecordsTopicResult:
 
 @response(key=21, versions=(0, 2), flexible_from=2)
 class DeleteRecordsResponse:
-    """DeleteRecordsResponse"""
+    """The new log start of each partition."""
 
     throttle_time_ms: int32 = 0
     topics: list[DeleteRecordsTopicResult] = []

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets (key 92): DeleteShareGroupOffsets"""
+"""DeleteShareGroupOffsets (key 92): share groups forget topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class DeleteShareGroupOffsetsRequestTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_name: str = ""
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class DeleteShareGroupOffsetsRequestTopic:
 
 @request(key=92, versions=(0, 0), flexible_from=0)
 class DeleteShareGroupOffsetsRequest:
-    """DeleteShareGroupOffsetsRequest"""
+    """Topics to forget."""
 
     group_id: str = ""
     topics: list[DeleteShareGroupOffsetsRequestTopic] = []
@@ -25,7 +25,7 @@ class DeleteShareGroupOffsetsRequest:
 
 @struct
 class DeleteShareGroupOffsetsResponseTopic:
-    """One entry of `responses`."""
+    """Results of one topic."""
 
     topic_name: str = ""
     topic_id: uuid = ZERO_UUID
@@ -36,7 +36,7 @@ class DeleteShareGroupOffsetsResponseTopic:
 
 @response(key=92, versions=(0, 0), flexible_from=0)
 class DeleteShareGroupOffsetsResponse:
-    """DeleteShareGroupOffsetsResponse"""
+    """An error code per topic."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

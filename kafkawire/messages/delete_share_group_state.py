@@ -1,4 +1,4 @@
-"""DeleteShareGroupState (key 86): DeleteShareGroupState"""
+"""DeleteShareGroupState (key 86): share state goes. Broker to broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition: int32 = 0
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class PartitionData:
 
 @struct
 class DeleteStateData:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
@@ -25,7 +25,7 @@ class DeleteStateData:
 
 @request(key=86, versions=(0, 0), flexible_from=0)
 class DeleteShareGroupStateRequest:
-    """DeleteShareGroupStateRequest"""
+    """Share partitions."""
 
     group_id: str = ""
     topics: list[DeleteStateData] = []
@@ -34,7 +34,7 @@ class DeleteShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition: int32 = 0
     error_code: int16 = 0
@@ -44,7 +44,7 @@ class PartitionResult:
 
 @struct
 class DeleteStateResult:
-    """One entry of `results`."""
+    """Results of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
@@ -53,7 +53,7 @@ class DeleteStateResult:
 
 @response(key=86, versions=(0, 0), flexible_from=0)
 class DeleteShareGroupStateResponse:
-    """DeleteShareGroupStateResponse"""
+    """An error code per partition."""
 
     results: list[DeleteStateResult] = []
     unknown_tags: UnknownTags = None

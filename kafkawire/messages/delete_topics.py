@@ -1,4 +1,4 @@
-"""DeleteTopics (key 20): DeleteTopics"""
+"""DeleteTopics (key 20): topics go, by name or id."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class DeleteTopicState:
-    """One entry of `topics`."""
+    """One topic, by name or id."""
 
     name: str | None = None
     topic_id: uuid = ZERO_UUID
@@ -19,7 +19,7 @@ class DeleteTopicState:
 
 @request(key=20, versions=(1, 6), flexible_from=4)
 class DeleteTopicsRequest:
-    """DeleteTopicsRequest"""
+    """Names; from v6 names or ids."""
 
     topics: Annotated[list[DeleteTopicState], since(6)] = []
     topic_names: Annotated[list[str], until(5), ignorable] = []
@@ -29,7 +29,7 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    """One entry of `responses`."""
+    """How one topic fared."""
 
     name: Annotated[str | None, nullable(6)] = ""
     topic_id: Annotated[uuid, since(6)] = ZERO_UUID
@@ -40,7 +40,7 @@ class DeletableTopicResult:
 
 @response(key=20, versions=(1, 6), flexible_from=4)
 class DeleteTopicsResponse:
-    """DeleteTopicsResponse"""
+    """v1 adds the throttle time; v5 an error message; v6 the topic id."""
 
     throttle_time_ms: int32 = 0
     responses: list[DeletableTopicResult] = []

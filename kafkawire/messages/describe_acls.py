@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29): DescribeAcls"""
+"""DescribeAcls (key 29): access rules that match a filter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @request(key=29, versions=(1, 3), flexible_from=2)
 class DescribeAclsRequest:
-    """DescribeAclsRequest"""
+    """A filter. v1 adds the kind of pattern; v3 users as resources."""
 
     resource_type_filter: int8 = 0
     resource_name_filter: str | None = ""
@@ -22,7 +22,7 @@ class DescribeAclsRequest:
 
 @struct
 class AclDescription:
-    """One entry of `acls`."""
+    """Who may or may not do what, from where."""
 
     principal: str = ""
     host: str = ""
@@ -33,7 +33,7 @@ class AclDescription:
 
 @struct
 class DescribeAclsResource:
-    """One entry of `resources`."""
+    """One resource with its rules."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -44,7 +44,7 @@ class DescribeAclsResource:
 
 @response(key=29, versions=(1, 3), flexible_from=2)
 class DescribeAclsResponse:
-    """DescribeAclsResponse"""
+    """The rules found, by resource. v1 adds the kind of pattern."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas (key 48): DescribeClientQuotas"""
+"""DescribeClientQuotas (key 48): quotas that match a filter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class ComponentData:
-    """One entry of `components`."""
+    """One condition: 0 equals, 1 the default, 2 any."""
 
     entity_type: str = ""
     match_type: int8 = 0
@@ -18,7 +18,7 @@ class ComponentData:
 
 @request(key=48, versions=(0, 1), flexible_from=1)
 class DescribeClientQuotasRequest:
-    """DescribeClientQuotasRequest"""
+    """A filter over entities."""
 
     components: list[ComponentData] = []
     strict: bool = False
@@ -27,7 +27,7 @@ class DescribeClientQuotasRequest:
 
 @struct
 class EntityData:
-    """One entry of `entity`."""
+    """One part of a quota entity: user, client id or ip, None for the default."""
 
     entity_type: str = ""
     entity_name: str | None = ""
@@ -36,7 +36,7 @@ class EntityData:
 
 @struct
 class ValueData:
-    """One entry of `values`."""
+    """One quota and its value."""
 
     key: str = ""
     value: float = 0.0
@@ -45,7 +45,7 @@ class ValueData:
 
 @struct
 class EntryData:
-    """One entry of `entries`."""
+    """One quota entity with its values or changes."""
 
     entity: list[EntityData] = []
     values: list[ValueData] = []
@@ -54,7 +54,7 @@ class EntryData:
 
 @response(key=48, versions=(0, 1), flexible_from=1)
 class DescribeClientQuotasResponse:
-    """DescribeClientQuotasResponse"""
+    """Entities with their quotas; None where the filter failed."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""DescribeCluster (key 60): DescribeCluster"""
+"""DescribeCluster (key 60): the brokers of the cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @request(key=60, versions=(0, 2), flexible_from=0)
 class DescribeClusterRequest:
-    """DescribeClusterRequest"""
+    """v1 asks for brokers or controllers (KIP-919); v2 for fenced brokers too (KIP-1073)."""
 
     include_cluster_authorized_operations: bool = False
     endpoint_type: Annotated[int8, since(1)] = 1
@@ -20,7 +20,7 @@ class DescribeClusterRequest:
 
 @struct
 class DescribeClusterBroker:
-    """One entry of `brokers`."""
+    """One broker or controller."""
 
     broker_id: int32 = 0
     host: str = ""
@@ -32,7 +32,7 @@ class DescribeClusterBroker:
 
 @response(key=60, versions=(0, 2), flexible_from=0)
 class DescribeClusterResponse:
-    """DescribeClusterResponse"""
+    """v1 repeats what was asked for; v2 says which brokers are fenced."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

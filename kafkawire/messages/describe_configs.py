@@ -1,4 +1,4 @@
-"""DescribeConfigs (key 32): DescribeConfigs"""
+"""DescribeConfigs (key 32): settings of topics, brokers, groups and clients."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class DescribeConfigsResource:
-    """One entry of `resources`."""
+    """One resource, and the names of settings."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -20,7 +20,7 @@ class DescribeConfigsResource:
 
 @request(key=32, versions=(1, 4), flexible_from=4)
 class DescribeConfigsRequest:
-    """DescribeConfigsRequest"""
+    """Resources and settings (None: all). v1 may ask for synonyms, v3 for sentences."""
 
     resources: list[DescribeConfigsResource] = []
     include_synonyms: bool = False
@@ -30,7 +30,7 @@ class DescribeConfigsRequest:
 
 @struct
 class DescribeConfigsSynonym:
-    """One entry of `synonyms`."""
+    """One place the value could come from, in order of precedence."""
 
     name: str = ""
     value: str | None = ""
@@ -40,7 +40,7 @@ class DescribeConfigsSynonym:
 
 @struct
 class DescribeConfigsResourceResult:
-    """One entry of `configs`."""
+    """One setting."""
 
     name: str = ""
     value: str | None = ""
@@ -55,7 +55,7 @@ class DescribeConfigsResourceResult:
 
 @struct
 class DescribeConfigsResult:
-    """One entry of `results`."""
+    """One resource with its settings."""
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -67,7 +67,7 @@ class DescribeConfigsResult:
 
 @response(key=32, versions=(1, 4), flexible_from=4)
 class DescribeConfigsResponse:
-    """DescribeConfigsResponse"""
+    """Values with where they come from. v1 adds source and synonyms; v3 type and sentence."""
 
     throttle_time_ms: int32 = 0
     results: list[DescribeConfigsResult] = []

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41): DescribeDelegationToken"""
+"""DescribeDelegationToken (key 41): delegation tokens of some owners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class DescribeDelegationTokenOwner:
-    """One entry of `owners`."""
+    """One owner."""
 
     principal_type: str = ""
     principal_name: str = ""
@@ -19,7 +19,7 @@ class DescribeDelegationTokenOwner:
 
 @request(key=41, versions=(1, 3), flexible_from=2)
 class DescribeDelegationTokenRequest:
-    """DescribeDelegationTokenRequest"""
+    """Owners; None means all."""
 
     owners: list[DescribeDelegationTokenOwner] | None = []
     unknown_tags: UnknownTags = None
@@ -27,7 +27,7 @@ class DescribeDelegationTokenRequest:
 
 @struct
 class DescribedDelegationTokenRenewer:
-    """One entry of `renewers`."""
+    """One principal that may renew the token."""
 
     principal_type: str = ""
     principal_name: str = ""
@@ -36,7 +36,7 @@ class DescribedDelegationTokenRenewer:
 
 @struct
 class DescribedDelegationToken:
-    """One entry of `tokens`."""
+    """One token."""
 
     principal_type: str = ""
     principal_name: str = ""
@@ -53,7 +53,7 @@ class DescribedDelegationToken:
 
 @response(key=41, versions=(1, 3), flexible_from=2)
 class DescribeDelegationTokenResponse:
-    """DescribeDelegationTokenResponse"""
+    """Tokens with their secrets. v3 adds who asked for each."""
 
     error_code: int16 = 0
     tokens: list[DescribedDelegationToken] = []

@@ -1,4 +1,4 @@
-"""DescribeGroups (key 15): DescribeGroups"""
+"""DescribeGroups (key 15): classic groups with their members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @request(key=15, versions=(0, 6), flexible_from=5)
 class DescribeGroupsRequest:
-    """DescribeGroupsRequest"""
+    """Group ids. v3 asks for authorized operations."""
 
     groups: list[str] = []
     include_authorized_operations: Annotated[bool, since(3)] = False
@@ -19,7 +19,7 @@ class DescribeGroupsRequest:
 
 @struct
 class DescribedGroupMember:
-    """One entry of `members`."""
+    """One member with its client, subscription and assignment."""
 
     member_id: str = ""
     group_instance_id: Annotated[str | None, since(4)] = None
@@ -32,7 +32,7 @@ class DescribedGroupMember:
 
 @struct
 class DescribedGroup:
-    """One entry of `groups`."""
+    """One group as its coordinator knows it."""
 
     error_code: int16 = 0
     error_message: Annotated[str | None, since(6)] = None
@@ -47,7 +47,11 @@ class DescribedGroup:
 
 @response(key=15, versions=(0, 6), flexible_from=5)
 class DescribeGroupsResponse:
-    """DescribeGroupsResponse"""
+    """State, protocol and members of each group.
+
+    v1 adds the throttle time; v3 authorized operations; v4 static member ids; v6 an error message,
+    and GROUP_ID_NOT_FOUND in place of the state Dead.
+    """
 
     throttle_time_ms: Annotated[int32, since(1)] = 0
     groups: list[DescribedGroup] = []

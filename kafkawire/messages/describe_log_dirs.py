@@ -1,4 +1,4 @@
-"""DescribeLogDirs (key 35): DescribeLogDirs"""
+"""DescribeLogDirs (key 35): the folders of a broker and what lies in them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class DescribableLogDirTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic: str = ""
     partitions: list[int32] = []
@@ -19,7 +19,7 @@ class DescribableLogDirTopic:
 
 @request(key=35, versions=(1, 5), flexible_from=2)
 class DescribeLogDirsRequest:
-    """DescribeLogDirsRequest"""
+    """Partitions to show; None means all."""
 
     topics: list[DescribableLogDirTopic] | None = []
     unknown_tags: UnknownTags = None
@@ -27,7 +27,7 @@ class DescribeLogDirsRequest:
 
 @struct
 class DescribeLogDirsPartition:
-    """One entry of `partitions`."""
+    """One partition in a folder: its size and lag."""
 
     partition_index: int32 = 0
     partition_size: int64 = 0
@@ -38,7 +38,7 @@ class DescribeLogDirsPartition:
 
 @struct
 class DescribeLogDirsTopic:
-    """One entry of `topics`."""
+    """One topic."""
 
     name: str = ""
     partitions: list[DescribeLogDirsPartition] = []
@@ -47,7 +47,7 @@ class DescribeLogDirsTopic:
 
 @struct
 class DescribeLogDirsResult:
-    """One entry of `results`."""
+    """One folder."""
 
     error_code: int16 = 0
     log_dir: str = ""
@@ -60,7 +60,9 @@ class DescribeLogDirsResult:
 
 @response(key=35, versions=(1, 5), flexible_from=2)
 class DescribeLogDirsResponse:
-    """DescribeLogDirsResponse"""
+    """v3 adds a top-level error; v4 total and usable bytes; v5 whether the folder takes no more
+    replicas.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(3)] = 0

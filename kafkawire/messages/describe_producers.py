@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): DescribeProducers"""
+"""DescribeProducers (key 61): producers active in partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class TopicRequest:
-    """One entry of `topics`."""
+    """One topic asked for."""
 
     name: str = ""
     partition_indexes: list[int32] = []
@@ -17,7 +17,7 @@ class TopicRequest:
 
 @request(key=61, versions=(0, 0), flexible_from=0)
 class DescribeProducersRequest:
-    """DescribeProducersRequest"""
+    """Partitions."""
 
     topics: list[TopicRequest] = []
     unknown_tags: UnknownTags = None
@@ -25,7 +25,7 @@ class DescribeProducersRequest:
 
 @struct
 class ProducerState:
-    """One entry of `active_producers`."""
+    """One producer in one partition."""
 
     producer_id: int64 = 0
     producer_epoch: int32 = 0
@@ -38,7 +38,7 @@ class ProducerState:
 
 @struct
 class PartitionResponse:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -49,7 +49,7 @@ class PartitionResponse:
 
 @struct
 class TopicResponse:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: str = ""
     partitions: list[PartitionResponse] = []
@@ -58,7 +58,7 @@ class TopicResponse:
 
 @response(key=61, versions=(0, 0), flexible_from=0)
 class DescribeProducersResponse:
-    """DescribeProducersResponse"""
+    """The state kept for each producer."""
 
     throttle_time_ms: int32 = 0
     topics: list[TopicResponse] = []

@@ -1,4 +1,4 @@
-"""DescribeQuorum (key 55): DescribeQuorum"""
+"""DescribeQuorum (key 55): the state of the metadata quorum."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     unknown_tags: UnknownTags = None
@@ -18,7 +18,7 @@ class PartitionData:
 
 @struct
 class TopicData:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_name: str = ""
     partitions: list[PartitionData] = []
@@ -27,7 +27,7 @@ class TopicData:
 
 @request(key=55, versions=(0, 2), flexible_from=0)
 class DescribeQuorumRequest:
-    """DescribeQuorumRequest"""
+    """Partitions of the metadata log."""
 
     topics: list[TopicData] = []
     unknown_tags: UnknownTags = None
@@ -35,7 +35,7 @@ class DescribeQuorumRequest:
 
 @struct
 class ReplicaState:
-    """One entry of `current_voters`."""
+    """How far one voter or observer has come."""
 
     replica_id: int32 = 0
     replica_directory_id: Annotated[uuid, since(2)] = ZERO_UUID
@@ -47,7 +47,7 @@ class ReplicaState:
 
 @struct
 class ResponsePartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -62,7 +62,7 @@ class ResponsePartitionData:
 
 @struct
 class ResponseTopicData:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     topic_name: str = ""
     partitions: list[ResponsePartitionData] = []
@@ -71,7 +71,7 @@ class ResponseTopicData:
 
 @struct
 class Listener:
-    """One entry of `listeners`."""
+    """One endpoint of a controller."""
 
     name: str = ""
     host: str = ""
@@ -81,7 +81,7 @@ class Listener:
 
 @struct
 class Node:
-    """One entry of `nodes`."""
+    """One controller with its endpoints."""
 
     node_id: int32 = 0
     listeners: list[Listener] = []
@@ -90,7 +90,9 @@ class Node:
 
 @response(key=55, versions=(0, 2), flexible_from=0)
 class DescribeQuorumResponse:
-    """DescribeQuorumResponse"""
+    """Voters and observers. v1 adds times (KIP-836); v2 messages, nodes and directory ids
+    (KIP-853).
+    """
 
     error_code: int16 = 0
     error_message: Annotated[str | None, since(2)] = ""

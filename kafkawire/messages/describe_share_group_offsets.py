@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets (key 90): DescribeShareGroupOffsets"""
+"""DescribeShareGroupOffsets (key 90): how far share groups have read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class DescribeShareGroupOffsetsRequestTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_name: str = ""
     partitions: list[int32] = []
@@ -19,7 +19,7 @@ class DescribeShareGroupOffsetsRequestTopic:
 
 @struct
 class DescribeShareGroupOffsetsRequestGroup:
-    """One entry of `groups`."""
+    """One group."""
 
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsRequestTopic] | None = []
@@ -28,7 +28,7 @@ class DescribeShareGroupOffsetsRequestGroup:
 
 @request(key=90, versions=(0, 1), flexible_from=0)
 class DescribeShareGroupOffsetsRequest:
-    """DescribeShareGroupOffsetsRequest"""
+    """Groups and partitions; None means all topics."""
 
     groups: list[DescribeShareGroupOffsetsRequestGroup] = []
     unknown_tags: UnknownTags = None
@@ -36,7 +36,7 @@ class DescribeShareGroupOffsetsRequest:
 
 @struct
 class DescribeShareGroupOffsetsResponsePartition:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     start_offset: int64 = 0
@@ -49,7 +49,7 @@ class DescribeShareGroupOffsetsResponsePartition:
 
 @struct
 class DescribeShareGroupOffsetsResponseTopic:
-    """One entry of `topics`."""
+    """One topic."""
 
     topic_name: str = ""
     topic_id: uuid = ZERO_UUID
@@ -59,7 +59,7 @@ class DescribeShareGroupOffsetsResponseTopic:
 
 @struct
 class DescribeShareGroupOffsetsResponseGroup:
-    """One entry of `groups`."""
+    """One group."""
 
     group_id: str = ""
     topics: list[DescribeShareGroupOffsetsResponseTopic] = []
@@ -70,7 +70,7 @@ class DescribeShareGroupOffsetsResponseGroup:
 
 @response(key=90, versions=(0, 1), flexible_from=0)
 class DescribeShareGroupOffsetsResponse:
-    """DescribeShareGroupOffsetsResponse"""
+    """Start offsets. v1 adds the lag (KIP-1226)."""
 
     throttle_time_ms: int32 = 0
     groups: list[DescribeShareGroupOffsetsResponseGroup] = []

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): DescribeTopicPartitions"""
+"""DescribeTopicPartitions (key 75): topics and partitions, page by page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class TopicRequest:
-    """One entry of `topics`."""
+    """One topic asked for."""
 
     name: str = ""
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class TopicRequest:
 
 @struct
 class Cursor:
-    """One entry of `cursor`."""
+    """A topic and partition to go on from."""
 
     topic_name: str = ""
     partition_index: int32 = 0
@@ -25,7 +25,7 @@ class Cursor:
 
 @request(key=75, versions=(0, 0), flexible_from=0)
 class DescribeTopicPartitionsRequest:
-    """DescribeTopicPartitionsRequest"""
+    """Topics, a place to go on from, and a limit."""
 
     topics: list[TopicRequest] = []
     response_partition_limit: int32 = 2000
@@ -35,7 +35,7 @@ class DescribeTopicPartitionsRequest:
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     error_code: int16 = 0
     partition_index: int32 = 0
@@ -51,7 +51,7 @@ class DescribeTopicPartitionsResponsePartition:
 
 @struct
 class DescribeTopicPartitionsResponseTopic:
-    """One entry of `topics`."""
+    """One topic."""
 
     error_code: int16 = 0
     name: str | None = ""
@@ -64,7 +64,7 @@ class DescribeTopicPartitionsResponseTopic:
 
 @response(key=75, versions=(0, 0), flexible_from=0)
 class DescribeTopicPartitionsResponse:
-    """DescribeTopicPartitionsResponse"""
+    """Topics in name order, and where to go on if there are more."""
 
     throttle_time_ms: int32 = 0
     topics: list[DescribeTopicPartitionsResponseTopic] = []

@@ -1,4 +1,4 @@
-"""DescribeTransactions (key 65): DescribeTransactions"""
+"""DescribeTransactions (key 65): transactions by id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @request(key=65, versions=(0, 0), flexible_from=0)
 class DescribeTransactionsRequest:
-    """DescribeTransactionsRequest"""
+    """Transactional ids."""
 
     transactional_ids: list[str] = []
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class DescribeTransactionsRequest:
 
 @struct
 class TopicData:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     topic: str = ""
     partitions: list[int32] = []
@@ -25,7 +25,7 @@ class TopicData:
 
 @struct
 class TransactionState:
-    """One entry of `transaction_states`."""
+    """One transaction."""
 
     error_code: int16 = 0
     transactional_id: str = ""
@@ -40,7 +40,7 @@ class TransactionState:
 
 @response(key=65, versions=(0, 0), flexible_from=0)
 class DescribeTransactionsResponse:
-    """DescribeTransactionsResponse"""
+    """State and partitions of each transaction."""
 
     throttle_time_ms: int32 = 0
     transaction_states: list[TransactionState] = []

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials (key 50): DescribeUserScramCredentials"""
+"""DescribeUserScramCredentials (key 50): which users have SCRAM credentials."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class UserName:
-    """One entry of `users`."""
+    """One user."""
 
     name: str = ""
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class UserName:
 
 @request(key=50, versions=(0, 0), flexible_from=0)
 class DescribeUserScramCredentialsRequest:
-    """DescribeUserScramCredentialsRequest"""
+    """Users; None means all."""
 
     users: list[UserName] | None = []
     unknown_tags: UnknownTags = None
@@ -24,7 +24,7 @@ class DescribeUserScramCredentialsRequest:
 
 @struct
 class CredentialInfo:
-    """One entry of `credential_infos`."""
+    """One credential without its secret."""
 
     mechanism: int8 = 0
     iterations: int32 = 0
@@ -33,7 +33,7 @@ class CredentialInfo:
 
 @struct
 class DescribeUserScramCredentialsResult:
-    """One entry of `results`."""
+    """One user's credentials."""
 
     user: str = ""
     error_code: int16 = 0
@@ -44,7 +44,7 @@ class DescribeUserScramCredentialsResult:
 
 @response(key=50, versions=(0, 0), flexible_from=0)
 class DescribeUserScramCredentialsResponse:
-    """DescribeUserScramCredentialsResponse"""
+    """Mechanisms and iterations per user, never a secret."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): ElectLeaders"""
+"""ElectLeaders (key 43): partitions elect a leader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class TopicPartitions:
-    """One entry of `topic_partitions`."""
+    """Partitions of one topic."""
 
     topic: str = ""
     partitions: list[int32] = []
@@ -19,7 +19,7 @@ class TopicPartitions:
 
 @request(key=43, versions=(0, 2), flexible_from=2)
 class ElectLeadersRequest:
-    """ElectLeadersRequest"""
+    """Partitions; None means all. v1 adds the kind of election (KIP-460)."""
 
     election_type: Annotated[int8, since(1)] = 0
     topic_partitions: list[TopicPartitions] | None = []
@@ -29,7 +29,7 @@ class ElectLeadersRequest:
 
 @struct
 class PartitionResult:
-    """One entry of `partition_result`."""
+    """How one partition fared."""
 
     partition_id: int32 = 0
     error_code: int16 = 0
@@ -39,7 +39,7 @@ class PartitionResult:
 
 @struct
 class ReplicaElectionResult:
-    """One entry of `replica_election_results`."""
+    """Results of one topic."""
 
     topic: str = ""
     partition_result: list[PartitionResult] = []
@@ -48,7 +48,7 @@ class ReplicaElectionResult:
 
 @response(key=43, versions=(0, 2), flexible_from=2)
 class ElectLeadersResponse:
-    """ElectLeadersResponse"""
+    """An error code per partition. v1 adds a top-level error."""
 
     throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(1)] = 0

@@ -1,4 +1,4 @@
-"""EndTxn (key 26): EndTxn"""
+"""EndTxn (key 26): a transaction commits or aborts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @request(key=26, versions=(0, 5), flexible_from=3)
 class EndTxnRequest:
-    """EndTxnRequest"""
+    """v5: the epoch rises with every transaction (KIP-890)."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -21,7 +21,9 @@ class EndTxnRequest:
 
 @response(key=26, versions=(0, 5), flexible_from=3)
 class EndTxnResponse:
-    """EndTxnResponse"""
+    """v2 may answer PRODUCER_FENCED, v4 TRANSACTION_ABORTABLE; v5 adds the id and epoch to go on
+    with.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

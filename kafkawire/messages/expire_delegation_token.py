@@ -1,4 +1,4 @@
-"""ExpireDelegationToken (key 40): ExpireDelegationToken"""
+"""ExpireDelegationToken (key 40): a delegation token ends sooner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @request(key=40, versions=(1, 2), flexible_from=2)
 class ExpireDelegationTokenRequest:
-    """ExpireDelegationTokenRequest"""
+    """A token's secret, and when it ends; negative means now."""
 
     hmac: bytes = b""
     expiry_time_period_ms: int64 = 0
@@ -17,7 +17,7 @@ class ExpireDelegationTokenRequest:
 
 @response(key=40, versions=(1, 2), flexible_from=2)
 class ExpireDelegationTokenResponse:
-    """ExpireDelegationTokenResponse"""
+    """When the token will end."""
 
     error_code: int16 = 0
     expiry_timestamp_ms: int64 = 0

@@ -1,4 +1,4 @@
-"""Fetch (key 1): Fetch"""
+"""Fetch (key 1): consumers and followers read record batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, Records, UnknownTags, int8, int16, 
 
 @struct
 class ReplicaState:
-    """One entry of `replica_state`."""
+    """Who the fetching replica is; a consumer is -1."""
 
     replica_id: int32 = -1
     replica_epoch: int64 = -1
@@ -19,7 +19,7 @@ class ReplicaState:
 
 @struct
 class FetchPartition:
-    """One entry of `partitions`."""
+    """One partition to read."""
 
     partition: int32 = 0
     current_leader_epoch: Annotated[int32, since(9), ignorable] = -1
@@ -34,7 +34,7 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """One entry of `topics`."""
+    """One topic to read; an id in place of the name from v13 of Fetch."""
 
     topic: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[uuid, since(13), ignorable] = ZERO_UUID
@@ -44,7 +44,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    """One entry of `forgotten_topics_data`."""
+    """Partitions that leave the session."""
 
     topic: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[uuid, since(13), ignorable] = ZERO_UUID
@@ -54,7 +54,12 @@ class ForgottenTopic:
 
 @request(key=1, versions=(4, 18), flexible_from=12)
 class FetchRequest:
-    """FetchRequest"""
+    """What to read from where, how much, and how long to wait for it.
+
+    Partitions are served in the order given. v5 adds the follower's log start; v7 sessions; v9 the
+    leader epoch; v10 allows zstd; v11 the rack; v12 the epoch last fetched; v13 names topics by id;
+    v15 moves the replica id into a tag; v17 adds the directory id, v18 the high watermark.
+    """
 
     cluster_id: Annotated[str | None, since(12), tag(0), ignorable] = None
     replica_id: Annotated[int32, until(14)] = -1
@@ -73,7 +78,7 @@ class FetchRequest:
 
 @struct
 class EpochEndOffset:
-    """One entry of `diverging_epoch`."""
+    """An epoch and the offset where it ended."""
 
     epoch: int32 = -1
     end_offset: int64 = -1
@@ -82,7 +87,7 @@ class EpochEndOffset:
 
 @struct
 class LeaderIdAndEpoch:
-    """One entry of `current_leader`."""
+    """The leader to turn to, -1 where unknown."""
 
     leader_id: int32 = -1
     leader_epoch: int32 = -1
@@ -91,7 +96,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class SnapshotId:
-    """One entry of `snapshot_id`."""
+    """A snapshot by end offset and epoch (metadata log only)."""
 
     end_offset: int64 = -1
     epoch: int32 = -1
@@ -100,7 +105,7 @@ class SnapshotId:
 
 @struct
 class AbortedTransaction:
-    """One entry of `aborted_transactions`."""
+    """An aborted transaction whose records lie in the answer."""
 
     producer_id: int64 = 0
     first_offset: int64 = 0
@@ -109,7 +114,7 @@ class AbortedTransaction:
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -127,7 +132,7 @@ class PartitionData:
 
 @struct
 class FetchableTopicResponse:
-    """One entry of `responses`."""
+    """One topic of the answer."""
 
     topic: Annotated[str, until(12)] = ""
     topic_id: Annotated[uuid, since(13)] = ZERO_UUID
@@ -137,7 +142,7 @@ class FetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """One entry of `node_endpoints`."""
+    """Where a new leader listens (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""
@@ -148,7 +153,11 @@ class NodeEndpoint:
 
 @response(key=1, versions=(4, 18), flexible_from=12)
 class FetchResponse:
-    """FetchResponse"""
+    """Stored batches of each partition, byte for byte.
+
+    v5 adds the log start offset; v7 sessions and a top-level error; v11 the preferred replica; v12
+    the epoch where logs diverge; v13 names topics by id; v16 adds endpoints of new leaders.
+    """
 
     throttle_time_ms: int32 = 0
     error_code: Annotated[int16, since(7)] = 0

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): FindCoordinator"""
+"""FindCoordinator (key 10): who looks after a group, a transaction or a share partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @request(key=10, versions=(0, 6), flexible_from=3)
 class FindCoordinatorRequest:
-    """FindCoordinatorRequest"""
+    """Keys of groups (type 0), transactions (1) or share partitions (2, `group:topicId:partition`).
+
+    v1 adds the type; v4 takes many keys; v6 adds type 2 (KIP-932).
+    """
 
     key: Annotated[str, until(3)] = ""
     key_type: Annotated[int8, since(1)] = 0
@@ -20,7 +23,7 @@ class FindCoordinatorRequest:
 
 @struct
 class Coordinator:
-    """One entry of `coordinators`."""
+    """The coordinator of one key."""
 
     key: str = ""
     node_id: int32 = 0
@@ -33,7 +36,11 @@ class Coordinator:
 
 @response(key=10, versions=(0, 6), flexible_from=3)
 class FindCoordinatorResponse:
-    """FindCoordinatorResponse"""
+    """The coordinating broker of each key.
+
+    v1 adds throttle time and error message; v4 answers for many keys; v5 may answer
+    TRANSACTION_ABORTABLE.
+    """
 
     throttle_time_ms: Annotated[int32, since(1)] = 0
     error_code: Annotated[int16, until(3)] = 0

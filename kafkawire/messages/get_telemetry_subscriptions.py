@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (key 71): GetTelemetrySubscriptions"""
+"""GetTelemetrySubscriptions (key 71): which metrics the broker wants from a client."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, uu
 
 @request(key=71, versions=(0, 0), flexible_from=0)
 class GetTelemetrySubscriptionsRequest:
-    """GetTelemetrySubscriptionsRequest"""
+    """The client's instance id, zero at first (KIP-714)."""
 
     client_instance_id: uuid = ZERO_UUID
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class GetTelemetrySubscriptionsRequest:
 
 @response(key=71, versions=(0, 0), flexible_from=0)
 class GetTelemetrySubscriptionsResponse:
-    """GetTelemetrySubscriptionsResponse"""
+    """What to send, how often and how packed."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

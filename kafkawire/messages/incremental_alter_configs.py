@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): IncrementalAlterConfigs"""
+"""IncrementalAlterConfigs (key 44): single settings set, deleted, extended or reduced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class AlterableConfig:
-    """One entry of `configs`."""
+    """One setting and its new value."""
 
     name: str = ""
     config_operation: int8 = 0
@@ -18,7 +18,7 @@ class AlterableConfig:
 
 @struct
 class AlterConfigsResource:
-    """One entry of `resources`."""
+    """One resource with its settings."""
 
     resource_type: int8 = 0
     resource_name: str = ""
@@ -28,7 +28,7 @@ class AlterConfigsResource:
 
 @request(key=44, versions=(0, 1), flexible_from=1)
 class IncrementalAlterConfigsRequest:
-    """IncrementalAlterConfigsRequest"""
+    """Operations: 0 set, 1 delete, 2 append, 3 subtract (KIP-339)."""
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool = False
@@ -37,7 +37,7 @@ class IncrementalAlterConfigsRequest:
 
 @struct
 class AlterConfigsResourceResponse:
-    """One entry of `responses`."""
+    """How one resource fared."""
 
     error_code: int16 = 0
     error_message: str | None = ""
@@ -48,7 +48,7 @@ class AlterConfigsResourceResponse:
 
 @response(key=44, versions=(0, 1), flexible_from=1)
 class IncrementalAlterConfigsResponse:
-    """IncrementalAlterConfigsResponse"""
+    """An error code per resource."""
 
     throttle_time_ms: int32 = 0
     responses: list[AlterConfigsResourceResponse] = []

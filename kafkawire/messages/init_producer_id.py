@@ -1,4 +1,4 @@
-"""InitProducerId (key 22): InitProducerId"""
+"""InitProducerId (key 22): a producer gets its id and epoch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @request(key=22, versions=(0, 6), flexible_from=2)
 class InitProducerIdRequest:
-    """InitProducerIdRequest"""
+    """v3 adds id and epoch to resume with (KIP-360); v6 two-phase commit (KIP-939)."""
 
     transactional_id: str | None = ""
     transaction_timeout_ms: int32 = 0
@@ -23,7 +23,7 @@ class InitProducerIdRequest:
 
 @response(key=22, versions=(0, 6), flexible_from=2)
 class InitProducerIdResponse:
-    """InitProducerIdResponse"""
+    """v4 may answer PRODUCER_FENCED, v5 TRANSACTION_ABORTABLE; v6 adds an ongoing transaction."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

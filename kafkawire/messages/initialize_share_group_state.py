@@ -1,4 +1,4 @@
-"""InitializeShareGroupState (key 83): InitializeShareGroupState"""
+"""InitializeShareGroupState (key 83): share state begins. Broker to broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition: int32 = 0
     state_epoch: int32 = 0
@@ -18,7 +18,7 @@ class PartitionData:
 
 @struct
 class InitializeStateData:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
@@ -27,7 +27,7 @@ class InitializeStateData:
 
 @request(key=83, versions=(0, 0), flexible_from=0)
 class InitializeShareGroupStateRequest:
-    """InitializeShareGroupStateRequest"""
+    """The first offset of each share partition."""
 
     group_id: str = ""
     topics: list[InitializeStateData] = []
@@ -36,7 +36,7 @@ class InitializeShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition: int32 = 0
     error_code: int16 = 0
@@ -46,7 +46,7 @@ class PartitionResult:
 
 @struct
 class InitializeStateResult:
-    """One entry of `results`."""
+    """Results of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
@@ -55,7 +55,7 @@ class InitializeStateResult:
 
 @response(key=83, versions=(0, 0), flexible_from=0)
 class InitializeShareGroupStateResponse:
-    """InitializeShareGroupStateResponse"""
+    """An error code per partition."""
 
     results: list[InitializeStateResult] = []
     unknown_tags: UnknownTags = None

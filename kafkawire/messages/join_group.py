@@ -1,4 +1,4 @@
-"""JoinGroup (key 11): JoinGroup"""
+"""JoinGroup (key 11): a member enters a classic group, or enters its next generation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class JoinGroupRequestProtocol:
-    """One entry of `protocols`."""
+    """One protocol the member speaks, with its metadata."""
 
     name: str = ""
     metadata: bytes = b""
@@ -19,7 +19,11 @@ class JoinGroupRequestProtocol:
 
 @request(key=11, versions=(0, 9), flexible_from=6)
 class JoinGroupRequest:
-    """JoinGroupRequest"""
+    """A member offers its protocols.
+
+    v1 adds the rebalance timeout; v4 a second round with the id from the first answer; v5 the
+    static member id; v8 the reason.
+    """
 
     group_id: str = ""
     session_timeout_ms: int32 = 0
@@ -34,7 +38,7 @@ class JoinGroupRequest:
 
 @struct
 class JoinGroupResponseMember:
-    """One entry of `members`."""
+    """One member, as the leader needs it."""
 
     member_id: str = ""
     group_instance_id: Annotated[str | None, since(5)] = None
@@ -44,7 +48,11 @@ class JoinGroupResponseMember:
 
 @response(key=11, versions=(0, 9), flexible_from=6)
 class JoinGroupResponse:
-    """JoinGroupResponse"""
+    """The new generation; for its leader also the members.
+
+    v2 adds the throttle time; v5 static member ids; v7 the protocol type and a nullable protocol
+    name; v9 tells a leader to keep the assignment.
+    """
 
     throttle_time_ms: Annotated[int32, since(2)] = 0
     error_code: int16 = 0

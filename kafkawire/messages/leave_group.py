@@ -1,4 +1,4 @@
-"""LeaveGroup (key 13): LeaveGroup"""
+"""LeaveGroup (key 13): members leave a classic group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class MemberIdentity:
-    """One entry of `members`."""
+    """One leaving member."""
 
     member_id: str = ""
     group_instance_id: str | None = None
@@ -20,7 +20,7 @@ class MemberIdentity:
 
 @request(key=13, versions=(0, 5), flexible_from=4)
 class LeaveGroupRequest:
-    """LeaveGroupRequest"""
+    """Who leaves. v3 takes many members with static ids; v5 adds the reason."""
 
     group_id: str = ""
     member_id: Annotated[str, until(2)] = ""
@@ -30,7 +30,7 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
-    """One entry of `members`."""
+    """How one leaving member fared."""
 
     member_id: str = ""
     group_instance_id: str | None = ""
@@ -40,7 +40,7 @@ class MemberResponse:
 
 @response(key=13, versions=(0, 5), flexible_from=4)
 class LeaveGroupResponse:
-    """LeaveGroupResponse"""
+    """v1 adds the throttle time; v3 answers for each member."""
 
     throttle_time_ms: Annotated[int32, since(1)] = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""ListConfigResources (key 74): ListConfigResources"""
+"""ListConfigResources (key 74): the resources that have settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @request(key=74, versions=(0, 1), flexible_from=0)
 class ListConfigResourcesRequest:
-    """ListConfigResourcesRequest"""
+    """v0 means client metrics alone; v1 names kinds of resource, none meaning all (KIP-1142)."""
 
     resource_types: Annotated[list[int8], since(1)] = []
     unknown_tags: UnknownTags = None
@@ -18,7 +18,7 @@ class ListConfigResourcesRequest:
 
 @struct
 class ConfigResource:
-    """One entry of `config_resources`."""
+    """One resource."""
 
     resource_name: str = ""
     resource_type: Annotated[int8, since(1)] = 16
@@ -27,7 +27,7 @@ class ConfigResource:
 
 @response(key=74, versions=(0, 1), flexible_from=0)
 class ListConfigResourcesResponse:
-    """ListConfigResourcesResponse"""
+    """Names. v1 adds the kind of each."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""ListGroups (key 16): ListGroups"""
+"""ListGroups (key 16): the groups a broker coordinates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @request(key=16, versions=(0, 5), flexible_from=3)
 class ListGroupsRequest:
-    """ListGroupsRequest"""
+    """v4 filters by state, v5 by type."""
 
     states_filter: Annotated[list[str], since(4)] = []
     types_filter: Annotated[list[str], since(5)] = []
@@ -19,7 +19,7 @@ class ListGroupsRequest:
 
 @struct
 class ListedGroup:
-    """One entry of `groups`."""
+    """One group."""
 
     group_id: str = ""
     protocol_type: str = ""
@@ -30,7 +30,7 @@ class ListedGroup:
 
 @response(key=16, versions=(0, 5), flexible_from=3)
 class ListGroupsResponse:
-    """ListGroupsResponse"""
+    """v1 adds the throttle time; v4 the state of each group; v5 its type."""
 
     throttle_time_ms: Annotated[int32, since(1)] = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""ListOffsets (key 2): ListOffsets"""
+"""ListOffsets (key 2): which offset stands for a time, or for a named place in a partition."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64
 
 @struct
 class ListOffsetsPartition:
-    """One entry of `partitions`."""
+    """One partition, and the timestamp or -1 to -6."""
 
     partition_index: int32 = 0
     current_leader_epoch: Annotated[int32, since(4), ignorable] = -1
@@ -20,7 +20,7 @@ class ListOffsetsPartition:
 
 @struct
 class ListOffsetsTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: str = ""
     partitions: list[ListOffsetsPartition] = []
@@ -29,7 +29,12 @@ class ListOffsetsTopic:
 
 @request(key=2, versions=(1, 11), flexible_from=6)
 class ListOffsetsRequest:
-    """ListOffsetsRequest"""
+    """Times to look up; -1 latest, -2 earliest, -3 largest timestamp, -4 earliest on local disk, -5
+    last tiered, -6 earliest not yet tiered.
+
+    v2 adds the isolation level; v4 the leader epoch; v7 allows -3, v8 -4, v9 -5, v11 -6; v10 adds
+    the time to wait for remote storage.
+    """
 
     replica_id: int32 = 0
     isolation_level: Annotated[int8, since(2)] = 0
@@ -40,7 +45,7 @@ class ListOffsetsRequest:
 
 @struct
 class ListOffsetsPartitionResponse:
-    """One entry of `partitions`."""
+    """One offset found."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -52,7 +57,7 @@ class ListOffsetsPartitionResponse:
 
 @struct
 class ListOffsetsTopicResponse:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: str = ""
     partitions: list[ListOffsetsPartitionResponse] = []
@@ -61,7 +66,10 @@ class ListOffsetsTopicResponse:
 
 @response(key=2, versions=(1, 11), flexible_from=6)
 class ListOffsetsResponse:
-    """ListOffsetsResponse"""
+    """One offset with its timestamp per partition, -1 where there is none.
+
+    v2 adds the throttle time; v4 the leader epoch; v5 may answer OFFSET_NOT_AVAILABLE.
+    """
 
     throttle_time_ms: Annotated[int32, since(2)] = 0
     topics: list[ListOffsetsTopicResponse] = []

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): ListPartitionReassignments"""
+"""ListPartitionReassignments (key 46): replicas that are moving."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class ListPartitionReassignmentsTopics:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: str = ""
     partition_indexes: list[int32] = []
@@ -17,7 +17,7 @@ class ListPartitionReassignmentsTopics:
 
 @request(key=46, versions=(0, 0), flexible_from=0)
 class ListPartitionReassignmentsRequest:
-    """ListPartitionReassignmentsRequest"""
+    """Partitions; None means all."""
 
     timeout_ms: int32 = 60000
     topics: list[ListPartitionReassignmentsTopics] | None = None
@@ -26,7 +26,7 @@ class ListPartitionReassignmentsRequest:
 
 @struct
 class OngoingPartitionReassignment:
-    """One entry of `partitions`."""
+    """Replicas of one partition, those coming and those going."""
 
     partition_index: int32 = 0
     replicas: list[int32] = []
@@ -37,7 +37,7 @@ class OngoingPartitionReassignment:
 
 @struct
 class OngoingTopicReassignment:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: str = ""
     partitions: list[OngoingPartitionReassignment] = []
@@ -46,7 +46,7 @@ class OngoingTopicReassignment:
 
 @response(key=46, versions=(0, 0), flexible_from=0)
 class ListPartitionReassignmentsResponse:
-    """ListPartitionReassignmentsResponse"""
+    """Partitions with replicas that come and go."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""ListTransactions (key 66): ListTransactions"""
+"""ListTransactions (key 66): the transactions a broker coordinates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @request(key=66, versions=(0, 2), flexible_from=0)
 class ListTransactionsRequest:
-    """ListTransactionsRequest"""
+    """Filters. v1 adds how long it runs at least; v2 a pattern for the id (KIP-1152)."""
 
     state_filters: list[str] = []
     producer_id_filters: list[int64] = []
@@ -21,7 +21,7 @@ class ListTransactionsRequest:
 
 @struct
 class TransactionState:
-    """One entry of `transaction_states`."""
+    """One transaction."""
 
     transactional_id: str = ""
     producer_id: int64 = 0
@@ -31,7 +31,7 @@ class TransactionState:
 
 @response(key=66, versions=(0, 2), flexible_from=0)
 class ListTransactionsResponse:
-    """ListTransactionsResponse"""
+    """Transactions, and state filters the broker does not know."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""Metadata (key 3): Metadata"""
+"""Metadata (key 3): brokers, topics, partitions and their leaders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @struct
 class MetadataRequestTopic:
-    """One entry of `topics`."""
+    """One topic asked for, by name or (v10+) id."""
 
     topic_id: Annotated[uuid, since(10), ignorable] = ZERO_UUID
     name: Annotated[str | None, nullable(10)] = ""
@@ -19,7 +19,11 @@ class MetadataRequestTopic:
 
 @request(key=3, versions=(0, 13), flexible_from=9)
 class MetadataRequest:
-    """MetadataRequest"""
+    """Which topics to describe. None (v1+): all. An empty list: all in v0, none from v1.
+
+    v4 lets the client refuse auto-creation; v8 asks for authorized operations; v10 has topic ids,
+    and v12 asks by id with a null name.
+    """
 
     topics: Annotated[list[MetadataRequestTopic] | None, nullable(1)] = []
     allow_auto_topic_creation: Annotated[bool, since(4)] = True
@@ -30,7 +34,7 @@ class MetadataRequest:
 
 @struct
 class MetadataResponseBroker:
-    """One entry of `brokers`."""
+    """One broker, at the address of the listener that was asked."""
 
     node_id: int32 = 0
     host: str = ""
@@ -41,7 +45,7 @@ class MetadataResponseBroker:
 
 @struct
 class MetadataResponsePartition:
-    """One entry of `partitions`."""
+    """One partition: leader, epoch, replicas."""
 
     error_code: int16 = 0
     partition_index: int32 = 0
@@ -55,7 +59,7 @@ class MetadataResponsePartition:
 
 @struct
 class MetadataResponseTopic:
-    """One entry of `topics`."""
+    """One topic with its partitions."""
 
     error_code: int16 = 0
     name: Annotated[str | None, nullable(12)] = ""
@@ -68,7 +72,12 @@ class MetadataResponseTopic:
 
 @response(key=3, versions=(0, 13), flexible_from=9)
 class MetadataResponse:
-    """MetadataResponse"""
+    """Brokers, controller, topics with their partitions.
+
+    v1 adds rack, controller and internal flag; v2 the cluster id; v3 the throttle time; v5 offline
+    replicas; v7 leader epochs; v8 authorized operations (of the cluster only to v10); v10 topic
+    ids; v13 a top-level error.
+    """
 
     throttle_time_ms: Annotated[int32, since(3)] = 0
     brokers: list[MetadataResponseBroker] = []

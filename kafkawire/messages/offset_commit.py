@@ -1,4 +1,4 @@
-"""OffsetCommit (key 8): OffsetCommit"""
+"""OffsetCommit (key 8): a group stores how far it has read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class OffsetCommitRequestPartition:
-    """One entry of `partitions`."""
+    """One offset to commit."""
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -21,7 +21,7 @@ class OffsetCommitRequestPartition:
 
 @struct
 class OffsetCommitRequestTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: Annotated[str, until(9), ignorable] = ""
     topic_id: Annotated[uuid, since(10), ignorable] = ZERO_UUID
@@ -31,7 +31,11 @@ class OffsetCommitRequestTopic:
 
 @request(key=8, versions=(2, 10), flexible_from=8)
 class OffsetCommitRequest:
-    """OffsetCommitRequest"""
+    """Offsets to store for a group.
+
+    v2-v4 carry a retention time; v6 adds the leader epoch; v7 the static member id; from v9 the
+    generation may be a KIP-848 member epoch; v10 names topics by id.
+    """
 
     group_id: str = ""
     generation_id_or_member_epoch: int32 = -1
@@ -44,7 +48,7 @@ class OffsetCommitRequest:
 
 @struct
 class OffsetCommitResponsePartition:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -53,7 +57,7 @@ class OffsetCommitResponsePartition:
 
 @struct
 class OffsetCommitResponseTopic:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: Annotated[str, until(9)] = ""
     topic_id: Annotated[uuid, since(10)] = ZERO_UUID
@@ -63,7 +67,11 @@ class OffsetCommitResponseTopic:
 
 @response(key=8, versions=(2, 10), flexible_from=8)
 class OffsetCommitResponse:
-    """OffsetCommitResponse"""
+    """An error code per partition.
+
+    v3 adds the throttle time; v9 may answer STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND; v10 names
+    topics by id.
+    """
 
     throttle_time_ms: Annotated[int32, since(3)] = 0
     topics: list[OffsetCommitResponseTopic] = []

@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): OffsetDelete"""
+"""OffsetDelete (key 47): a group forgets how far it has read."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from kafkawire.codec.types import int16, int32
 
 @struct
 class OffsetDeleteRequestPartition:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
 
 
 @struct
 class OffsetDeleteRequestTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: str = ""
     partitions: list[OffsetDeleteRequestPartition] = []
@@ -23,7 +23,7 @@ class OffsetDeleteRequestTopic:
 
 @request(key=47, versions=(0, 0), flexible_from=None)
 class OffsetDeleteRequest:
-    """OffsetDeleteRequest"""
+    """Partitions whose committed offset goes."""
 
     group_id: str = ""
     topics: list[OffsetDeleteRequestTopic] = []
@@ -31,7 +31,7 @@ class OffsetDeleteRequest:
 
 @struct
 class OffsetDeleteResponsePartition:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -39,7 +39,7 @@ class OffsetDeleteResponsePartition:
 
 @struct
 class OffsetDeleteResponseTopic:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: str = ""
     partitions: list[OffsetDeleteResponsePartition] = []
@@ -47,7 +47,7 @@ class OffsetDeleteResponseTopic:
 
 @response(key=47, versions=(0, 0), flexible_from=None)
 class OffsetDeleteResponse:
-    """OffsetDeleteResponse"""
+    """An error code per partition."""
 
     error_code: int16 = 0
     throttle_time_ms: int32 = 0

@@ -1,4 +1,4 @@
-"""OffsetFetch (key 9): OffsetFetch"""
+"""OffsetFetch (key 9): a group asks how far it has read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class OffsetFetchRequestTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic (to v7)."""
 
     name: str = ""
     partition_indexes: list[int32] = []
@@ -19,7 +19,7 @@ class OffsetFetchRequestTopic:
 
 @struct
 class OffsetFetchRequestTopics:
-    """One entry of `topics`."""
+    """Partitions of one topic (v8+)."""
 
     name: Annotated[str, until(9), ignorable] = ""
     topic_id: Annotated[uuid, since(10), ignorable] = ZERO_UUID
@@ -29,7 +29,7 @@ class OffsetFetchRequestTopics:
 
 @struct
 class OffsetFetchRequestGroup:
-    """One entry of `groups`."""
+    """One group (v8+)."""
 
     group_id: str = ""
     member_id: Annotated[str | None, since(9), ignorable] = None
@@ -40,7 +40,11 @@ class OffsetFetchRequestGroup:
 
 @request(key=9, versions=(1, 10), flexible_from=6)
 class OffsetFetchRequest:
-    """OffsetFetchRequest"""
+    """Partitions whose committed offset is asked for; None (v2+) means all.
+
+    v7 can insist on offsets that no transaction may change; v8 asks for many groups at once; v9
+    adds member and epoch (KIP-848); v10 names topics by id.
+    """
 
     group_id: Annotated[str, until(7)] = ""
     topics: Annotated[list[OffsetFetchRequestTopic] | None, until(7), nullable(2)] = []
@@ -51,7 +55,7 @@ class OffsetFetchRequest:
 
 @struct
 class OffsetFetchResponsePartition:
-    """One entry of `partitions`."""
+    """One committed offset (to v7)."""
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -63,7 +67,7 @@ class OffsetFetchResponsePartition:
 
 @struct
 class OffsetFetchResponseTopic:
-    """One entry of `topics`."""
+    """Offsets of one topic (to v7)."""
 
     name: str = ""
     partitions: list[OffsetFetchResponsePartition] = []
@@ -72,7 +76,7 @@ class OffsetFetchResponseTopic:
 
 @struct
 class OffsetFetchResponsePartitions:
-    """One entry of `partitions`."""
+    """One committed offset (v8+)."""
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -84,7 +88,7 @@ class OffsetFetchResponsePartitions:
 
 @struct
 class OffsetFetchResponseTopics:
-    """One entry of `topics`."""
+    """Offsets of one topic (v8+)."""
 
     name: Annotated[str, until(9)] = ""
     topic_id: Annotated[uuid, since(10)] = ZERO_UUID
@@ -94,7 +98,7 @@ class OffsetFetchResponseTopics:
 
 @struct
 class OffsetFetchResponseGroup:
-    """One entry of `groups`."""
+    """One group (v8+)."""
 
     group_id: str = ""
     topics: list[OffsetFetchResponseTopics] = []
@@ -104,7 +108,11 @@ class OffsetFetchResponseGroup:
 
 @response(key=9, versions=(1, 10), flexible_from=6)
 class OffsetFetchResponse:
-    """OffsetFetchResponse"""
+    """Committed offsets, -1 where there is none.
+
+    v2 adds a top-level error; v3 the throttle time; v5 the leader epoch; v8 answers by group; v10
+    names topics by id.
+    """
 
     throttle_time_ms: Annotated[int32, since(3)] = 0
     topics: Annotated[list[OffsetFetchResponseTopic], until(7)] = []

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch (key 23): OffsetForLeaderEpoch"""
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @struct
 class OffsetForLeaderPartition:
-    """One entry of `partitions`."""
+    """One partition with the epoch asked for."""
 
     partition: int32 = 0
     current_leader_epoch: int32 = -1
@@ -20,7 +20,7 @@ class OffsetForLeaderPartition:
 
 @struct
 class OffsetForLeaderTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic: str = ""
     partitions: list[OffsetForLeaderPartition] = []
@@ -29,7 +29,7 @@ class OffsetForLeaderTopic:
 
 @request(key=23, versions=(2, 4), flexible_from=4)
 class OffsetForLeaderEpochRequest:
-    """OffsetForLeaderEpochRequest"""
+    """Partitions with an epoch. v3 adds the replica id."""
 
     replica_id: Annotated[int32, since(3), ignorable] = -2
     topics: list[OffsetForLeaderTopic] = []
@@ -38,7 +38,7 @@ class OffsetForLeaderEpochRequest:
 
 @struct
 class EpochEndOffset:
-    """One entry of `partitions`."""
+    """An epoch and the offset where it ended."""
 
     error_code: int16 = 0
     partition: int32 = 0
@@ -49,7 +49,7 @@ class EpochEndOffset:
 
 @struct
 class OffsetForLeaderTopicResult:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     topic: str = ""
     partitions: list[EpochEndOffset] = []
@@ -58,7 +58,7 @@ class OffsetForLeaderTopicResult:
 
 @response(key=23, versions=(2, 4), flexible_from=4)
 class OffsetForLeaderEpochResponse:
-    """OffsetForLeaderEpochResponse"""
+    """The largest epoch not above the one asked for, and its end offset."""
 
     throttle_time_ms: int32 = 0
     topics: list[OffsetForLeaderTopicResult] = []

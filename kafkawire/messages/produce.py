@@ -1,4 +1,4 @@
-"""Produce (key 0): Produce"""
+"""Produce (key 0): clients append record batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, Records, UnknownTags, int16, int32,
 
 @struct
 class PartitionProduceData:
-    """One entry of `partition_data`."""
+    """The batch for one partition."""
 
     index: int32 = 0
     records: Records | None = None
@@ -19,7 +19,7 @@ class PartitionProduceData:
 
 @struct
 class TopicProduceData:
-    """One entry of `topic_data`."""
+    """Batches for one topic."""
 
     name: Annotated[str, until(12), ignorable] = ""
     topic_id: Annotated[uuid, since(13), ignorable] = ZERO_UUID
@@ -29,7 +29,12 @@ class TopicProduceData:
 
 @request(key=0, versions=(3, 13), flexible_from=9)
 class ProduceRequest:
-    """ProduceRequest"""
+    """Record batches by topic and partition, to be stored as they are.
+
+    v3 takes magic 2 only and adds the transactional id; v7 allows zstd; v12 adds partitions to the
+    transaction by itself (KIP-890); v13 names topics by id. Brokers advertise 0 as the lowest
+    version for the sake of librdkafka (KAFKA-18659).
+    """
 
     transactional_id: str | None = None
     acks: int16 = 0
@@ -40,7 +45,7 @@ class ProduceRequest:
 
 @struct
 class BatchIndexAndErrorMessage:
-    """One entry of `record_errors`."""
+    """One refused record: its index in the batch, and why."""
 
     batch_index: int32 = 0
     batch_index_error_message: str | None = None
@@ -49,7 +54,7 @@ class BatchIndexAndErrorMessage:
 
 @struct
 class LeaderIdAndEpoch:
-    """One entry of `current_leader`."""
+    """The leader to turn to, -1 where unknown."""
 
     leader_id: int32 = -1
     leader_epoch: int32 = -1
@@ -58,7 +63,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionProduceResponse:
-    """One entry of `partition_responses`."""
+    """Where the batch was stored, or why it was not."""
 
     index: int32 = 0
     error_code: int16 = 0
@@ -73,7 +78,7 @@ class PartitionProduceResponse:
 
 @struct
 class TopicProduceResponse:
-    """One entry of `responses`."""
+    """Results of one topic."""
 
     name: Annotated[str, until(12)] = ""
     topic_id: Annotated[uuid, since(13)] = ZERO_UUID
@@ -83,7 +88,7 @@ class TopicProduceResponse:
 
 @struct
 class NodeEndpoint:
-    """One entry of `node_endpoints`."""
+    """Where a new leader listens (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""
@@ -94,7 +99,11 @@ class NodeEndpoint:
 
 @response(key=0, versions=(3, 13), flexible_from=9)
 class ProduceResponse:
-    """ProduceResponse"""
+    """Base offset or error of each batch. Not sent at all for acks=0.
+
+    v5 adds the log start offset; v8 says which records were refused and why (KIP-467); v10 adds the
+    leader to turn to (KIP-951); v11 may answer TRANSACTION_ABORTABLE; v13 names topics by id.
+    """
 
     responses: list[TopicProduceResponse] = []
     throttle_time_ms: int32 = 0

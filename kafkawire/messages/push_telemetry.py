@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72): PushTelemetry"""
+"""PushTelemetry (key 72): a client delivers metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, uu
 
 @request(key=72, versions=(0, 0), flexible_from=0)
 class PushTelemetryRequest:
-    """PushTelemetryRequest"""
+    """OTLP metrics, perhaps compressed."""
 
     client_instance_id: uuid = ZERO_UUID
     subscription_id: int32 = 0
@@ -20,7 +20,7 @@ class PushTelemetryRequest:
 
 @response(key=72, versions=(0, 0), flexible_from=0)
 class PushTelemetryResponse:
-    """PushTelemetryResponse"""
+    """An error code."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""ReadShareGroupState (key 84): ReadShareGroupState"""
+"""ReadShareGroupState (key 84): share state is read. Broker to broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, in
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition: int32 = 0
     leader_epoch: int32 = 0
@@ -17,7 +17,7 @@ class PartitionData:
 
 @struct
 class ReadStateData:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
@@ -26,7 +26,7 @@ class ReadStateData:
 
 @request(key=84, versions=(0, 0), flexible_from=0)
 class ReadShareGroupStateRequest:
-    """ReadShareGroupStateRequest"""
+    """Share partitions with the reader's leader epoch."""
 
     group_id: str = ""
     topics: list[ReadStateData] = []
@@ -35,7 +35,7 @@ class ReadShareGroupStateRequest:
 
 @struct
 class StateBatch:
-    """One entry of `state_batches`."""
+    """A run of offsets in one delivery state."""
 
     first_offset: int64 = 0
     last_offset: int64 = 0
@@ -46,7 +46,7 @@ class StateBatch:
 
 @struct
 class PartitionResult:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition: int32 = 0
     error_code: int16 = 0
@@ -59,7 +59,7 @@ class PartitionResult:
 
 @struct
 class ReadStateResult:
-    """One entry of `results`."""
+    """Results of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
@@ -68,7 +68,7 @@ class ReadStateResult:
 
 @response(key=84, versions=(0, 0), flexible_from=0)
 class ReadShareGroupStateResponse:
-    """ReadShareGroupStateResponse"""
+    """Start offset and state batches per partition."""
 
     results: list[ReadStateResult] = []
     unknown_tags: UnknownTags = None

@@ -1,4 +1,4 @@
-"""ReadShareGroupStateSummary (key 87): ReadShareGroupStateSummary"""
+"""ReadShareGroupStateSummary (key 87): share state without its batches. Broker to broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition: int32 = 0
     leader_epoch: int32 = 0
@@ -19,7 +19,7 @@ class PartitionData:
 
 @struct
 class ReadStateSummaryData:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
@@ -28,7 +28,7 @@ class ReadStateSummaryData:
 
 @request(key=87, versions=(0, 1), flexible_from=0)
 class ReadShareGroupStateSummaryRequest:
-    """ReadShareGroupStateSummaryRequest"""
+    """Share partitions with the reader's leader epoch."""
 
     group_id: str = ""
     topics: list[ReadStateSummaryData] = []
@@ -37,7 +37,7 @@ class ReadShareGroupStateSummaryRequest:
 
 @struct
 class PartitionResult:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition: int32 = 0
     error_code: int16 = 0
@@ -51,7 +51,7 @@ class PartitionResult:
 
 @struct
 class ReadStateSummaryResult:
-    """One entry of `results`."""
+    """Results of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
@@ -60,7 +60,7 @@ class ReadStateSummaryResult:
 
 @response(key=87, versions=(0, 1), flexible_from=0)
 class ReadShareGroupStateSummaryResponse:
-    """ReadShareGroupStateSummaryResponse"""
+    """Start offset and epochs. v1 adds how many deliveries are complete (KIP-1226)."""
 
     results: list[ReadStateSummaryResult] = []
     unknown_tags: UnknownTags = None

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter (key 81): RemoveRaftVoter"""
+"""RemoveRaftVoter (key 81): a controller leaves the quorum."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @request(key=81, versions=(0, 0), flexible_from=0)
 class RemoveRaftVoterRequest:
-    """RemoveRaftVoterRequest"""
+    """Id and directory of the voter."""
 
     cluster_id: str | None = ""
     voter_id: int32 = 0
@@ -18,7 +18,7 @@ class RemoveRaftVoterRequest:
 
 @response(key=81, versions=(0, 0), flexible_from=0)
 class RemoveRaftVoterResponse:
-    """RemoveRaftVoterResponse"""
+    """An error code and message."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""RenewDelegationToken (key 39): RenewDelegationToken"""
+"""RenewDelegationToken (key 39): a delegation token lives longer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32, int64
 
 @request(key=39, versions=(1, 2), flexible_from=2)
 class RenewDelegationTokenRequest:
-    """RenewDelegationTokenRequest"""
+    """A token's secret, and for how much longer."""
 
     hmac: bytes = b""
     renew_period_ms: int64 = 0
@@ -17,7 +17,7 @@ class RenewDelegationTokenRequest:
 
 @response(key=39, versions=(1, 2), flexible_from=2)
 class RenewDelegationTokenResponse:
-    """RenewDelegationTokenResponse"""
+    """When the token will end."""
 
     error_code: int16 = 0
     expiry_timestamp_ms: int64 = 0

@@ -1,4 +1,4 @@
-"""SaslAuthenticate (key 36): SaslAuthenticate"""
+"""SaslAuthenticate (key 36): one step of a SASL exchange."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int64
 
 @request(key=36, versions=(0, 2), flexible_from=2)
 class SaslAuthenticateRequest:
-    """SaslAuthenticateRequest"""
+    """Bytes of the mechanism."""
 
     auth_bytes: bytes = b""
     unknown_tags: UnknownTags = None
@@ -18,7 +18,7 @@ class SaslAuthenticateRequest:
 
 @response(key=36, versions=(0, 2), flexible_from=2)
 class SaslAuthenticateResponse:
-    """SaslAuthenticateResponse"""
+    """Bytes of the mechanism. v1 adds how long the session lasts (KIP-368)."""
 
     error_code: int16 = 0
     error_message: str | None = ""

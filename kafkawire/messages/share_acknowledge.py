@@ -1,4 +1,4 @@
-"""ShareAcknowledge (key 79): ShareAcknowledge"""
+"""ShareAcknowledge (key 79): a share group member settles records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, in
 
 @struct
 class AcknowledgementBatch:
-    """One entry of `acknowledgement_batches`."""
+    """A run of offsets, and one type for all or one for each."""
 
     first_offset: int64 = 0
     last_offset: int64 = 0
@@ -20,7 +20,7 @@ class AcknowledgementBatch:
 
 @struct
 class AcknowledgePartition:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     acknowledgement_batches: list[AcknowledgementBatch] = []
@@ -29,7 +29,7 @@ class AcknowledgePartition:
 
 @struct
 class AcknowledgeTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[AcknowledgePartition] = []
@@ -38,7 +38,7 @@ class AcknowledgeTopic:
 
 @request(key=79, versions=(1, 2), flexible_from=0)
 class ShareAcknowledgeRequest:
-    """ShareAcknowledgeRequest"""
+    """Accept, release, reject or, from v2, renew."""
 
     group_id: str | None = None
     member_id: str | None = ""
@@ -50,7 +50,7 @@ class ShareAcknowledgeRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """One entry of `current_leader`."""
+    """The leader to turn to, -1 where unknown."""
 
     leader_id: int32 = 0
     leader_epoch: int32 = 0
@@ -59,7 +59,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -70,7 +70,7 @@ class PartitionData:
 
 @struct
 class ShareAcknowledgeTopicResponse:
-    """One entry of `responses`."""
+    """Results of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
@@ -79,7 +79,7 @@ class ShareAcknowledgeTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """One entry of `node_endpoints`."""
+    """Where a new leader listens (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""
@@ -90,7 +90,7 @@ class NodeEndpoint:
 
 @response(key=79, versions=(1, 2), flexible_from=0)
 class ShareAcknowledgeResponse:
-    """ShareAcknowledgeResponse"""
+    """An error code per partition. v2 adds how long a lock lasts."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""ShareFetch (key 78): ShareFetch"""
+"""ShareFetch (key 78): a share group member acquires records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, Records, UnknownTags, int8, int16, 
 
 @struct
 class AcknowledgementBatch:
-    """One entry of `acknowledgement_batches`."""
+    """A run of offsets, and one type for all or one for each."""
 
     first_offset: int64 = 0
     last_offset: int64 = 0
@@ -20,7 +20,7 @@ class AcknowledgementBatch:
 
 @struct
 class FetchPartition:
-    """One entry of `partitions`."""
+    """One partition to read."""
 
     partition_index: int32 = 0
     acknowledgement_batches: list[AcknowledgementBatch] = []
@@ -29,7 +29,7 @@ class FetchPartition:
 
 @struct
 class FetchTopic:
-    """One entry of `topics`."""
+    """One topic to read; an id in place of the name from v13 of Fetch."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[FetchPartition] = []
@@ -38,7 +38,7 @@ class FetchTopic:
 
 @struct
 class ForgottenTopic:
-    """One entry of `forgotten_topics_data`."""
+    """Partitions that leave the session."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[int32] = []
@@ -47,7 +47,7 @@ class ForgottenTopic:
 
 @request(key=78, versions=(1, 2), flexible_from=0)
 class ShareFetchRequest:
-    """ShareFetchRequest"""
+    """What to acquire, and acknowledgements on the way. v2 adds the acquire mode and renewals."""
 
     group_id: str | None = None
     member_id: str | None = ""
@@ -66,7 +66,7 @@ class ShareFetchRequest:
 
 @struct
 class LeaderIdAndEpoch:
-    """One entry of `current_leader`."""
+    """The leader to turn to, -1 where unknown."""
 
     leader_id: int32 = 0
     leader_epoch: int32 = 0
@@ -75,7 +75,7 @@ class LeaderIdAndEpoch:
 
 @struct
 class AcquiredRecords:
-    """One entry of `acquired_records`."""
+    """A run of offsets locked for this member."""
 
     first_offset: int64 = 0
     last_offset: int64 = 0
@@ -85,7 +85,7 @@ class AcquiredRecords:
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -100,7 +100,7 @@ class PartitionData:
 
 @struct
 class ShareFetchableTopicResponse:
-    """One entry of `responses`."""
+    """Results of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
@@ -109,7 +109,7 @@ class ShareFetchableTopicResponse:
 
 @struct
 class NodeEndpoint:
-    """One entry of `node_endpoints`."""
+    """Where a new leader listens (KIP-951)."""
 
     node_id: int32 = 0
     host: str = ""
@@ -120,7 +120,7 @@ class NodeEndpoint:
 
 @response(key=78, versions=(1, 2), flexible_from=0)
 class ShareFetchResponse:
-    """ShareFetchResponse"""
+    """Records and which of them this member acquired."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

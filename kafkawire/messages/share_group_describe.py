@@ -1,4 +1,4 @@
-"""ShareGroupDescribe (key 77): ShareGroupDescribe"""
+"""ShareGroupDescribe (key 77): share groups with their members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @request(key=77, versions=(1, 1), flexible_from=0)
 class ShareGroupDescribeRequest:
-    """ShareGroupDescribeRequest"""
+    """Group ids."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool = False
@@ -17,7 +17,7 @@ class ShareGroupDescribeRequest:
 
 @struct
 class TopicPartitions:
-    """One entry of `topic_partitions`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     topic_name: str = ""
@@ -27,7 +27,7 @@ class TopicPartitions:
 
 @struct
 class Assignment:
-    """One entry of `assignment`."""
+    """What a member holds."""
 
     topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None
@@ -35,7 +35,7 @@ class Assignment:
 
 @struct
 class Member:
-    """One entry of `members`."""
+    """One member of a group."""
 
     member_id: str = ""
     rack_id: str | None = None
@@ -49,7 +49,7 @@ class Member:
 
 @struct
 class DescribedGroup:
-    """One entry of `groups`."""
+    """One group as its coordinator knows it."""
 
     error_code: int16 = 0
     error_message: str | None = None
@@ -65,7 +65,7 @@ class DescribedGroup:
 
 @response(key=77, versions=(1, 1), flexible_from=0)
 class ShareGroupDescribeResponse:
-    """ShareGroupDescribeResponse"""
+    """Epochs, members and assignments."""
 
     throttle_time_ms: int32 = 0
     groups: list[DescribedGroup] = []

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat (key 76): ShareGroupHeartbeat"""
+"""ShareGroupHeartbeat (key 76): a member of a share group joins, reports, leaves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, uuid
 
 @request(key=76, versions=(1, 1), flexible_from=0)
 class ShareGroupHeartbeatRequest:
-    """ShareGroupHeartbeatRequest"""
+    """Everything on joining, later only what changed."""
 
     group_id: str = ""
     member_id: str = ""
@@ -20,7 +20,7 @@ class ShareGroupHeartbeatRequest:
 
 @struct
 class TopicPartitions:
-    """One entry of `topic_partitions`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[int32] = []
@@ -29,7 +29,7 @@ class TopicPartitions:
 
 @struct
 class Assignment:
-    """One entry of `assignment`."""
+    """What a member holds."""
 
     topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None
@@ -37,7 +37,7 @@ class Assignment:
 
 @response(key=76, versions=(1, 1), flexible_from=0)
 class ShareGroupHeartbeatResponse:
-    """ShareGroupHeartbeatResponse"""
+    """The member's epoch, and its assignment when that changed."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe (key 89): StreamsGroupDescribe"""
+"""StreamsGroupDescribe (key 89): streams groups with topology and members."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64, uint16
 
 @request(key=89, versions=(0, 1), flexible_from=0)
 class StreamsGroupDescribeRequest:
-    """StreamsGroupDescribeRequest"""
+    """Group ids. v1 may ask for the topology's description (KIP-1331)."""
 
     group_ids: list[str] = []
     include_authorized_operations: bool = False
@@ -20,7 +20,7 @@ class StreamsGroupDescribeRequest:
 
 @struct
 class KeyValue:
-    """One entry of `topic_configs`."""
+    """One name and value."""
 
     key: str = ""
     value: str = ""
@@ -29,7 +29,7 @@ class KeyValue:
 
 @struct
 class TopicInfo:
-    """One entry of `state_changelog_topics`."""
+    """One internal topic of a subtopology."""
 
     name: str = ""
     partitions: int32 = 0
@@ -40,7 +40,7 @@ class TopicInfo:
 
 @struct
 class Subtopology:
-    """One entry of `subtopologies`."""
+    """One independent part of the topology."""
 
     subtopology_id: str = ""
     source_topics: list[str] = []
@@ -52,7 +52,7 @@ class Subtopology:
 
 @struct
 class Topology:
-    """One entry of `topology`."""
+    """The topology of a streams application."""
 
     epoch: int32 = 0
     subtopologies: list[Subtopology] | None = None
@@ -61,7 +61,7 @@ class Topology:
 
 @struct
 class Endpoint:
-    """One entry of `user_endpoint`."""
+    """Where interactive queries are served."""
 
     host: str = ""
     port: uint16 = 0
@@ -70,7 +70,7 @@ class Endpoint:
 
 @struct
 class TaskOffset:
-    """One entry of `task_offsets`."""
+    """How far one task has come."""
 
     subtopology_id: str = ""
     partition: int32 = 0
@@ -80,7 +80,7 @@ class TaskOffset:
 
 @struct
 class TaskIds:
-    """One entry of `active_tasks`."""
+    """Tasks of one subtopology, by partition."""
 
     subtopology_id: str = ""
     partitions: list[int32] = []
@@ -89,7 +89,7 @@ class TaskIds:
 
 @struct
 class Assignment:
-    """One entry of `assignment`."""
+    """What a member holds."""
 
     active_tasks: list[TaskIds] = []
     standby_tasks: list[TaskIds] = []
@@ -99,7 +99,7 @@ class Assignment:
 
 @struct
 class Member:
-    """One entry of `members`."""
+    """One member of a group."""
 
     member_id: str = ""
     member_epoch: int32 = 0
@@ -121,7 +121,7 @@ class Member:
 
 @struct
 class TopologyDescriptionNode:
-    """One entry of `nodes`."""
+    """One node: 1 source, 2 processor, 3 sink."""
 
     name: str = ""
     node_type: int8 = 0
@@ -134,7 +134,7 @@ class TopologyDescriptionNode:
 
 @struct
 class TopologyDescriptionSubtopology:
-    """One entry of `subtopologies`."""
+    """One subtopology with its nodes."""
 
     subtopology_id: str = ""
     nodes: list[TopologyDescriptionNode] = []
@@ -143,7 +143,7 @@ class TopologyDescriptionSubtopology:
 
 @struct
 class TopologyDescriptionGlobalStore:
-    """One entry of `global_stores`."""
+    """One global store with its two nodes."""
 
     source: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
     processor: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
@@ -152,7 +152,7 @@ class TopologyDescriptionGlobalStore:
 
 @struct
 class TopologyDescription:
-    """One entry of `topology_description`."""
+    """The whole processing graph."""
 
     subtopologies: list[TopologyDescriptionSubtopology] = []
     global_stores: list[TopologyDescriptionGlobalStore] = []
@@ -161,7 +161,7 @@ class TopologyDescription:
 
 @struct
 class DescribedGroup:
-    """One entry of `groups`."""
+    """One group as its coordinator knows it."""
 
     error_code: int16 = 0
     error_message: str | None = None
@@ -179,7 +179,7 @@ class DescribedGroup:
 
 @response(key=89, versions=(0, 1), flexible_from=0)
 class StreamsGroupDescribeResponse:
-    """StreamsGroupDescribeResponse"""
+    """Epochs, topology, members and tasks. v1 adds the topology's description."""
 
     throttle_time_ms: int32 = 0
     groups: list[DescribedGroup] = []

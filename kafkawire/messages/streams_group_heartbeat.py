@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (key 88): StreamsGroupHeartbeat"""
+"""StreamsGroupHeartbeat (key 88): a member of a streams group joins, reports, leaves."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64, uint16
 
 @struct
 class KeyValue:
-    """One entry of `topic_configs`."""
+    """One name and value."""
 
     key: str = ""
     value: str = ""
@@ -19,7 +19,7 @@ class KeyValue:
 
 @struct
 class TopicInfo:
-    """One entry of `state_changelog_topics`."""
+    """One internal topic of a subtopology."""
 
     name: str = ""
     partitions: int32 = 0
@@ -30,7 +30,7 @@ class TopicInfo:
 
 @struct
 class CopartitionGroup:
-    """One entry of `copartition_groups`."""
+    """Topics that need equally many partitions, by index in their lists."""
 
     source_topics: list[int16] = []
     source_topic_regex: list[int16] = []
@@ -40,7 +40,7 @@ class CopartitionGroup:
 
 @struct
 class Subtopology:
-    """One entry of `subtopologies`."""
+    """One independent part of the topology."""
 
     subtopology_id: str = ""
     source_topics: list[str] = []
@@ -54,7 +54,7 @@ class Subtopology:
 
 @struct
 class Topology:
-    """One entry of `topology`."""
+    """The topology of a streams application."""
 
     epoch: int32 = 0
     subtopologies: list[Subtopology] = []
@@ -63,7 +63,7 @@ class Topology:
 
 @struct
 class TaskIds:
-    """One entry of `active_tasks`."""
+    """Tasks of one subtopology, by partition."""
 
     subtopology_id: str = ""
     partitions: list[int32] = []
@@ -72,7 +72,7 @@ class TaskIds:
 
 @struct
 class Endpoint:
-    """One entry of `user_endpoint`."""
+    """Where interactive queries are served."""
 
     host: str = ""
     port: uint16 = 0
@@ -81,7 +81,7 @@ class Endpoint:
 
 @struct
 class TaskOffset:
-    """One entry of `task_offsets`."""
+    """How far one task has come."""
 
     subtopology_id: str = ""
     partition: int32 = 0
@@ -91,7 +91,7 @@ class TaskOffset:
 
 @request(key=88, versions=(0, 1), flexible_from=0)
 class StreamsGroupHeartbeatRequest:
-    """StreamsGroupHeartbeatRequest"""
+    """Everything on joining, later only what changed. v1 is the same (KIP-1331)."""
 
     group_id: str = ""
     member_id: str = ""
@@ -115,7 +115,7 @@ class StreamsGroupHeartbeatRequest:
 
 @struct
 class Status:
-    """One entry of `status`."""
+    """One thing about the group that the member should know."""
 
     status_code: int8 = 0
     status_detail: str = ""
@@ -124,7 +124,7 @@ class Status:
 
 @struct
 class TopicPartition:
-    """One entry of `active_partitions`."""
+    """Partitions of one topic."""
 
     topic: str = ""
     partitions: list[int32] = []
@@ -133,7 +133,7 @@ class TopicPartition:
 
 @struct
 class EndpointToPartitions:
-    """One entry of `partitions_by_user_endpoint`."""
+    """What one endpoint can be asked for."""
 
     user_endpoint: Endpoint = fresh(Endpoint)
     active_partitions: list[TopicPartition] = []
@@ -143,7 +143,10 @@ class EndpointToPartitions:
 
 @response(key=88, versions=(0, 1), flexible_from=0)
 class StreamsGroupHeartbeatResponse:
-    """StreamsGroupHeartbeatResponse"""
+    """Epoch, tasks and endpoints, each when it changed.
+
+    v1 widens the acceptable lag and may ask for the topology's description (KIP-1331).
+    """
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

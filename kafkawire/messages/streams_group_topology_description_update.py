@@ -1,4 +1,4 @@
-"""StreamsGroupTopologyDescriptionUpdate (key 93): StreamsGroupTopologyDescriptionUpdate"""
+"""StreamsGroupTopologyDescriptionUpdate (key 93): a client describes its topology to the broker."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class TopologyDescriptionNode:
-    """One entry of `nodes`."""
+    """One node: 1 source, 2 processor, 3 sink."""
 
     name: str = ""
     node_type: int8 = 0
@@ -21,7 +21,7 @@ class TopologyDescriptionNode:
 
 @struct
 class TopologyDescriptionSubtopology:
-    """One entry of `subtopologies`."""
+    """One subtopology with its nodes."""
 
     subtopology_id: str = ""
     nodes: list[TopologyDescriptionNode] = []
@@ -30,7 +30,7 @@ class TopologyDescriptionSubtopology:
 
 @struct
 class TopologyDescriptionGlobalStore:
-    """One entry of `global_stores`."""
+    """One global store with its two nodes."""
 
     source: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
     processor: TopologyDescriptionNode = fresh(TopologyDescriptionNode)
@@ -39,7 +39,7 @@ class TopologyDescriptionGlobalStore:
 
 @struct
 class TopologyDescription:
-    """One entry of `topology_description`."""
+    """The whole processing graph."""
 
     subtopologies: list[TopologyDescriptionSubtopology] = []
     global_stores: list[TopologyDescriptionGlobalStore] = []
@@ -48,7 +48,7 @@ class TopologyDescription:
 
 @request(key=93, versions=(0, 0), flexible_from=0)
 class StreamsGroupTopologyDescriptionUpdateRequest:
-    """StreamsGroupTopologyDescriptionUpdateRequest"""
+    """The whole processing graph of one topology epoch (KIP-1331)."""
 
     group_id: str = ""
     member_id: str = ""
@@ -59,7 +59,7 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
 
 @response(key=93, versions=(0, 0), flexible_from=0)
 class StreamsGroupTopologyDescriptionUpdateResponse:
-    """StreamsGroupTopologyDescriptionUpdateResponse"""
+    """Whether it was stored."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

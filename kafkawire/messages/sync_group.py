@@ -1,4 +1,4 @@
-"""SyncGroup (key 14): SyncGroup"""
+"""SyncGroup (key 14): members of a classic group hand in or get the assignment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @struct
 class SyncGroupRequestAssignment:
-    """One entry of `assignments`."""
+    """One member's assignment."""
 
     member_id: str = ""
     assignment: bytes = b""
@@ -19,7 +19,10 @@ class SyncGroupRequestAssignment:
 
 @request(key=14, versions=(0, 5), flexible_from=4)
 class SyncGroupRequest:
-    """SyncGroupRequest"""
+    """The leader's assignments, nothing from the others.
+
+    v3 adds the static member id; v5 protocol type and name, which must be the group's.
+    """
 
     group_id: str = ""
     generation_id: int32 = 0
@@ -33,7 +36,7 @@ class SyncGroupRequest:
 
 @response(key=14, versions=(0, 5), flexible_from=4)
 class SyncGroupResponse:
-    """SyncGroupResponse"""
+    """The member's own assignment. v1 adds the throttle time; v5 protocol type and name."""
 
     throttle_time_ms: Annotated[int32, since(1)] = 0
     error_code: int16 = 0

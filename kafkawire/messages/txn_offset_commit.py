@@ -1,4 +1,4 @@
-"""TxnOffsetCommit (key 28): TxnOffsetCommit"""
+"""TxnOffsetCommit (key 28): offsets committed within a transaction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int16, int32, int64, u
 
 @struct
 class TxnOffsetCommitRequestPartition:
-    """One entry of `partitions`."""
+    """One offset to commit."""
 
     partition_index: int32 = 0
     committed_offset: int64 = 0
@@ -21,7 +21,7 @@ class TxnOffsetCommitRequestPartition:
 
 @struct
 class TxnOffsetCommitRequestTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     name: Annotated[str, until(5), ignorable] = ""
     topic_id: Annotated[uuid, since(6), ignorable] = ZERO_UUID
@@ -31,7 +31,9 @@ class TxnOffsetCommitRequestTopic:
 
 @request(key=28, versions=(0, 6), flexible_from=3)
 class TxnOffsetCommitRequest:
-    """TxnOffsetCommitRequest"""
+    """v2 adds the leader epoch; v3 member, static id and generation; v5 adds the group to the
+    transaction by itself (KIP-890); v6 names topics by id (KIP-1319).
+    """
 
     transactional_id: str = ""
     group_id: str = ""
@@ -46,7 +48,7 @@ class TxnOffsetCommitRequest:
 
 @struct
 class TxnOffsetCommitResponsePartition:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -55,7 +57,7 @@ class TxnOffsetCommitResponsePartition:
 
 @struct
 class TxnOffsetCommitResponseTopic:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: Annotated[str, until(5)] = ""
     topic_id: Annotated[uuid, since(6)] = ZERO_UUID
@@ -65,7 +67,7 @@ class TxnOffsetCommitResponseTopic:
 
 @response(key=28, versions=(0, 6), flexible_from=3)
 class TxnOffsetCommitResponse:
-    """TxnOffsetCommitResponse"""
+    """v3 may answer errors about the member, v4 TRANSACTION_ABORTABLE; v6 names topics by id."""
 
     throttle_time_ms: int32 = 0
     topics: list[TxnOffsetCommitResponseTopic] = []

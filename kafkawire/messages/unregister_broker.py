@@ -1,4 +1,4 @@
-"""UnregisterBroker (key 64): UnregisterBroker"""
+"""UnregisterBroker (key 64): a broker leaves the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @request(key=64, versions=(0, 0), flexible_from=0)
 class UnregisterBrokerRequest:
-    """UnregisterBrokerRequest"""
+    """The broker's id."""
 
     broker_id: int32 = 0
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class UnregisterBrokerRequest:
 
 @response(key=64, versions=(0, 0), flexible_from=0)
 class UnregisterBrokerResponse:
-    """UnregisterBrokerResponse"""
+    """Whether it is gone."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

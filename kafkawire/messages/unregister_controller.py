@@ -1,4 +1,4 @@
-"""UnregisterController (key 94): UnregisterController"""
+"""UnregisterController (key 94): a controller leaves the cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kafkawire.codec.types import UnknownTags, int16, int32
 
 @request(key=94, versions=(0, 0), flexible_from=0)
 class UnregisterControllerRequest:
-    """UnregisterControllerRequest"""
+    """The controller's id."""
 
     controller_id: int32 = 0
     unknown_tags: UnknownTags = None
@@ -16,7 +16,7 @@ class UnregisterControllerRequest:
 
 @response(key=94, versions=(0, 0), flexible_from=0)
 class UnregisterControllerResponse:
-    """UnregisterControllerResponse"""
+    """Whether it is gone."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

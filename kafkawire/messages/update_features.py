@@ -1,4 +1,4 @@
-"""UpdateFeatures (key 57): UpdateFeatures"""
+"""UpdateFeatures (key 57): finalized feature levels change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32
 
 @struct
 class FeatureUpdateKey:
-    """One entry of `feature_updates`."""
+    """One feature and its new level."""
 
     feature: str = ""
     max_version_level: int16 = 0
@@ -21,7 +21,7 @@ class FeatureUpdateKey:
 
 @request(key=57, versions=(0, 2), flexible_from=0)
 class UpdateFeaturesRequest:
-    """UpdateFeaturesRequest"""
+    """v1 adds the kind of change and a dry run."""
 
     timeout_ms: int32 = 60000
     feature_updates: list[FeatureUpdateKey] = []
@@ -31,7 +31,7 @@ class UpdateFeaturesRequest:
 
 @struct
 class UpdatableFeatureResult:
-    """One entry of `results`."""
+    """How one feature fared (to v1)."""
 
     feature: str = ""
     error_code: int16 = 0
@@ -41,7 +41,7 @@ class UpdatableFeatureResult:
 
 @response(key=57, versions=(0, 2), flexible_from=0)
 class UpdateFeaturesResponse:
-    """UpdateFeaturesResponse"""
+    """v2 answers with a top-level error alone."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -1,4 +1,4 @@
-"""WriteShareGroupState (key 85): WriteShareGroupState"""
+"""WriteShareGroupState (key 85): share state is written. Broker to broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import ZERO_UUID, UnknownTags, int8, int16, int32, in
 
 @struct
 class StateBatch:
-    """One entry of `state_batches`."""
+    """A run of offsets in one delivery state."""
 
     first_offset: int64 = 0
     last_offset: int64 = 0
@@ -21,7 +21,7 @@ class StateBatch:
 
 @struct
 class PartitionData:
-    """One entry of `partitions`."""
+    """One partition."""
 
     partition: int32 = 0
     state_epoch: int32 = 0
@@ -34,7 +34,7 @@ class PartitionData:
 
 @struct
 class WriteStateData:
-    """One entry of `topics`."""
+    """Partitions of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionData] = []
@@ -43,7 +43,7 @@ class WriteStateData:
 
 @request(key=85, versions=(0, 1), flexible_from=0)
 class WriteShareGroupStateRequest:
-    """WriteShareGroupStateRequest"""
+    """State batches to store. v1 adds how many deliveries are complete (KIP-1226)."""
 
     group_id: str = ""
     topics: list[WriteStateData] = []
@@ -52,7 +52,7 @@ class WriteShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition: int32 = 0
     error_code: int16 = 0
@@ -62,7 +62,7 @@ class PartitionResult:
 
 @struct
 class WriteStateResult:
-    """One entry of `results`."""
+    """Results of one topic."""
 
     topic_id: uuid = ZERO_UUID
     partitions: list[PartitionResult] = []
@@ -71,7 +71,7 @@ class WriteStateResult:
 
 @response(key=85, versions=(0, 1), flexible_from=0)
 class WriteShareGroupStateResponse:
-    """WriteShareGroupStateResponse"""
+    """An error code per partition."""
 
     results: list[WriteStateResult] = []
     unknown_tags: UnknownTags = None

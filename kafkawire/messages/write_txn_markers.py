@@ -1,4 +1,4 @@
-"""WriteTxnMarkers (key 27): WriteTxnMarkers"""
+"""WriteTxnMarkers (key 27): a coordinator tells partitions how a transaction ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafkawire.codec.types import UnknownTags, int8, int16, int32, int64
 
 @struct
 class WritableTxnMarkerTopic:
-    """One entry of `topics`."""
+    """Partitions of one topic that get the marker."""
 
     name: str = ""
     partition_indexes: list[int32] = []
@@ -19,7 +19,7 @@ class WritableTxnMarkerTopic:
 
 @struct
 class WritableTxnMarker:
-    """One entry of `markers`."""
+    """The marker of one transaction."""
 
     producer_id: int64 = 0
     producer_epoch: int16 = 0
@@ -32,7 +32,7 @@ class WritableTxnMarker:
 
 @request(key=27, versions=(1, 2), flexible_from=1)
 class WriteTxnMarkersRequest:
-    """WriteTxnMarkersRequest"""
+    """Markers to write. v2 adds the version of the transaction protocol (KIP-1228)."""
 
     markers: list[WritableTxnMarker] = []
     unknown_tags: UnknownTags = None
@@ -40,7 +40,7 @@ class WriteTxnMarkersRequest:
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """One entry of `partitions`."""
+    """How one partition fared."""
 
     partition_index: int32 = 0
     error_code: int16 = 0
@@ -49,7 +49,7 @@ class WritableTxnMarkerPartitionResult:
 
 @struct
 class WritableTxnMarkerTopicResult:
-    """One entry of `topics`."""
+    """Results of one topic."""
 
     name: str = ""
     partitions: list[WritableTxnMarkerPartitionResult] = []
@@ -58,7 +58,7 @@ class WritableTxnMarkerTopicResult:
 
 @struct
 class WritableTxnMarkerResult:
-    """One entry of `markers`."""
+    """Results for one producer."""
 
     producer_id: int64 = 0
     topics: list[WritableTxnMarkerTopicResult] = []
@@ -67,7 +67,7 @@ class WritableTxnMarkerResult:
 
 @response(key=27, versions=(1, 2), flexible_from=1)
 class WriteTxnMarkersResponse:
-    """WriteTxnMarkersResponse"""
+    """An error code per producer, topic and partition."""
 
     markers: list[WritableTxnMarkerResult] = []
     unknown_tags: UnknownTags = None
