@@ -27,9 +27,20 @@ class Hot:
         self.seen: list[bytes] = []
         self.held: deque[tuple[Exchange, Pinned, int]] = deque()
 
-    def start(self, exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int) -> bool:
+    def start(
+        self,
+        peer: Any,
+        version: int,
+        correlation_id: int,
+        block: Pinned,
+        buf: memoryview,
+        pos: int,
+        end: int,
+    ) -> bool:
         if not self.ready:
             return False
+        exchange = Exchange(peer, version, correlation_id, version >= 9)
+        peer.exchanges.append(exchange)
         self.seen.append(bytes(buf[pos:end]))
         if self.hold:
             block.pin()
@@ -56,7 +67,6 @@ class FakeApi:
         self.min_version, self.max_version = 0, 9
         self.flexible_from, self.flexible_answer = 9, True
         self.may_follow_produce = produce
-        self.exchange = Exchange
 
 
 class FakeHost:
@@ -169,10 +179,23 @@ def test_large_frames_arrive_whole_and_their_memory_comes_back() -> None:
     assert client.host.memory.taken_bytes == 0
 
 
+def test_a_parked_request_that_ends_does_not_free_the_one_after_it() -> None:
+    client = Client()
+    client.feed(frame(COLD, 1, b"join"))
+    _, parked, _ = client.host.cold.popleft()
+    client.connection.served(parked)
+    client.host.run()
+    client.feed(frame(COLD, 2, b"commit") + frame(ECHO, 3, b"after"))
+    parked.answer(b"joined")
+    client.connection.served(parked)
+    client.host.run()
+    assert client.host.echo.seen == []  # request 2 is still being applied
+
+
 def test_answers_leave_in_request_order() -> None:
     client = Client()
     client.feed(frame(COLD, 1, b"a"))
-    client.connection.parked()
+    client.connection.served(client.host.cold[0][1])
     client.host.run()
     client.feed(frame(COLD, 2, b"b"))
     (_, first, _), (_, second, _) = client.host.cold
@@ -191,7 +214,7 @@ def test_nothing_starts_while_a_cold_request_is_served() -> None:
     assert client.host.echo.seen == []
     _, exchange, _ = client.host.cold.popleft()
     exchange.answer(b"done")
-    client.connection.served()
+    client.connection.served(exchange)
     client.host.run()
     assert client.host.echo.seen == [b"b"]
     assert [n for n, _ in client.answers()] == [1, 2]
@@ -238,9 +261,9 @@ def test_pinned_bytes_stay_as_they_are_while_others_receive() -> None:
 def _remember(hot: Hot, kept: list[memoryview]) -> Callable[..., bool]:
     start = hot.start
 
-    def wrapped(exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int) -> bool:
-        kept.append(buf[pos:end])
-        return start(exchange, block, buf, pos, end)
+    def wrapped(*given: Any) -> bool:
+        kept.append(given[4][given[5] : given[6]])
+        return start(*given)
 
     return wrapped
 

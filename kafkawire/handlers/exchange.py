@@ -8,9 +8,10 @@ itself; cold ones are awaited and their response is encoded for them (`handlers.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.types import Buffer
 
@@ -29,15 +30,20 @@ class Pinned(Protocol):
 
 
 class Peer(Protocol):
-    """What an exchange needs of its connection."""
+    """What an exchange needs of its connection.
+
+    `exchanges` are the unanswered ones in request order: who starts one appends it. `memo` is the
+    hot handlers' to remember something between the requests of one connection.
+    """
 
     client_id: str | None
     client_host: str
     listener: str
     closed: bool
+    memo: object
+    exchanges: deque[Exchange]
 
     def answered(self, exchange: Exchange) -> None: ...
-    def unanswered(self, exchange: Exchange) -> None: ...
     def applying(self, size_bytes: int) -> None: ...
     def applied(self, size_bytes: int) -> None: ...
     def resume(self) -> None: ...
@@ -81,18 +87,23 @@ class Exchange:
 class HotHandler(Protocol):
     """Serves one API straight from the receive buffer.
 
-    `exchange` is the class its exchanges are made of, with room for what it has to remember.
-
-    `start` reads buf[pos:end]; the memory stays valid while `block` is pinned. It answers the
-    exchange sooner or later and returns True, or returns False with nothing done and calls
-    `peer.resume` when it can go on, or raises DecodeError (the connection ends). `close` answers
-    what waits.
+    `start` reads buf[pos:end], which stays valid while `block` is pinned. It appends an exchange
+    to the peer's (unless there will be no answer) and answers it sooner or later. It returns
+    True, or False with nothing done and calls `peer.resume` when it can go on, or raises
+    DecodeError (the connection ends). `close` answers what waits.
     """
-
-    exchange: type[Exchange]
 
     def __init__(self, broker: Broker) -> None: ...
 
-    def start(self, exchange: Any, block: Pinned, buf: memoryview, pos: int, end: int) -> bool: ...
+    def start(
+        self,
+        peer: Peer,
+        version: int,
+        correlation_id: int,
+        block: Pinned,
+        buf: memoryview,
+        pos: int,
+        end: int,
+    ) -> bool: ...
 
     def close(self) -> None: ...

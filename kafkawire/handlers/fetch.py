@@ -18,9 +18,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
-from kafkawire.codec.fetch import FetchAsk, FetchItem, FetchResult, read_request, write_response
+from kafkawire.codec.fetch import (
+    FLEXIBLE_FROM,
+    FetchAsk,
+    FetchItem,
+    FetchResult,
+    read_request,
+    write_response,
+)
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -34,8 +41,6 @@ handing each to the kernel: small batches of many producers lie scattered."""
 class Fetch:
     """The handler: one for the broker's life."""
 
-    exchange = Exchange
-
     def __init__(self, broker: Broker) -> None:
         self.table = broker.table
         self.commit_log = broker.log.commit_log
@@ -43,9 +48,20 @@ class Fetch:
         self.config = broker.config
         self.parked: set[Attempt] = set()
 
-    def start(self, exchange: Exchange, block: Pinned, buf: memoryview, pos: int, end: int) -> bool:
+    def start(
+        self,
+        peer: Peer,
+        version: int,
+        correlation_id: int,
+        block: Pinned,
+        buf: memoryview,
+        pos: int,
+        end: int,
+    ) -> bool:
         """Answer at once, start a cold read, or park."""
-        ask = read_request(buf, pos, end, exchange.version)
+        ask = read_request(buf, pos, end, version)
+        exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
+        peer.exchanges.append(exchange)
         attempt = Attempt(self, exchange, ask)
         if not attempt.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
             attempt.park()

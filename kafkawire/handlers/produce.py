@@ -17,12 +17,19 @@ import logging
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
-from kafkawire.codec.produce import ProduceItem, ProduceResult, read_request, write_response
-from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.codec.produce import (
+    FLEXIBLE_FROM,
+    ProduceItem,
+    ProduceResult,
+    read_request,
+    write_response,
+)
+from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from kafkawire.handlers.shape import Shape, cut_shape
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from log.partition import Partition
+    from log.partition import Appended, Partition
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +47,25 @@ class ProduceExchange(Exchange):
 
     __slots__ = ("acks", "block", "results", "size_bytes")
 
-    acks: int
-    block: Pinned
-    results: list[ProduceResult]
-    size_bytes: int
+    def __init__(
+        self,
+        peer: Peer,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        block: Pinned,
+        size_bytes: int,
+    ) -> None:
+        self.peer = peer
+        self.version = version
+        self.correlation_id = correlation_id
+        self.flexible = version >= FLEXIBLE_FROM
+        self.parts = None
+        self.pins = None
+        self.acks = acks
+        self.block = block
+        self.size_bytes = size_bytes
+        self.results: list[ProduceResult] = []
 
     def written(self, failure: BaseException | None) -> None:
         """The turn was written, or failed whole."""
@@ -61,10 +83,29 @@ class ProduceExchange(Exchange):
         self.answer(write_response(self.results, self.version))
 
 
+class ShapedExchange(ProduceExchange):
+    """One of a row of requests that differ in their batch alone (handlers.shape)."""
+
+    __slots__ = ("done", "shape")
+
+    shape: Shape
+    done: Appended
+
+    def tell(self, failure: BaseException | None) -> None:
+        """Answer with the shape's bytes around the offsets."""
+        done = self.done
+        if failure is None:
+            answer = self.shape.answer(
+                self.correlation_id, done.base_offset, done.log_append_time_ms, done.log_start
+            )
+            self.parts = [answer]
+            self.peer.answered(self)
+        else:
+            self.answer(self.shape.result(*_why(failure)))
+
+
 class Produce:
     """The handler: one for the broker's life."""
-
-    exchange = ProduceExchange
 
     def __init__(self, broker: Broker) -> None:
         self._by_name = broker.table.by_name
@@ -73,66 +114,117 @@ class Produce:
         self._now_ms = broker.env.clock.now_ms
 
     def start(
-        self, exchange: ProduceExchange, block: Pinned, buf: memoryview, pos: int, end: int
+        self,
+        peer: Peer,
+        version: int,
+        correlation_id: int,
+        block: Pinned,
+        buf: memoryview,
+        pos: int,
+        end: int,
     ) -> bool:
-        """Append what is asked. False: the log has no room yet, `peer.applied` will tell."""
+        """Append what is asked. False: the log has no room yet, `peer.resume` will tell."""
         log = self._commit_log
         if log.full:
-            log.when_room(exchange.peer.resume)
+            log.when_room(peer.resume)
             return False
-        transactional_id, acks, items = read_request(buf, pos, end, exchange.version)
-        results: list[ProduceResult] = []
-        appended = 0
-        refusal = _refusal(acks, transactional_id)
+        shape = peer.memo
+        if shape.__class__ is Shape and shape.version == version and not shape.partition.removed:
+            found = shape.find(buf, pos, end)
+            if found is not None:
+                exchange = ShapedExchange(
+                    peer, version, correlation_id, shape.acks, block, end - pos
+                )
+                self._append_shaped(exchange, shape, buf[found[0] : found[1]])
+                return True
+        transactional_id, acks, items = read_request(buf, pos, end, version)
+        general = ProduceExchange(peer, version, correlation_id, acks, block, end - pos)
+        self._append_all(general, buf, items, _refusal(acks, transactional_id))
+        if len(items) == 1 and not general.results[0][2]:
+            self._remember(peer, version, acks, buf, pos, items[0])
+        return True
+
+    def _append_shaped(self, exchange: ShapedExchange, shape: Shape, batch: memoryview) -> None:
+        acks = shape.acks
+        if acks:
+            exchange.peer.exchanges.append(exchange)
+        try:
+            partition = shape.partition
+            if acks == -1 and partition.config.min_insync_replicas > 1:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+            exchange.done = partition.append(batch, self._now_ms())
+        except (KafkaError, OSError) as failure:
+            if acks:
+                exchange.answer(shape.result(*_why(failure)))
+            else:
+                exchange.peer.abort("a produce with acks=0 was refused")
+            return
+        exchange.shape = shape
+        self._wait(exchange)
+
+    def _append_all(
+        self,
+        exchange: ProduceExchange,
+        buf: memoryview,
+        items: list[ProduceItem],
+        refusal: KafkaError | None,
+    ) -> None:
         now_ms = self._now_ms()
+        results = exchange.results
+        appended = 0
         for item in items:
             try:
                 if refusal is not None:
                     raise refusal
-                results.append(self._append(exchange, buf, item, acks, now_ms))
+                results.append(self._append(exchange, buf, item, now_ms))
                 appended += 1
             except (KafkaError, OSError) as failure:
-                results.append(_refused(item, failure))
-        exchange.acks = acks
-        exchange.results = results
+                results.append((item[0], item[1], *_refused(failure)))
+        if exchange.acks:
+            exchange.peer.exchanges.append(exchange)
         if appended:
-            exchange.block = block
-            exchange.size_bytes = size = end - pos
-            block.pin()
-            exchange.peer.applying(size)
-            log.after_write(exchange.written)
-            if acks == -1:
-                log.after_commit(exchange.tell)
-        elif acks:
+            self._wait(exchange)
+        elif exchange.acks:
             exchange.tell(None)
-        if acks == 0:
-            exchange.peer.unanswered(exchange)
-            if appended < len(results):
-                exchange.peer.abort("a produce with acks=0 was refused")
-        return True
+        if not exchange.acks and appended < len(results):
+            exchange.peer.abort("a produce with acks=0 was refused")
+
+    def _wait(self, exchange: ProduceExchange) -> None:
+        """Answer when the log says so; keep the batches where they are until they are written."""
+        exchange.block.pin()
+        exchange.peer.applying(exchange.size_bytes)
+        self._commit_log.after_write(exchange.written)
+        if exchange.acks == -1:
+            self._commit_log.after_commit(exchange.tell)
+
+    def _remember(
+        self, peer: Peer, version: int, acks: int, buf: memoryview, pos: int, item: ProduceItem
+    ) -> None:
+        """The second such request in a row makes a shape; the first only says what it was."""
+        target = (version, acks, item[0], item[1])
+        if peer.memo != target:
+            peer.memo = target
+            return
+        partition = self._find(item)
+        if partition.topic not in INTERNAL_TOPICS:
+            peer.memo = cut_shape(version, buf, pos, item, acks, partition)
 
     def close(self) -> None:
         """Nothing waits here: the log answers what it has been given."""
 
+    def _find(self, item: ProduceItem) -> Partition:
+        topic, index, _, _ = item
+        if isinstance(topic, str):
+            return self._table.named(topic, index)
+        return self._table.identified(topic, index)
+
     def _append(
-        self, exchange: ProduceExchange, buf: memoryview, item: ProduceItem, acks: int, now_ms: int
+        self, exchange: ProduceExchange, buf: memoryview, item: ProduceItem, now_ms: int
     ) -> ProduceResult:
         """Queue one batch on its partition; what the client is told if the write succeeds."""
         topic, index, start, stop = item
-        if isinstance(topic, str):
-            rows = self._by_name.get(topic)
-            if rows is not None and 0 <= index < len(rows):
-                partition = rows[index]
-            else:
-                partition = self._table.named(topic, index)
-        else:
-            partition = self._table.identified(topic, index)
-        if partition is None:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if exchange.version < ZSTD_FROM or acks == -1 or partition.topic in INTERNAL_TOPICS:
-            _check(partition, exchange, buf, item, acks)
-        if start < 0:
-            raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
+        partition = self._find(item)
+        _check(partition, exchange, buf, item)
         done = partition.append(buf[start:stop], now_ms)
         return topic, index, 0, done.base_offset, done.log_append_time_ms, done.log_start, None, ()
 
@@ -150,11 +242,13 @@ def _refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
 
 
 def _check(
-    partition: Partition, exchange: Exchange, buf: memoryview, item: ProduceItem, acks: int
+    partition: Partition, exchange: ProduceExchange, buf: memoryview, item: ProduceItem
 ) -> None:
     """The checks that need the request, not only the batch (KafkaApis.handleProduceRequest)."""
     _, _, start, stop = item
-    if acks == -1 and partition.config.min_insync_replicas > 1:
+    if start < 0:
+        raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
+    if exchange.acks == -1 and partition.config.min_insync_replicas > 1:
         raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
     if (
         exchange.version < ZSTD_FROM
@@ -166,13 +260,19 @@ def _check(
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
 
 
-def _refused(item: ProduceItem, failure: Exception) -> ProduceResult:
-    message = failure.message if isinstance(failure, KafkaError) else None
-    records = tuple(failure.record_errors) if isinstance(failure, KafkaError) else ()
-    return (item[0], item[1], int(code_of(failure)), -1, -1, -1, message, records)
+def _why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str], ...]]:
+    """(code, message, record errors) of a failure."""
+    if isinstance(failure, KafkaError):
+        return int(failure.code), failure.message, tuple(failure.record_errors)
+    return int(code_of(failure)), None, ()
+
+
+def _refused(
+    failure: BaseException,
+) -> tuple[int, int, int, int, str | None, tuple[tuple[int, str], ...]]:
+    code, message, records = _why(failure)
+    return code, -1, -1, -1, message, records
 
 
 def _failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
-    if result[2]:
-        return result
-    return (result[0], result[1], int(code_of(failure)), -1, -1, -1, None, ())
+    return result if result[2] else (result[0], result[1], *_refused(failure))

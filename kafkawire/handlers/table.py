@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.handlers.exchange import Exchange
 from kafkawire.messages.registry import APIS as DECLARED
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class Api:
     """A row made ready for one broker; the connection reads its attributes for each request."""
 
     __slots__ = (
-        "advertised_min", "exchange", "flexible_answer", "flexible_from", "handler", "hot", "key",
+        "advertised_min", "flexible_answer", "flexible_from", "handler", "hot", "key",
         "max_version", "may_follow_produce", "min_version", "module", "name",
     )  # fmt: skip
 
@@ -93,7 +92,6 @@ class Api:
         # KIP-511: a client that does not know the broker must be able to read the answer.
         self.flexible_answer = row.module != "api_versions"
         self.may_follow_produce = row.module == "produce"
-        self.exchange = Exchange
         self.hot: HotHandler | None = None
         self.handler: Handler | None = None
 
@@ -112,7 +110,5 @@ def serve_all(broker: Broker) -> dict[int, Api]:
     for row in ROWS:
         if row.hot_class is not None:
             module = import_module(f"kafkawire.handlers.{row.module}")
-            hot: HotHandler = getattr(module, row.hot_class)(broker)
-            apis[row.key].hot = hot
-            apis[row.key].exchange = hot.exchange
+            apis[row.key].hot = getattr(module, row.hot_class)(broker)
     return apis

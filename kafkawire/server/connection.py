@@ -27,6 +27,10 @@ from kafkawire.server.memory import READ_BYTES, Block, Memory
 if TYPE_CHECKING:
     from kafkawire.handlers.table import Api
 
+HELD, DRAINING, BUSY, FULL, CLOSED = 1, 2, 4, 8, 16
+"""Why no request may start, as bits of `Connection.waits`: the start of one was refused; the
+client has not read its answers; a cold request is being served; too much of it is in flight."""
+
 WAITING_MAX = 256
 """Unanswered requests of one connection; Kafka's clients pipeline 5 unless told otherwise."""
 
@@ -70,10 +74,9 @@ class Connection:
     """The state of one connection. `closed` once the socket is gone."""
 
     __slots__ = (
-        "applying_bytes", "applying_count", "busy", "client_host", "client_id", "closed",
-        "draining", "exchanges",
-        "filled", "flush_due", "held", "host", "kept", "listener", "out", "pins", "reading",
-        "receiving", "start_at", "tick", "wire",
+        "applying_bytes", "applying_count", "client_host", "client_id", "closed", "exchanges",
+        "filled", "flush_due", "host", "kept", "listener", "memo", "out", "pins", "reading",
+        "receiving", "serving", "start_at", "tick", "waits", "wire",
     )  # fmt: skip
 
     def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
@@ -89,9 +92,9 @@ class Connection:
         self.pins: list[Callable[[], None]] = []
         self.flush_due = False
         self.receiving = False  # `received` flushes at its end
-        self.held = False  # the start of a request was refused: wait for `resume`
-        self.draining = False  # the client has not read its answers yet
-        self.busy = False  # a cold request is being served
+        self.waits = 0
+        self.serving: Exchange | None = None  # the cold request that BUSY is about
+        self.memo: object = None  # the hot handlers'
         self.applying_count = 0  # Produces queued on the log
         self.applying_bytes = 0
         self.reading = True
@@ -158,7 +161,7 @@ class Connection:
             self._keep(rest)
         elif self.filled == kept.size:
             self._grow(kept)
-        if not self.reading and not self._blocked():
+        if not self.reading and not self.waits:
             self._read(True)
 
     def _drop_kept(self) -> None:
@@ -186,7 +189,7 @@ class Connection:
     def _grow(self, kept: Block) -> None:
         """The kept block is full: a larger one, or no reading until what is kept has gone."""
         have = self.filled - self.start_at
-        if self._blocked() and have >= KEPT_BYTES_MAX:
+        if self.waits and have >= KEPT_BYTES_MAX:
             self._read(False)
             return
         rest = kept.view[self.start_at : self.filled]
@@ -217,80 +220,58 @@ class Connection:
 
     # -- requests out
 
-    def _blocked(self) -> bool:
-        return (
-            self.busy
-            or self.held
-            or self.draining
-            or self.closed
-            or self.applying_bytes > self.host.applying_bytes_max
-            or len(self.exchanges) >= WAITING_MAX
-        )
-
     def _parse(self, block: Block, pos: int, end: int) -> int:
         """Start the requests in [pos, end); the position of the first that was not started."""
         view = block.view
         host = self.host
+        apis = host.apis
         try:
-            while end - pos >= 4:
-                if end - pos < _HEAD_BYTES:
-                    (size,) = _LENGTH.unpack_from(view, pos)
-                    if not _HEAD_BYTES - 4 <= size <= host.frame_bytes_max:
-                        self.abort(f"a frame of {size} bytes")
-                    return pos
+            while end - pos >= _HEAD_BYTES:
                 size, key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
-                if not _HEAD_BYTES - 4 <= size <= host.frame_bytes_max:
-                    self.abort(f"a frame of {size} bytes")
-                    return pos
                 stop = pos + 4 + size
-                if stop > end or self._blocked():
-                    return pos
-                api = host.apis.get(key)
+                if stop > end or self.waits or size < _HEAD_BYTES - 4:
+                    break
+                api = apis.get(key)
                 if api is None or not api.min_version <= version <= api.max_version:
                     self._refuse(key, version, correlation_id)
-                elif self.applying_count and not api.may_follow_produce:
-                    self.held = True  # until `applied`
-                    return pos
-                elif not self._start(api, version, correlation_id, length, block, pos, stop):
-                    self.held = True  # until `resume`
-                    return pos
+                    pos = stop
+                    continue
+                if self.applying_count and not api.may_follow_produce:
+                    self.waits |= HELD  # until `applied`
+                    break
+                body = pos + _HEAD_BYTES
+                if length > 0:
+                    body += length
+                    if self.client_id is None and body <= stop:
+                        self.client_id = str(view[body - length : body], "utf-8", "replace")
+                if version >= api.flexible_from and body < stop:
+                    body = body + 1 if view[body] == 0 else skip_tags(view, body, stop)
+                if body > stop:
+                    raise DecodeError(f"a client id of {length} bytes does not fit its frame")
+                hot = api.hot
+                if hot is None:
+                    self._start_cold(api, version, correlation_id, view[body:stop])
+                elif not hot.start(self, version, correlation_id, block, view, body, stop):
+                    self.waits |= HELD  # until `resume`
+                    break
                 pos = stop
+                if len(self.exchanges) >= WAITING_MAX:
+                    self.waits |= FULL
+            if end - pos >= 4:
+                (size,) = _LENGTH.unpack_from(view, pos)
+                if not _HEAD_BYTES - 4 <= size <= host.frame_bytes_max:
+                    self.abort(f"a frame of {size} bytes")
         except DecodeError as wrong:
             self.abort(str(wrong))
         return pos
 
-    def _start(
-        self,
-        api: Api,
-        version: int,
-        correlation_id: int,
-        length: int,
-        block: Block,
-        pos: int,
-        stop: int,
-    ) -> bool:
-        """Start the request whose frame is [pos, stop). False: not now, nothing was done."""
-        view = block.view
-        pos += _HEAD_BYTES
-        if length > 0:
-            pos += length
-            if self.client_id is None and pos <= stop:
-                self.client_id = str(view[pos - length : pos], "utf-8", "replace")
-        flexible = version >= api.flexible_from
-        if flexible and pos < stop:
-            pos = pos + 1 if view[pos] == 0 else skip_tags(view, pos, stop)
-        if pos > stop:
-            raise DecodeError(f"a client id of {length} bytes does not fit its frame")
-        exchange = api.exchange(self, version, correlation_id, flexible and api.flexible_answer)
+    def _start_cold(self, api: Api, version: int, correlation_id: int, body: memoryview) -> None:
+        flexible = version >= api.flexible_from and api.flexible_answer
+        exchange = Exchange(self, version, correlation_id, flexible)
         self.exchanges.append(exchange)
-        hot = api.hot
-        if hot is None:
-            self.busy = True
-            self.host.serve(self, exchange, api, view[pos:stop])
-        elif not hot.start(exchange, block, view, pos, stop):
-            self.exchanges.pop()
-            return False
-        return True
+        self.waits |= BUSY
+        self.serving = exchange
+        self.host.serve(self, exchange, api, body)
 
     def _refuse(self, key: int, version: int, correlation_id: int) -> None:
         exchange = Exchange(self, version, correlation_id, False)
@@ -314,38 +295,43 @@ class Connection:
             release = waiting.popleft().pins
             if release is not None:
                 self.pins.append(release)
+        if self.waits & FULL:
+            self.waits &= ~FULL
+            self._go_on_soon()
         if not self.receiving and not self.flush_due:
             self.flush_due = True
             self.host.flush_soon(self)
-
-    def unanswered(self, exchange: Exchange) -> None:
-        """This request gets no answer (acks=0)."""
-        self.exchanges.remove(exchange)
 
     def applying(self, size_bytes: int) -> None:
         """A Produce of this connection is queued on the log; it holds so many bytes."""
         self.applying_count += 1
         self.applying_bytes += size_bytes
+        if self.applying_bytes > self.host.applying_bytes_max:
+            self.waits |= FULL
 
     def applied(self, size_bytes: int) -> None:
         """... and has been written, or failed."""
         self.applying_count -= 1
         self.applying_bytes -= size_bytes
-        if not self.applying_count and (self.held or self.kept is not None):
-            self.resume()
+        if self.waits and not self.applying_count:
+            self.waits &= ~(HELD | FULL)
+            self._go_on_soon()
 
-    def parked(self) -> None:
-        """The cold request being served only waits: the next may start."""
-        if self.busy:
-            self.busy = False
-            self.host.call_soon(self._go_on)
-
-    served = parked
+    def served(self, exchange: Exchange) -> None:
+        """A cold request is answered, or only waits from now on: the next may start."""
+        if self.serving is exchange:
+            self.serving = None
+            self.waits &= ~BUSY
+            self._go_on_soon()
 
     def resume(self) -> None:
         """What held the next request back is over."""
-        self.held = False
-        self.host.call_soon(self._go_on)
+        self.waits &= ~HELD
+        self._go_on_soon()
+
+    def _go_on_soon(self) -> None:
+        if self.kept is not None:
+            self.host.call_soon(self._go_on)
 
     def abort(self, reason: str) -> None:
         """End this connection; the reason goes to the log."""
@@ -364,24 +350,21 @@ class Connection:
     def flush(self) -> None:
         """Send what is ready."""
         self.flush_due = False
-        if self.draining or self.closed or not self.out:
+        if self.waits & (DRAINING | CLOSED) or not self.out:
             return
         out = self.out
         self.out = []
         self.wire.write(out)
-        if not self.draining:
-            if self.pins:
-                self._unpin()
-            if self.kept is not None:
-                self.host.call_soon(self._go_on)
+        if self.pins and not self.waits & DRAINING:
+            self._unpin()
 
     def pause_writing(self) -> None:
         """The socket takes no more for now: no further request is started."""
-        self.draining = True
+        self.waits |= DRAINING
 
     def resume_writing(self) -> None:
         """All that was written is gone."""
-        self.draining = False
+        self.waits &= ~DRAINING
         self._unpin()
         self.flush()
         self._go_on()
@@ -397,6 +380,7 @@ class Connection:
         if self.closed:
             return
         self.closed = True
+        self.waits |= CLOSED
         self.out = []
         for exchange in self.exchanges:
             if exchange.pins is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.compile import decoder, encode, encoder
@@ -18,6 +19,7 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.exchange import Exchange
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.messages.registry import request_class, response_class
+from kafkawire.server.connection import DRAINING
 from kafkawire.server.memory import Memory
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Host:
             client_host=connection.client_host,
             listener=connection.listener,
             correlation_id=exchange.correlation_id,
-            on_park=connection.parked,
+            on_park=partial(connection.served, exchange),
         )
         parts: list[Buffer] | None
         try:
@@ -95,7 +97,7 @@ class Host:
             connection.abort(f"{api.name} failed and has no way to say so")
             return
         exchange.answer_parts(parts)
-        connection.served()
+        connection.served(exchange)
 
     def _failed(self, api: Api, version: int, failure: Exception) -> list[Buffer] | None:
         """The response that carries the failure, where this API has a place for one."""
@@ -138,7 +140,7 @@ class Host:
         until = clock.monotonic() + linger_s
         while self.connections and clock.monotonic() < until:
             for connection in list(self.connections):
-                if not (connection.out or connection.draining or connection.flush_due):
+                if not (connection.out or connection.flush_due or connection.waits & DRAINING):
                     connection.finish()
             await self.broker.env.sleep(DRAIN_STEP_S)
         for connection in list(self.connections):
