@@ -167,7 +167,7 @@ class Attempt:
                     _fill(result, [b"".join(views)], plan.size_bytes)
                     release()
                 else:
-                    _fill(result, views, plan.size_bytes)
+                    _fill(result, [*views], plan.size_bytes)
                     releases.append(release)
             self._answer(results, releases)
         else:
