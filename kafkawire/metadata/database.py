@@ -21,6 +21,7 @@ from kafkawire.metadata import engine as device
 from kafkawire.metadata import schema, tables
 from kafkawire.metadata.store import MetadataError
 
+CONNECT_TIMEOUT_S = 10  # asyncpg would try for a minute, and the admin request with it
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
 
 _DRIVERS = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+asyncpg"}
@@ -93,7 +94,13 @@ class Database:
 
 def _engine(url: URL) -> AsyncEngine:
     if not url.drivername.startswith("sqlite"):
-        return create_async_engine(url, pool_size=1, max_overflow=0, pool_pre_ping=True)
+        return create_async_engine(
+            url,
+            pool_size=1,
+            max_overflow=0,
+            pool_pre_ping=True,  # a server that was restarted is met with a new connection
+            connect_args={"timeout": CONNECT_TIMEOUT_S},
+        )
     engine = create_async_engine(
         url, pool_size=1, max_overflow=0, connect_args={"timeout": device.BUSY_TIMEOUT_S}
     )

@@ -1,0 +1,109 @@
+"""Metadata when the world fails: a full disk, another writer, a lost connection."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, code_of
+from kafkawire.metadata import engine
+from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import Metadata, MetadataError, open_metadata
+from tests.kit.postgres import postgres
+
+
+async def opened(folder: Path) -> Metadata:
+    store = open_metadata("", str(folder))
+    await store.open()
+    await store.register_broker(1, {}, None)
+    return store
+
+
+async def test_a_full_disk_refuses_whole_changes_and_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await (await opened(tmp_path)).close()
+    whole = engine.PRAGMAS
+    monkeypatch.setattr(engine, "PRAGMAS", (*whole, "PRAGMA max_page_count=40"))
+    store = await opened(tmp_path)
+    made = 0
+
+    async def fill() -> None:
+        nonlocal made
+        while True:
+            await store.create_topics([NewTopic(f"t{made}", [1] * 100)])
+            made += 1
+
+    with pytest.raises(MetadataError, match="full") as caught:
+        await fill()
+    assert code_of(caught.value) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert made > 0
+    await store.lease_producer_ids(1)  # fits into the pages that are there
+    await store.close()
+    monkeypatch.setattr(engine, "PRAGMAS", whole)
+    store = await opened(tmp_path)
+    (info,) = await store.create_topics([NewTopic(f"t{made}", [1] * 100)])
+    await store.close()
+    catalog = await (again := open_metadata("", str(tmp_path))).open()
+    assert sorted(catalog.by_name) == sorted(f"t{i}" for i in range(made + 1))
+    assert catalog.by_id[info.id] == info
+    await again.close()
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+async def test_a_file_somebody_else_writes_is_waited_for_and_then_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepared: bool
+) -> None:
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.05)
+    store = await opened(tmp_path)
+    (info,) = await store.create_topics([NewTopic("a", [1])])
+    if not prepared:  # the standard library's way
+        await store.close()
+        store = await opened(tmp_path)
+    checkpoint = Checkpoint(1, 5, [PartitionCheckpoint(info.partitions[0].number, 1, 0)])
+    other = sqlite3.connect(tmp_path / "metadata.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(MetadataError, match=r"metadata.db failed .*locked"):
+        await store.save_checkpoint(checkpoint)
+    other.execute("ROLLBACK")
+    other.close()
+    await store.save_checkpoint(checkpoint)
+    assert await store.load_checkpoint(1) == checkpoint
+    await store.close()
+
+
+async def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    store = await opened(tmp_path)
+    await store.close()
+    os.remove(tmp_path / "metadata.db")
+    os.mkdir(tmp_path / "metadata.db")
+    with pytest.raises(MetadataError, match=r"metadata.db cannot be opened"):
+        await opened(tmp_path)
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+async def test_a_lost_connection_is_made_again() -> None:
+    with postgres() as url:
+        admin = await asyncpg.connect(f"{url}/postgres")
+        store = SqlMetadata(f"{url}/postgres")
+        await store.open()
+        await store.create_topics([NewTopic("a", [1])])
+        cut = await admin.fetch(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+        )
+        assert [list(row) for row in cut] == [[True]]
+        (info,) = await store.create_topics([NewTopic("b", [1])])
+        await store.close()
+        again = SqlMetadata(f"{url}/postgres")
+        catalog = await again.open()
+        assert catalog.by_name["b"] == info
+        await again.close()
+        await admin.close()
