@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import random
 from pathlib import Path
 
@@ -33,24 +34,24 @@ async def _write(port: int, writer: int, life: int, acked: Acked) -> None:
     """Produce until the broker dies; every second writer with acks=1, some pipelined."""
     acks = 1 if writer % 2 else -1
     partition = writer % PARTITIONS
+    client = await Client.connect(port)
     with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-        client = await Client.connect(port)
-        count = 0
-        while True:
+        for count in itertools.count():
             sent: list[list[bytes]] = []
-            for _ in range(1 + writer % 3):
-                values = [b"%d-%d-%d-%d" % (life, writer, count, n) for n in range(1 + count % 4)]
-                count += 1
+            for extra in range(1 + writer % 3):
+                name = b"%d-%d-%d-%d" % (life, writer, count, extra)
+                sent.append([name + b"-%d" % n for n in range(1 + count % 4)])
                 data = TopicProduceData("t", partition_data=[])
-                data.partition_data.append(PartitionProduceData(partition, batch(*values)))
+                data.partition_data.append(PartitionProduceData(partition, batch(*sent[-1])))
                 client.send(ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data]), 9)
-                sent.append(values)
             for values in sent:
                 row = (await client.receive()).responses[0].partition_responses[0]
                 assert row.error_code == 0
                 for n, value in enumerate(values):
                     assert (partition, row.base_offset + n) not in acked, "an offset given twice"
                     acked[partition, row.base_offset + n] = value
+    with contextlib.suppress(OSError):
+        await client.close()
 
 
 async def _read_all(port: int, partition: int) -> dict[int, bytes]:
