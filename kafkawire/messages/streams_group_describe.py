@@ -179,7 +179,11 @@ class DescribedGroup:
 
 @response(key=89, versions=(0, 1), flexible_from=0)
 class StreamsGroupDescribeResponse:
-    """Epochs, topology, members and tasks. v1 adds the topology's description."""
+    """Epochs, topology, members and tasks.
+
+    v1 adds the topology's description. Not declared: the assignor's name that KIP-1357 adds to v1;
+    look up its place among the fields before serving v1.
+    """
 
     throttle_time_ms: int32 = 0
     groups: list[DescribedGroup] = []
