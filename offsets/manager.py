@@ -14,7 +14,8 @@ FIRST_OFFSET = 0
 
 class PartitionOffsetManager:
     """`next_offset`: the applied end, the first offset no stored record has. `pending`: the end
-    with what is assigned and not yet written. Always 0 <= next_offset <= pending."""
+    with what is assigned and not yet written. Always 0 <= next_offset <= pending. After a start
+    `next_offset` is the further of what SQL and the journals know (log.loading)."""
 
     __slots__ = ("next_offset", "pending")
 
@@ -22,12 +23,6 @@ class PartitionOffsetManager:
         assert next_offset >= 0, next_offset
         self.next_offset = next_offset
         self.pending = next_offset
-
-    @classmethod
-    def recovered(cls, checkpoint: int, scanned: int) -> PartitionOffsetManager:
-        """After a start: what SQL knew and what the journals hold, whichever is further. The scan
-        may know less (journals that were dropped) and SQL may (all since the checkpoint)."""
-        return cls(max(checkpoint, scanned))
 
     def assign(self, count: int) -> int:
         """The first of `count` >= 1 offsets for the next batch; the rest follow it."""

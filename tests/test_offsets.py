@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from offsets.manager import PartitionOffsetManager
-from offsets.registry import OffsetRegistry
 
 
 class Offsets(RuleBasedStateMachine):
@@ -35,11 +34,10 @@ class Offsets(RuleBasedStateMachine):
         assert self.manager.rollback() == sum(count for _, count in self.queued)
         self.queued.clear()
 
-    @rule(known=st.floats(0, 1))
-    def crash(self, known: float) -> None:
-        checkpoint = int(len(self.stored) * known)
+    @rule()
+    def crash(self) -> None:
         self.queued.clear()
-        self.manager = PartitionOffsetManager.recovered(checkpoint, len(self.stored))
+        self.manager = PartitionOffsetManager(len(self.stored))
 
     @invariant()
     def stored_offsets_have_no_gap_and_no_double(self) -> None:
@@ -74,22 +72,10 @@ def test_nothing_can_be_applied_twice_or_before_it_is_assigned() -> None:
         manager.assign(0)
 
 
-def test_after_a_start_the_further_of_checkpoint_and_journals_counts() -> None:
-    registry = OffsetRegistry()
-    assert registry.add(1, checkpoint=7, scanned=3).next_offset == 7
-    assert registry.add(2, checkpoint=0, scanned=3).next_offset == 3
-    assert registry.add(3).next_offset == 0
-    assert list(registry) == [1, 2, 3]
-
-
-def test_a_partition_is_entered_once_and_forgotten_once() -> None:
-    registry = OffsetRegistry()
-    registry.add(1).assign(4)
-    assert registry.unwritten() == 4
-    with pytest.raises(ValueError, match="partition 1"):
-        registry.add(1)
-    registry.remove(1)
-    assert 1 not in registry
-    assert len(registry) == 0
-    with pytest.raises(KeyError):
-        registry[1]
+def test_a_rollback_gives_the_same_offsets_again() -> None:
+    manager = PartitionOffsetManager()
+    assert [manager.assign(2), manager.assign(3)] == [0, 2]
+    manager.apply(2)
+    assert manager.rollback() == 3
+    assert manager.rollback() == 0
+    assert manager.assign(1) == 2
