@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import deque
 from collections.abc import Container, Sequence
 from enum import Enum
@@ -51,6 +52,7 @@ SNAPSHOT_LOG_BYTES = 4 * 1024 * 1024
 start. A large partition waits for twice its snapshot, so that it is not written more than read."""
 EXPIRY_SLICE = 100
 """Groups looked at between two turns of the loop; each may hold a thousand offsets."""
+NOT_YET = math.inf
 _EXPIRY = "expiry"
 
 _STORAGE = {
@@ -95,11 +97,11 @@ class Coordinator:
         self.next_offset = 0  # after everything appended
         self.log_bytes = 0  # appended or read since the last snapshot
         self.snapshot_bytes = 0
-        self.owed: dict[str, int] = {}  # deleted topics without committed tombstones, by debt
-        self._debts = 0
+        self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
         self._waiting: dict[int, tuple[asyncio.Future[object], Request]] = {}
         self._unsettled: deque[list[Reply]] = deque()
+        self._settled_batches = 0
         self._commits: list[tuple[int, Decision]] = []
         self._life = 0  # one more at each unload: callbacks of an earlier life do nothing
         self._storing = False
@@ -202,6 +204,8 @@ class Coordinator:
             return
         for reply in self._unsettled.popleft():
             self._answer(reply.token, reply.body)
+        self._settled_batches += 1
+        self._forgive()
         if not self._unsettled:
             self._consider_snapshot()
 
@@ -259,22 +263,23 @@ class Coordinator:
     def topic_deleted(self, topic: str) -> None:
         """Forget the offsets of a topic. Durable with the next commit of the log; if that
         fails, or while loading, it is done after the next load."""
-        self._debts += 1
-        self.owed[topic] = self._debts
+        self.owed[topic] = NOT_YET
         if self.phase is Phase.ACTIVE:
             self._append_commits()
             self._forget_topics({topic})
 
     def _forget_topics(self, topics: set[str]) -> None:
+        """Owed is only what is not settled: else a later load would take new commits too."""
         decision = self.shard.decide_topic_deleted(topics)
-        if self._carry_out(decision, self.env.clock.now_ms()) is None and self.owed:
-            self.commit_log.after_commit(partial(self._forgotten, topics, self._debts))
+        if self._carry_out(decision, self.env.clock.now_ms()) is None:
+            due = self._settled_batches + len(self._unsettled)
+            self.owed.update(dict.fromkeys(self.owed.keys() & topics, due))
+            self._forgive()
 
-    def _forgotten(self, topics: set[str], debts: int, failure: BaseException | None) -> None:
-        if failure is None:
-            for topic in topics:
-                if self.owed.get(topic, debts + 1) <= debts:  # not deleted once more since
-                    del self.owed[topic]
+    def _forgive(self) -> None:
+        if self.owed:
+            done = self._settled_batches
+            self.owed = {topic: due for topic, due in self.owed.items() if due > done}
 
     # -- loading and ending ---------------------------------------------------------------
 
@@ -319,6 +324,7 @@ class Coordinator:
         self.shard = Shard(self.config)
         self._unsettled.clear()
         self._commits.clear()
+        self.owed = dict.fromkeys(self.owed, NOT_YET)
         for token, (_, request) in list(self._waiting.items()):
             self._answer(token, error_answer(request, code))
 
