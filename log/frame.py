@@ -77,8 +77,10 @@ MAGIC = b"\xf5KW\x01"
 HEADER_MAGIC = b"KWJOURN\0"
 
 _HEADER = Struct(">8sIIqqqq")
-_FRONT = Struct(">4sI")
-_BODY = Struct(">IHHqqqq")
+pack_front = Struct(">4sI").pack
+"""Bytes 0-7 of a frame: magic, checksum."""
+pack_body = Struct(">IHHqqqq").pack
+"""Bytes 8-47: payload length, kind, batch count, place, run, partition number, committed place."""
 _HEAD = Struct(">4sIIHHqqqq")
 _BATCH_LENGTH = Struct(">i")
 _NAMING = Struct(">16siiqqH")
@@ -157,33 +159,6 @@ def read_header(buf: Buffer, name: str) -> Header | None:
     if crc32c(memoryview(buf)[16:HEADER_BYTES]) != checksum:
         return None
     return Header(journal, run, previous_end, created)
-
-
-def write_head(
-    out: bytearray,
-    view: memoryview,
-    at: int,
-    kind: int,
-    payload: list[memoryview],
-    length: int,
-    place: int,
-    run: int,
-    number: int,
-    committed: int,
-) -> None:
-    """Write the 48 bytes at `out[at:]`; `view` is a view of all of `out`. Hot.
-
-    `payload` are the batches of a batch frame, or the single part of another kind.
-    """
-    if kind == KIND_BATCH:
-        _BODY.pack_into(out, at + 8, length, 1, len(payload), place, run, number, committed)
-        checksum = crc32c(view[at + 8 : at + 48])
-        for batch in payload:
-            checksum = crc32c(batch[:21], checksum)
-    else:
-        _BODY.pack_into(out, at + 8, length, kind, 0, place, run, number, committed)
-        checksum = crc32c(payload[0], crc32c(view[at + 8 : at + 48]))
-    _FRONT.pack_into(out, at, MAGIC, checksum)
 
 
 def read_head(buf: Buffer, position: int) -> Head | None:

@@ -15,7 +15,7 @@ from itertools import accumulate
 from typing import TypeAlias
 
 ROW_BYTES = 40
-"""8 base offset, 8 place, 4 length, 4 count, 8 max timestamp, 8 running maximum."""
+"""8 base offset, 8 place, 4 length, 4 count, 8 newest timestamp, 8 running maximum of those."""
 
 Column: TypeAlias = "array[int]"
 
@@ -24,11 +24,12 @@ class HotIndex:
     """Rows of one partition.
 
     `base`: first offset; `place`: of the first batch's first byte; `length`: bytes of all its
-    batches; `count`: offsets covered; `newest`: largest timestamp in the row; `running`: largest
-    timestamp in this row and all before it, which never falls and so can be bisected.
+    batches; `count`: offsets covered; `newest`: largest timestamp in the row. The largest
+    timestamp in a row and all before it never falls and so can be bisected; it is made when
+    somebody asks, since every append would pay for it.
     """
 
-    __slots__ = ("base", "count", "length", "newest", "place", "running")
+    __slots__ = ("_running", "base", "count", "length", "newest", "place")
 
     def __init__(self) -> None:
         self.base: Column = array("q")
@@ -36,20 +37,18 @@ class HotIndex:
         self.length: Column = array("I")
         self.count: Column = array("I")
         self.newest: Column = array("q")
-        self.running: Column = array("q")
+        self._running: Column = array("q")
 
     def __len__(self) -> int:
         return len(self.base)
 
     def add(self, base: int, place: int, length: int, count: int, newest: int) -> None:
         """One more row, after all others in offset and place. Hot."""
-        running = self.running
         self.base.append(base)
         self.place.append(place)
         self.length.append(length)
         self.count.append(count)
         self.newest.append(newest)
-        running.append(newest if not running or newest > running[-1] else running[-1])
 
     def find(self, offset: int) -> int:
         """The last row that begins at or before `offset`, or -1."""
@@ -59,9 +58,13 @@ class HotIndex:
         """The first row at or after a place."""
         return bisect_left(self.place, place)
 
-    def since(self, timestamp: int, start: int) -> int:
-        """The first row from `start` on whose running maximum reaches `timestamp`."""
-        return bisect_left(self.running, timestamp, start)
+    def since(self, timestamp: int) -> int:
+        """The first row with a record at or after `timestamp`."""
+        return bisect_left(self._maxima(), timestamp)
+
+    def latest(self) -> int:
+        """The largest timestamp, -1 without rows."""
+        return self._maxima()[-1] if self.base else -1
 
     def end_offset(self, row: int) -> int:
         """The offset after a row's last."""
@@ -69,28 +72,18 @@ class HotIndex:
 
     def drop_front(self, rows: int) -> None:
         """Forget the first rows."""
-        if rows <= 0:
-            return
-        for column in (self.base, self.place, self.length, self.count, self.newest):
-            del column[:rows]
-        kept_is_clean = rows >= len(self.running) or self.running[rows] == self.newest[0]
-        if kept_is_clean:
-            del self.running[:rows]
-        else:  # the maximum was among those dropped
-            self.running = array("q", accumulate(self.newest, max))
+        if rows > 0:
+            for column in (self.base, self.place, self.length, self.count, self.newest):
+                del column[:rows]
+            del self._running[:]  # the maximum may have been among them
 
     def extend(self, columns: Columns) -> None:
         """Add many rows, after all others."""
-        highest = self.running[-1] if self.running else None
         self.base.extend(columns.base)
         self.place.extend(columns.place)
         self.length.extend(columns.length)
         self.count.extend(columns.count)
         self.newest.extend(columns.newest)
-        running = accumulate(columns.newest, max, initial=highest)
-        if highest is not None:
-            next(running)
-        self.running.extend(running)
 
     def slice(self, start: int, stop: int) -> Columns:
         """A copy of some rows."""
@@ -101,6 +94,18 @@ class HotIndex:
             self.count[start:stop],
             self.newest[start:stop],
         )
+
+    def _maxima(self) -> Column:
+        """The running maximum, up to the last row."""
+        running, newest = self._running, self.newest
+        if len(running) < len(newest):
+            if running:
+                more = accumulate(newest[len(running) :], max, initial=running[-1])
+                next(more)
+                running.extend(more)
+            else:
+                running.extend(accumulate(newest, max))
+        return running
 
 
 class Columns:

@@ -151,7 +151,7 @@ class Journals:
         """Map the newest journals within `hot.bytes` (the active one always), cool the rest."""
         room = self.hot_bytes
         hot = True
-        for journal in reversed(list(self.by_number.values())):
+        for journal in reversed(self.by_number.values()):
             size = journal.capacity if journal is self.active else journal.end
             hot = journal is self.active or (hot and size <= room)
             room -= size

@@ -139,10 +139,9 @@ class Partition:
             raise self._refusal()
         count = head[12]
         append_time = -1
+        newest = head[8]
         if count <= WALKED_RECORDS_AT_MOST or self._walks(head, now_ms):
             newest = self._walk(batch, head, now_ms)
-        else:
-            newest = head[8]
         producer_id = head[9]
         if producer_id >= 0:
             sequence = head[11]
@@ -191,16 +190,13 @@ class Partition:
     def _walk(self, batch: memoryview, head: Head, now_ms: int) -> int:
         """Look at every record; the batch's newest timestamp, stamped if its head was wrong."""
         config = self.config
-        if config.timestamp_type:
-            before_ms = after_ms = NO_BOUND_MS
-        else:
-            before_ms, after_ms = config.before_max_ms, config.after_max_ms
+        bounded = not config.timestamp_type
         newest = walk(
             batch,
             head,
             compacted=config.cleanup_compact,
-            before_ms=before_ms,
-            after_ms=after_ms,
+            before_ms=config.before_max_ms if bounded else NO_BOUND_MS,
+            after_ms=config.after_max_ms if bounded else NO_BOUND_MS,
             now_ms=now_ms,
         )
         if newest != head[8]:

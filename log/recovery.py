@@ -287,6 +287,7 @@ def _settle(result: Recovered, claimed: int) -> None:
             gap.end,
             whose if gap.number >= 0 else "",
         )
+    claimed = max([claimed, *(found.extent().claimed for found in result.found)])
     for found in result.found:
         journal = found.journal
         journal.rolled = journal is not last
@@ -295,6 +296,6 @@ def _settle(result: Recovered, claimed: int) -> None:
         journal.numbers = found.numbers() | found.scanned.named.keys()
         journal.indexed = found.index is not None and found.index.extent.end == journal.end
         if not journal.indexed:
-            _harden(journal, max(claimed, *(item.extent().claimed for item in result.found)))
+            _harden(journal, claimed)
         result.namings.update(found.scanned.named)
     result.written = last.end_place

@@ -51,7 +51,7 @@ def due(partition: Partition, now_ms: int) -> int:
         start = portions.end[at]
         size -= portions.size[at]
     rows = partition.rows
-    if len(rows) and 0 <= rows.running[-1] < too_old:
+    if 0 <= rows.latest() < too_old:
         start = partition.high_watermark
     return start
 
@@ -64,7 +64,7 @@ def due_at(partition: Partition) -> int:
     portions, rows = partition.portions, partition.rows
     if len(portions):
         return portions.newest[0] + config.retention_ms
-    return rows.running[-1] + config.retention_ms if len(rows) else NEVER
+    return rows.latest() + config.retention_ms if len(rows) else NEVER
 
 
 class Retention:

@@ -50,7 +50,7 @@ def _candidates(partition: Partition, timestamp: int) -> Iterator[Plan]:
     rows = partition.rows
     # The first hit is nearly always right; a row whose newest record lies below the log start,
     # or was written after the high watermark, leads on to the next.
-    row = rows.since(timestamp, 0)
+    row = rows.since(timestamp)
     while row < len(rows) and rows.base[row] < partition.high_watermark:
         if rows.newest[row] >= timestamp:
             end = rows.end_offset(row)
@@ -83,7 +83,7 @@ def _end_offset(buffers: list[Buffer]) -> int:
 async def max_timestamp(partition: Partition) -> tuple[int, int]:
     """(offset, timestamp) of the first record with the largest timestamp (KIP-734), or (-1, -1)."""
     rows = partition.rows
-    newest = rows.running[-1] if len(rows) else -1
+    newest = rows.latest()
     for at in range(partition.evicted):
         newest = max(newest, partition.portions.newest[at])
     while newest >= 0:

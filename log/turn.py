@@ -1,8 +1,9 @@
 """A turn: what was appended between two runs of the flush, and its form on disk.
 
 `lay_out` turns the queued frames into one gathered write per journal: frame heads, with the
-padding before each, are slices of one buffer; batches are the very views the producers' bytes were
-received in. Nothing is copied and nothing becomes state here: log.commitlog writes and applies.
+padding before each, are small buffers of their own; batches are the very views the producers'
+bytes were received in. Nothing is copied and nothing becomes state here: log.commitlog writes and
+applies.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from crc32c import crc32c
 
 from log.env import Buffer
 from log.frame import (
-    _BODY,
-    _FRONT,
     HEAD_BYTES,
     HEADER_BYTES,
     KIND_BATCH,
     KIND_NAMING,
     MAGIC,
+    PADDING,
     Header,
     Naming,
+    pack_body,
+    pack_front,
     padded,
     write_header,
     write_naming,
 )
-from log.journal import PLACE_BITS, Journal
+from log.journal import PLACE_BITS, POSITION_MASK, Journal
 
 if TYPE_CHECKING:
     from log.journals import Journals
@@ -101,6 +103,11 @@ class Write:
         self.length = 0
         self.entries = 0
         self.named: list[Partition] = []
+
+    def name(self, partition: Partition) -> None:
+        """The partition's naming frame is in this write."""
+        partition.named_in = self.journal.number
+        self.named.append(partition)
 
 
 class Stamp:
@@ -180,81 +187,49 @@ def _how_many(
 
 
 def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
-    """Add the frames to the write. Hot: a microsecond per frame."""
-    journal = write.journal
-    number = journal.number
+    """Add the frames to the write. Hot: a microsecond or two per frame.
+
+    Each head goes out in one buffer with the padding of the frame before it.
+    """
+    journal_number = write.journal.number
     buffers = write.buffers
     run, committed = stamp.run, stamp.committed
-    position = write.position + write.length
-    place = number << PLACE_BITS | position
-    pack_body, pack_front = _BODY.pack_into, _FRONT.pack_into
-    heads = bytearray((HEAD_BYTES + 8) * 2 * len(frames))
-    view = memoryview(heads)
-    start = at = 0  # heads[start:at] is the padding behind the frame before
+    place = journal_number << PLACE_BITS | (write.position + write.length)
+    padding = b""
     for frame in frames:
         partition = frame.partition
-        if partition is None:
-            partition_number = 0
-        else:
-            partition_number = partition.number
-            if partition.named_in != number:
-                naming = name_partition(partition)
-                pack_body(
-                    heads,
-                    at + 8,
-                    len(naming),
-                    KIND_NAMING,
-                    0,
-                    place,
-                    run,
-                    partition_number,
-                    committed,
-                )
-                crc = crc32c(naming, crc32c(view[at + 8 : at + 48]))
-                pack_front(heads, at, MAGIC, crc)
-                buffers.append(view[start : at + 48])
-                buffers.append(naming)
-                start = at + 48
-                at = start + (-len(naming) & 7)
-                place += HEAD_BYTES + padded(len(naming))
-                partition.named_in = number
-                write.named.append(partition)
         batches = frame.batches
         length = frame.length
-        if frame.kind == KIND_BATCH:
-            pack_body(
-                heads,
-                at + 8,
-                length,
-                KIND_BATCH,
-                len(batches),
-                place,
-                run,
-                partition_number,
-                committed,
-            )
-            crc = crc32c(view[at + 8 : at + 48])
-            for batch in batches:
-                crc = crc32c(batch[:21], crc)
+        if partition is None:
+            body = pack_body(length, frame.kind, 0, place, run, 0, committed)
+            checksum = crc32c(batches[0], crc32c(body))
         else:
-            pack_body(heads, at + 8, length, frame.kind, 0, place, run, 0, committed)
-            crc = crc32c(batches[0], crc32c(view[at + 8 : at + 48]))
-        pack_front(heads, at, MAGIC, crc)
-        buffers.append(view[start : at + 48])
+            if partition.named_in != journal_number:
+                naming = _naming_frame(partition, place, stamp)
+                buffers.append(padding + naming)
+                padding = b""
+                place += len(naming)
+                write.name(partition)
+            body = pack_body(
+                length, KIND_BATCH, len(batches), place, run, partition.number, committed
+            )
+            checksum = crc32c(body)
+            for batch in batches:
+                checksum = crc32c(batch[:21], checksum)
+        buffers.append(padding + pack_front(MAGIC, checksum) + body)
         buffers += batches
         frame.place = place + HEAD_BYTES
-        start = at + 48
-        at = start + (-length & 7)
         place += HEAD_BYTES + ((length + 7) & ~7)
-    if at > start:
-        buffers.append(view[start:at])
-    write.length = (place & 0xFFFFFFFF) - write.position
+        padding = PADDING[-length & 7]
+    if padding:
+        buffers.append(padding)
+    write.length = (place & POSITION_MASK) - write.position
     write.entries += len(frames)
 
 
-def name_partition(partition: Partition) -> bytes:
-    """The naming frame's payload, as of now."""
-    return write_naming(
+def _naming_frame(partition: Partition, place: int, stamp: Stamp) -> bytes:
+    """The whole frame that names a partition, as of now."""
+    naming = write_naming(
         Naming(
             partition.topic_id,
             partition.topic,
@@ -264,3 +239,8 @@ def name_partition(partition: Partition) -> bytes:
             partition.log_start,
         )
     )
+    body = pack_body(
+        len(naming), KIND_NAMING, 0, place, stamp.run, partition.number, stamp.committed
+    )
+    front = pack_front(MAGIC, crc32c(naming, crc32c(body)))
+    return front + body + naming + PADDING[-len(naming) & 7]

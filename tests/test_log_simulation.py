@@ -34,7 +34,7 @@ from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.simloop import SimLoop, run
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
-LIVES = 4
+LIVES = 3
 PARTITIONS = 3
 
 
@@ -46,7 +46,7 @@ class Model:
         self.database = MemoryDatabase(seed)
         self.fs = MemFileSystem(self.rng)
         self.config = settings(
-            journal_bytes=self.rng.choice((4096, 16384, 1 << 16)),
+            journal_bytes=self.rng.choice((4096, 1 << 14, 1 << 16)),
             journal_entries=self.rng.choice((20, 100, 1000)),
             hot_bytes=self.rng.choice((0, 20000, 1 << 20)),
             recycle_bytes=self.rng.choice((0, 1 << 17)),
@@ -149,7 +149,7 @@ class Life:
         tasks += [
             self.env.spawn(work(), "work") for work in (self.reader, self.deleter, self.trouble)
         ]
-        end = self.env.spawn(self.env.sleep(self.rng.random() * 2), "end of life")
+        end = self.env.spawn(self.env.sleep(self.rng.random()), "end of life")
         await asyncio.wait([end, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             if task.done():
