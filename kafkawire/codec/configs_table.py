@@ -187,10 +187,11 @@ _TOPIC_ROWS = (
            "Keeps cold data in the remote tier, which this version has not: only false is taken.",
            choices=("false",)),
     _topic("retention.bytes", L, -1, "log.retention.bytes",
-           "Bytes kept for each partition; -1: no limit. This version keeps more: only age, "
-           "DeleteRecords and deleted topics free space.", effect=NO),
+           "Bytes kept for each partition; -1: no limit. Records go with their part of a journal, "
+           "so more may stay: the newest journal and, on disk, any in which something lives."),
     _topic("retention.ms", L, 7 * DAY_MS, "log.retention.ms",
-           "How long records are kept; -1: for ever. A journal goes when all in it may go.", -1,
+           "How long records are kept; -1: for ever. Records go with their part of a journal, "
+           "the journal itself when nothing in it lives.", -1,
            units=(("log.retention.minutes", MINUTE_MS, None),
                   ("log.retention.hours", HOUR_MS, 168))),
     _topic("segment.bytes", I, 1 << 30, "log.segment.bytes",
