@@ -142,7 +142,7 @@ def fetch_cells() -> list[Cell]:
         ),
         Cell(
             "fetch 100 partitions a request",
-            (fetch(connections=4, partitions=100, per_request=100, partition_max_bytes=10_000),),
+            (fetch(connections=4, partitions=100, per_request=100, partition_max_bytes=16_000),),
             Metric.MB_S,
             topics={"a": 100},
             fill=spread,
@@ -250,6 +250,11 @@ WARM_UP = Cell("warm-up", (bulk(100, bytes=GB),), Metric.MB_S, warmup_s=0.0, sec
 
 START_TARGET_S = 0.7
 IDLE_TARGET_BYTES = 80 << 20
+
+
+def named(name: str) -> Cell:
+    """The cell of exactly this name."""
+    return next(cell for cell in CELLS if cell.name == name)
 
 
 def chosen(pattern: str, quick: bool) -> list[Cell]:

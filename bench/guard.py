@@ -121,7 +121,7 @@ def judge(cell: Cell, pairs: Sequence[tuple[float, float]]) -> tuple[bool, list[
 def compare(before: Path, folder: Path, place: Place, rounds: int) -> bool:
     """All cells; True when none is slower."""
     rows, all_fine = [], True
-    chosen = [cell for name in CELLS for cell in cells.chosen(name, False)]
+    chosen = [cells.named(name) for name in CELLS]
     with report.progress(len(chosen)) as step:
         for durable in (False, True):
             pair = Pair(before, folder, durable, place)

@@ -67,6 +67,7 @@ HEAD = (
     "cell", "peer", "unit", "kafkawire", "peer's", "ratio", "min", "max",
     "our cpu us", "its cpu us", "",
 )  # fmt: skip
+WARM_CELLS = ("small acks=1 8 in flight", "bulk 100 KB none", "fetch 16 consumers")
 FACTS_HEAD = ("broker", "start s", "idle RSS MiB", "idle RssAnon MiB")
 
 
@@ -98,9 +99,8 @@ class Fleet:
 
     def _warm(self, server: Server, place: Place, seconds: float) -> None:
         """Half of the time small requests, a quarter bulk, a quarter fetches."""
-        shares = (("small acks=1 8", 2), ("bulk 100 KB none", 1), ("fetch 16 consumers", 1))
-        for name, share in shares:
-            cell = cells.chosen(name, True)[0]
+        small, bulk, fetch = map(cells.named, WARM_CELLS)
+        for cell, share in ((small, 2), (bulk, 1), (fetch, 1)):
             left = max(seconds, 2.0) * share / 4
             while left > 0:
                 run_cell(server, cell, place, min(left, 5.0))

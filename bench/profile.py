@@ -241,7 +241,7 @@ class Profiler:
 def main(given: Sequence[str] | None = None) -> int:
     """Exit code: 0, 2 when the broker or the client could not run."""
     parser = argparse.ArgumentParser("python -m bench.profile")
-    parser.add_argument("--cells", action="append", help="names; the usual three when not given")
+    parser.add_argument("--cells", help="words of their names; the usual three when not given")
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
@@ -251,12 +251,12 @@ def main(given: Sequence[str] | None = None) -> int:
     profiler = Profiler(folder, Place(options.server_core, options.client_core), options.seconds)
     sections = []
     try:
-        for name in options.cells or CELLS:
-            for cell in cells.chosen(name, False):
-                breakdown = profiler.run(cell)
-                sections.append(breakdown.markdown())
-                report.show(cell.name, PERF_HEAD, breakdown.perf)
-                report.show(cell.name, PYTHON_HEAD, breakdown.python)
+        chosen = cells.chosen(options.cells, False) if options.cells else map(cells.named, CELLS)
+        for cell in chosen:
+            breakdown = profiler.run(cell)
+            sections.append(breakdown.markdown())
+            report.show(cell.name, PERF_HEAD, breakdown.perf)
+            report.show(cell.name, PYTHON_HEAD, breakdown.python)
     except (LoadError, AdminError, ServerError, OSError) as error:
         print(f"bench.profile: {error}", file=sys.stderr)
         return 2

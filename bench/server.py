@@ -55,7 +55,8 @@ def kafkawire(*settings: str, root: Path | None = None, name: str = "kafkawire")
     def command(port: int, folder: Path) -> list[str]:
         words = [sys.executable, "-P", "-m", "kafkawire", "serve"]
         words += ["--listen", f"127.0.0.1:{port}", "--data", str(folder), "--log-level", "warning"]
-        for setting in settings:
+        # As Kafka's node here: the heartbeat cell makes a thousand groups, one after the other.
+        for setting in ("group.initial.rebalance.delay.ms=0", *settings):
             words += ["--set", setting]
         return words
 
