@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",  # three seconds per group otherwise
     "group.min.session.timeout.ms": "1000",
 }
+
+START_MS = int(time.time() * 1000) - 3_600_000
+"""The time of the first record of a test: an hour ago, as retention.ms takes what is old."""
 
 MakeTopic = Callable[..., str]
 

@@ -19,7 +19,7 @@ from aiokafka.errors import (
 )
 
 from kafkawire.testing.broker import BrokerProcess
-from tests.real.conftest import MakeTopic
+from tests.real.conftest import START_MS, MakeTopic
 
 
 @asynccontextmanager
@@ -92,11 +92,11 @@ async def test_idempotence(bootstrap: str, make_topic: MakeTopic) -> None:
 async def test_headers_nulls_and_timestamps(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     async with producing(bootstrap) as producer:
-        await producer.send_and_wait(topic, None, key=b"k", timestamp_ms=1_700_000_000_000)
+        await producer.send_and_wait(topic, None, key=b"k", timestamp_ms=START_MS)
         await producer.send_and_wait(topic, b"", headers=[("a", b"1"), ("a", b"")])
     async with consuming(bootstrap, topic) as consumer:
         first, second = await read(consumer, 2)
-    assert (first.key, first.value, first.timestamp) == (b"k", None, 1_700_000_000_000)
+    assert (first.key, first.value, first.timestamp) == (b"k", None, START_MS)
     assert (second.key, second.value, second.headers) == (None, b"", (("a", b"1"), ("a", b"")))
 
 
@@ -114,7 +114,7 @@ async def test_large_messages(bootstrap: str, make_topic: MakeTopic) -> None:
 async def test_offsets_and_times(bootstrap: str, make_topic: MakeTopic) -> None:
     topic = make_topic()
     at = TopicPartition(topic, 0)
-    start = 1_700_000_000_000
+    start = START_MS
     async with producing(bootstrap) as producer:
         for i in range(30):
             await producer.send(topic, b"%d" % i, timestamp_ms=start + i * 1000)

@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 )
 
 from kafkawire.testing.broker import BrokerProcess
-from tests.real.conftest import MakeTopic
+from tests.real.conftest import START_MS, MakeTopic
 from tests.real.members import Member, wait_for, wait_for_shares
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -135,12 +135,12 @@ def test_headers_nulls_and_timestamps(
     topic = make_topic()
     headers = [("a", b"1"), ("a", None), ("b", b"")]
     rows: list[dict[str, Any]] = [
-        {"key": b"k", "value": None, "timestamp": 1_700_000_000_000},
-        {"key": None, "value": b"", "headers": headers, "timestamp": 1_700_000_000_001},
+        {"key": b"k", "value": None, "timestamp": START_MS},
+        {"key": None, "value": b"", "headers": headers, "timestamp": START_MS + 1},
     ]
     produce(bootstrap, topic, rows)
     first, second = read(make_consumer(name, topic), 2)
-    assert (first.key(), first.value(), first.timestamp()[1]) == (b"k", None, 1_700_000_000_000)
+    assert (first.key(), first.value(), first.timestamp()[1]) == (b"k", None, START_MS)
     assert (second.key(), second.value(), second.headers()) == (None, b"", headers)
 
 
@@ -191,7 +191,7 @@ def test_offsets_for_times_and_watermarks(
     bootstrap: str, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic()
-    start = 1_700_000_000_000
+    start = START_MS
     rows = [{"value": b"x", "timestamp": start + i * 10} for i in range(100)]
     produce(bootstrap, topic, rows, batch_num_messages=9)
     consumer = make_consumer(name)
@@ -430,13 +430,13 @@ def test_list_offsets_and_delete_records(
     admin: AdminClient, bootstrap: str, make_topic: MakeTopic
 ) -> None:
     topic = make_topic()
-    stamps = [1_700_000_000_000, 1_700_000_000_900, 1_700_000_000_100]
+    stamps = [START_MS, START_MS + 900, START_MS + 100]
     produce(bootstrap, topic, [{"value": b"x", "timestamp": t} for t in stamps])
     at = TopicPartition(topic, 0)
     assert offset_at(admin, at, OffsetSpec.earliest()) == 0
     assert offset_at(admin, at, OffsetSpec.latest()) == 3
     assert offset_at(admin, at, OffsetSpec.max_timestamp()) == 1
-    assert offset_at(admin, at, OffsetSpec.for_timestamp(1_700_000_000_500)) == 1
+    assert offset_at(admin, at, OffsetSpec.for_timestamp(START_MS + 500)) == 1
     deleted = admin.delete_records([TopicPartition(topic, 0, 2)])[at].result(20)
     assert deleted.low_watermark == 2
     assert offset_at(admin, at, OffsetSpec.earliest()) == 2

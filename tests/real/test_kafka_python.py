@@ -19,7 +19,7 @@ from kafka.errors import (
     UnknownTopicOrPartitionError,
 )
 
-from tests.real.conftest import MakeTopic
+from tests.real.conftest import START_MS, MakeTopic
 from tests.real.members import Member, wait_for, wait_for_shares
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
@@ -112,7 +112,7 @@ def test_log_append_time(
 ) -> None:
     topic = make_topic(message_timestamp_type="LogAppendTime")
     metadata = producer.send(topic, b"x", timestamp_ms=1000).get(20)
-    assert metadata.timestamp > 1_700_000_000_000
+    assert metadata.timestamp > START_MS
     (record,) = read(make_consumer(topic), 1)
     assert (record.timestamp, record.timestamp_type) == (metadata.timestamp, 1)
 
@@ -154,7 +154,7 @@ def test_seek_and_list_offsets_by_time(
 ) -> None:
     topic = make_topic()
     at = TopicPartition(topic, 0)
-    start = 1_700_000_000_000
+    start = START_MS
     for i in range(50):
         producer.send(topic, b"%d" % i, timestamp_ms=start + i * 1000)
         if i % 7 == 0:
