@@ -35,6 +35,7 @@ class CommitLog:
     `failed` is why nothing is written any more (after a failed fsync, or when closed); `full`
     that the server should start no produce; `run` is the number frames carry. `frames`,
     `turn_bytes`, `scheduled` and `room_bytes` are the current turn, for Partition.append alone.
+    `turn_number` is another one as soon as what is appended belongs to another turn.
     """
 
     __slots__ = (
@@ -58,6 +59,7 @@ class CommitLog:
         "save_log_starts",
         "scheduled",
         "turn_bytes",
+        "turn_number",
         "validate_all",
         "waiting_for_room",
         "written",
@@ -74,6 +76,7 @@ class CommitLog:
         self.validate_all = config.record_validation == "full"
         self.frames: list[Frame] = []
         self.turn_bytes = 0
+        self.turn_number = 0
         self.room_bytes = 0
         self.scheduled = False
         self.waiting_for_room: list[Callable[[], None]] = []
@@ -181,6 +184,7 @@ class CommitLog:
         turn = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
         self.frames = []
         self.turn_bytes = 0
+        self.turn_number += 1
         self._write_callbacks = []
         self._commit_callbacks = []
         self.scheduled = False
@@ -286,6 +290,7 @@ class CommitLog:
         queued = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
         self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
         self.turn_bytes = 0
+        self.turn_number += 1
         for frame in [*turn.frames, *queued.frames]:
             if frame.partition is not None:
                 frame.partition.rollback()

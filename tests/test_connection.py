@@ -95,6 +95,9 @@ class FakeHost:
     def flush_soon(self, connection: Connection) -> None:
         self.soon.append(connection.flush)
 
+    def flush_all(self) -> None:
+        pass
+
     def call_soon(self, fn: Callable[[], None]) -> None:
         self.soon.append(fn)
 

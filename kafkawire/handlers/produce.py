@@ -67,15 +67,6 @@ class ProduceExchange(Exchange):
         self.size_bytes = size_bytes
         self.results: list[ProduceResult] = []
 
-    def written(self, failure: BaseException | None) -> None:
-        """The turn was written, or failed whole."""
-        self.block.unpin()
-        self.peer.applied(self.size_bytes)
-        if self.acks == 1:
-            self.tell(failure)
-        elif failure is not None and self.acks == 0:
-            self.peer.abort("a produce with acks=0 could not be written")
-
     def tell(self, failure: BaseException | None) -> None:
         """Answer the client; a failure takes the place of each success."""
         if failure is not None:
@@ -104,6 +95,38 @@ class ShapedExchange(ProduceExchange):
             self.answer(self.shape.result(*_why(failure)))
 
 
+class Turn:
+    """The Produces whose batches are in one turn of the log, and the memory these lie in."""
+
+    __slots__ = ("blocks", "exchanges", "now_ms", "number", "waiting")
+
+    def __init__(self, number: int, now_ms: int) -> None:
+        self.number = number
+        self.now_ms = now_ms
+        self.exchanges: list[ProduceExchange] = []
+        self.waiting: list[ProduceExchange] = []  # acks=all: for the commit
+        self.blocks: list[Pinned] = []
+
+    def written(self, failure: BaseException | None) -> None:
+        """The turn was written, or failed whole."""
+        for block in self.blocks:
+            block.unpin()
+        for exchange in self.exchanges:
+            peer = exchange.peer
+            peer.applied(exchange.size_bytes)
+            if exchange.acks == 1:
+                exchange.tell(failure)
+            elif failure is not None and exchange.acks == 0:
+                peer.abort("a produce with acks=0 could not be written")
+        self.exchanges[-1].peer.turn_over()
+
+    def committed(self, failure: BaseException | None) -> None:
+        """... and is durable, or cannot be made so."""
+        for exchange in self.waiting:
+            exchange.tell(failure)
+        self.waiting[-1].peer.turn_over()
+
+
 class Produce:
     """The handler: one for the broker's life."""
 
@@ -112,6 +135,7 @@ class Produce:
         self._table = broker.table
         self._commit_log = broker.log.commit_log
         self._now_ms = broker.env.clock.now_ms
+        self._turn = Turn(-1, 0)
 
     def start(
         self,
@@ -128,6 +152,8 @@ class Produce:
         if log.full:
             log.when_room(peer.resume)
             return False
+        if self._turn.number != log.turn_number:
+            self._turn = Turn(log.turn_number, self._now_ms())
         shape = peer.memo
         if shape.__class__ is Shape and shape.version == version and not shape.partition.removed:
             found = shape.find(buf, pos, end)
@@ -152,7 +178,7 @@ class Produce:
             partition = shape.partition
             if acks == -1 and partition.config.min_insync_replicas > 1:
                 raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-            exchange.done = partition.append(batch, self._now_ms())
+            exchange.done = partition.append(batch, self._turn.now_ms)
         except (KafkaError, OSError) as failure:
             if acks:
                 exchange.answer(shape.result(*_why(failure)))
@@ -169,7 +195,7 @@ class Produce:
         items: list[ProduceItem],
         refusal: KafkaError | None,
     ) -> None:
-        now_ms = self._now_ms()
+        now_ms = self._turn.now_ms
         results = exchange.results
         appended = 0
         for item in items:
@@ -191,11 +217,19 @@ class Produce:
 
     def _wait(self, exchange: ProduceExchange) -> None:
         """Answer when the log says so; keep the batches where they are until they are written."""
-        exchange.block.pin()
+        turn = self._turn
+        if not turn.exchanges:
+            self._commit_log.after_write(turn.written)
+        turn.exchanges.append(exchange)
+        block = exchange.block
+        if not turn.blocks or turn.blocks[-1] is not block:
+            block.pin()
+            turn.blocks.append(block)
         exchange.peer.applying(exchange.size_bytes)
-        self._commit_log.after_write(exchange.written)
         if exchange.acks == -1:
-            self._commit_log.after_commit(exchange.tell)
+            if not turn.waiting:
+                self._commit_log.after_commit(turn.committed)
+            turn.waiting.append(exchange)
 
     def _remember(
         self, peer: Peer, version: int, acks: int, buf: memoryview, pos: int, item: ProduceItem

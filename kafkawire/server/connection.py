@@ -67,6 +67,7 @@ class Host(Protocol):
     def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None: ...
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
     def flush_soon(self, connection: Connection) -> None: ...
+    def flush_all(self) -> None: ...
     def call_soon(self, fn: Callable[[], None], /) -> object: ...
 
 
@@ -75,12 +76,13 @@ class Connection:
 
     __slots__ = (
         "applying_bytes", "applying_count", "client_host", "client_id", "closed", "exchanges",
-        "filled", "flush_due", "host", "kept", "listener", "memo", "out", "pins", "reading",
+        "filled", "flush_due", "host", "kept", "listener", "memo", "memory", "out", "pins", "reading",
         "receiving", "serving", "start_at", "tick", "waits", "wire",
     )  # fmt: skip
 
     def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
         self.host = host
+        self.memory = host.memory
         self.wire = wire
         self.client_host = client_host
         self.listener = listener
@@ -109,9 +111,12 @@ class Connection:
         kept = self.kept
         if kept is not None:
             return kept.view[self.filled : self._wanted(kept)]
-        arena = self.host.memory.read_block()
-        used = arena.used
-        return arena.view[used : used + READ_BYTES]
+        arena = self.memory.arena
+        if not arena.used:
+            return arena.view
+        if arena.size - arena.used < READ_BYTES:
+            arena = self.memory.next_arena()
+        return arena.view[arena.used :]
 
     def _wanted(self, kept: Block) -> int:
         """Up to where to read: the end of a large frame, so that the next one starts afresh."""
@@ -129,7 +134,7 @@ class Connection:
         self.receiving = True
         kept = self.kept
         if kept is None:
-            arena = self.host.memory.arena
+            arena = self.memory.arena
             start = arena.used
             end = start + count
             pos = self._parse(arena, start, end)
@@ -169,7 +174,7 @@ class Connection:
         self.kept = None
         self.start_at = self.filled = 0
         if kept is not None and not kept.pins:
-            self.host.memory.give(kept)
+            self.memory.give(kept)
 
     def _keep(self, rest: memoryview) -> None:
         """Move unparsed bytes to a block of their own, sized for the frame they begin."""
@@ -179,7 +184,7 @@ class Connection:
             size = _LENGTH.unpack_from(rest)[0] + 4
             # Never more than a few times what has really come: a length is only a claim.
             room = max(have + 1, min(size, max(have * 4, 1 << 16)))
-        block = self.host.memory.take(room)
+        block = self.memory.take(room)
         if block is None:
             self._wait_for_memory(bytes(rest))
             return
@@ -196,7 +201,7 @@ class Connection:
         self.kept = None
         self._keep(rest)
         if not kept.pins:
-            self.host.memory.give(kept)
+            self.memory.give(kept)
 
     def _wait_for_memory(self, rest: bytes) -> None:
         self._read(False)
@@ -208,7 +213,7 @@ class Connection:
                     self._read(True)
                     self._go_on()
 
-        self.host.memory.when_free(again)
+        self.memory.when_free(again)
 
     def _read(self, on: bool) -> None:
         if self.reading != on:
@@ -220,7 +225,7 @@ class Connection:
 
     # -- requests out
 
-    def _parse(self, block: Block, pos: int, end: int) -> int:
+    def _parse(self, block: Block, pos: int, end: int) -> int:  # noqa: C901 (hot: no calls)
         """Start the requests in [pos, end); the position of the first that was not started."""
         view = block.view
         host = self.host
@@ -328,6 +333,10 @@ class Connection:
         """What held the next request back is over."""
         self.waits &= ~HELD
         self._go_on_soon()
+
+    def turn_over(self) -> None:
+        """A turn of the log has answered all it will: send every connection's answers."""
+        self.host.flush_all()
 
     def _go_on_soon(self) -> None:
         if self.kept is not None:

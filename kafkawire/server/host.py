@@ -56,9 +56,10 @@ class Host:
         dirty = self._dirty
         dirty.append(connection)
         if len(dirty) == 1:
-            self.call_soon(self._flush_dirty)
+            self.call_soon(self.flush_all)
 
-    def _flush_dirty(self) -> None:
+    def flush_all(self) -> None:
+        """Send what every connection has ready."""
         dirty = self._dirty
         self._dirty = []
         for connection in dirty:

@@ -65,14 +65,8 @@ class Memory:
         self._waiting: deque[Callable[[], None]] = deque()
         self.arena = Block(self, ARENA_BYTES)
 
-    def read_block(self) -> Block:
-        """The arena, with room for one read at `used`."""
-        arena = self.arena
-        if arena.size - arena.used < READ_BYTES:
-            arena = self._next_arena()
-        return arena
-
-    def _next_arena(self) -> Block:
+    def next_arena(self) -> Block:
+        """Another arena, where this one has no room for a read behind `used`."""
         # The full one is pinned (else `used` were 0); its last unpin gives it back.
         self.taken_bytes += self.arena.size
         block = self._reuse(ARENA_BYTES)
