@@ -1,0 +1,216 @@
+"""The ports of log.env: the real disk and the one in memory, held to the same promises."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from log.disk import DiskFileSystem, ThreadOffload, real_env
+from log.env import Env, FileSystem, Offload
+from log.journal import IOV_AT_MOST, write_whole
+from tests.kit.env import InlineOffload, memory_env, sim_env
+from tests.kit.memfs import MemFileSystem
+from tests.kit.simloop import Deadlock, SimLoop, run
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[FileSystem, str]:
+    if request.param == "disk":
+        return DiskFileSystem(), str(tmp_path)
+    fs = MemFileSystem()
+    fs.makedirs("/data")
+    return fs, "/data"
+
+
+def test_writes_are_gathered_and_read_back(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    file = fs.open(f"{folder}/f", create=True)
+    assert file.pwritev([b"ab", bytearray(b"cd"), memoryview(b"ef")], 3) == 6
+    assert file.size() == 9
+    assert file.pread(100, 0) == b"\0\0\0abcdef"
+    assert file.pread(2, 4) == b"bc"
+    assert file.pread(2, 9) == b""
+    file.close()
+    assert fs.open(f"{folder}/f").pread(3, 3) == b"abc"
+
+
+def test_more_buffers_than_one_call_takes(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    file = fs.open(f"{folder}/f", create=True)
+    parts = [b"%04d" % n for n in range(2 * IOV_AT_MOST + 5)]
+    write_whole(file, list(parts), 8, 4 * len(parts))
+    assert file.pread(4 * len(parts), 8) == b"".join(parts)
+
+
+def test_allocating_lengthens_and_keeps_bytes(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    file = fs.open(f"{folder}/f", create=True)
+    file.pwritev([b"abc"], 0)
+    file.allocate(10)
+    assert file.pread(10, 0) == b"abc" + bytes(7)
+    file.allocate(5)
+    assert file.size() == 10
+    file.truncate(2)
+    assert file.pread(10, 0) == b"ab"
+
+
+def test_a_mapping_shows_later_writes_and_outlives_the_handle(
+    place: tuple[FileSystem, str],
+) -> None:
+    fs, folder = place
+    file = fs.open(f"{folder}/f", create=True)
+    file.allocate(4096)
+    view = file.map(4096)
+    file.pwritev([b"later"], 100)
+    file.close()
+    assert bytes(view[100:105]) == b"later"
+    assert view.readonly
+    with pytest.raises(ValueError, match="length"):
+        fs.open(f"{folder}/f").map(5000)
+
+
+def test_names(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    with pytest.raises(FileNotFoundError):
+        fs.open(f"{folder}/absent")
+    with pytest.raises(FileNotFoundError):
+        fs.listdir(f"{folder}/absent")
+    fs.makedirs(f"{folder}/a/b")
+    fs.makedirs(f"{folder}/a/b")
+    for name in ("two", "one"):
+        fs.open(f"{folder}/{name}", create=True).pwritev([name.encode()], 0)
+    fs.rename(f"{folder}/two", f"{folder}/one")
+    fs.sync_dir(folder)
+    assert fs.listdir(folder) == ["a", "one"]
+    assert fs.open(f"{folder}/one").pread(3, 0) == b"two"
+    fs.remove(f"{folder}/one")
+    fs.remove(f"{folder}/one")
+    assert fs.listdir(folder) == ["a"]
+    total, free = fs.free_bytes(folder)
+    assert 0 < free <= total
+
+
+def test_a_lock_is_held_once(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    lock = fs.lock(f"{folder}/lock")
+    with pytest.raises(BlockingIOError):
+        fs.lock(f"{folder}/lock")
+    lock.release()
+    lock.release()
+    fs.lock(f"{folder}/lock").release()
+
+
+def test_where_the_disk_cannot_reserve_space_a_file_is_made_sparse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (errno.ENOSPC, errno.EOPNOTSUPP):
+
+        def refuse(*_: object, number: int = number) -> None:
+            raise OSError(number, "no")
+
+        monkeypatch.setattr("os.posix_fallocate", refuse)
+        file = DiskFileSystem().open(str(tmp_path / str(number)), create=True)
+        file.allocate(10_000)
+        assert file.size() == 10_000
+
+
+@pytest.fixture(params=[ThreadOffload, InlineOffload])
+def offload(request: pytest.FixtureRequest) -> Offload:
+    make: Callable[[], Offload] = request.param
+    return make()
+
+
+async def test_offloaded_calls_answer_on_the_loop_in_order(offload: Offload) -> None:
+    done: list[int] = []
+    futures = [offload.submit("write", done.append, n) for n in range(20)]
+    await asyncio.gather(*futures)
+    assert done == list(range(20))
+    assert await offload.submit("read", divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        await offload.submit("commit", divmod, 7, 0)
+    offload.close()
+
+
+@pytest.mark.parametrize("make", [real_env, memory_env])
+async def test_tasks_have_names_and_are_kept(make: Callable[[], Env]) -> None:
+    env = make()
+
+    async def work() -> int:
+        await env.sleep(0)
+        return 5
+
+    task = env.spawn(work(), "work")
+    assert (task.get_name(), env.tasks) == ("work", {task})
+    assert await task == 5
+    await asyncio.sleep(0)
+    assert env.tasks == set()
+    seen: list[int] = []
+    env.call_soon(seen.append, 1)
+    env.call_later(0, seen.append, 2)
+    env.call_later(60, seen.append, 3).cancel()
+    await env.sleep(0.01)
+    assert seen == [1, 2]
+    assert env.clock.now_ms() > 1_600_000_000_000
+    assert env.clock.monotonic() <= env.clock.monotonic()
+    assert len(env.random.randbytes(16)) == 16
+    assert 0 <= env.random.random() < 1
+    assert 0 <= env.random.getrandbits(8) < 256
+
+
+def test_a_crash_forgets_what_was_not_synced() -> None:
+    lost = kept = 0
+    for seed in range(40):
+        fs = MemFileSystem(random.Random(seed))
+        fs.makedirs("/d")
+        file = fs.open("/d/f", create=True)
+        fs.sync_dir("/d")
+        file.pwritev([b"s" * 2000], 0)
+        file.sync()
+        file.pwritev([b"u" * 2000], 1000)
+        fs.open("/d/unsynced name", create=True)
+        fs.crash()
+        with pytest.raises(OSError, match="crashed"):
+            file.pread(1, 0)
+        data = fs.open("/d/f").pread(3000, 0)
+        assert data[:1000] == b"s" * 1000
+        assert set(data[1000:2000]) <= set(b"su")
+        lost += data[1000:] == b"s" * 1000 + bytes(1000)
+        kept += data[1000:] == b"u" * 2000
+    assert lost
+    assert kept
+
+
+def test_a_killed_process_loses_nothing_that_was_written() -> None:
+    fs = MemFileSystem()
+    fs.makedirs("/d")
+    fs.open("/d/f", create=True).pwritev([b"abc"], 0)
+    fs.kill()
+    assert fs.open("/d/f").pread(3, 0) == b"abc"
+
+
+def test_virtual_time_jumps_and_a_deadlock_ends() -> None:
+    loop = SimLoop()
+    env = sim_env(loop, random.Random(0), MemFileSystem())
+
+    async def main() -> float:
+        await env.sleep(86_400)
+        return env.clock.monotonic()
+
+    assert run(loop, main()) == pytest.approx(86_400)
+
+    async def stuck() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    loop = SimLoop()
+    task = loop.create_task(stuck())
+    with pytest.raises(Deadlock):
+        loop.run_until_complete(task)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        loop.run_until_complete(task)
+    loop.close()
