@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafkawire.testing.broker import BrokerProcess
+from tests.real.members import wait_for
 
 HERE = Path(__file__).parent
 OTHER_BROKER = os.environ.get("KAFKAWIRE_TEST_BOOTSTRAP")
@@ -94,6 +95,13 @@ def make_topic(admin: AdminClient, name: str) -> MakeTopic:
         new = NewTopic(topic, partitions, replication_factor=1, config=config)
         for future in admin.create_topics([new]).values():
             future.result(20)
+        wait_for(lambda: is_seen(admin, topic, partitions))
         return topic
 
     return make
+
+
+def is_seen(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether metadata shows the topic: in Kafka that is a little after the answer."""
+    found = admin.list_topics(topic, timeout=10).topics[topic]
+    return found.error is None and len(found.partitions) == partitions
