@@ -307,7 +307,7 @@ WORDS = [
 ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(st.sampled_from([*WORDS, ""]), max_size=7))
 def test_both_readings_of_serve_agree(words: list[str]) -> None:
     plain = plain_serve(["serve", *words])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
@@ -28,15 +30,12 @@ class Written:
 
     def add(self, kind: int, parts: list[bytes], *, of: int = 0, run: int = 1 << 32) -> Written:
         position = len(self.data)
-        length = sum(map(len, parts))
-        self.data += bytes(HEAD_BYTES)
-        payload = [memoryview(part) for part in parts]
         place = self.number << 32 | position
-        view = memoryview(self.data)
-        frame.write_head(
-            self.data, view, position, kind, payload, length, place, run, of, place - 8
-        )
-        view.release()
+        batches = len(parts) if kind == frame.KIND_BATCH else 0
+        length = sum(map(len, parts))
+        head = struct.pack(">IHHqqqq", length, kind, batches, place, run, of, place - 8)
+        covered = [part[:21] if batches else part for part in parts]
+        self.data += frame.MAGIC + struct.pack(">I", crc32c(head + b"".join(covered))) + head
         self.data += b"".join(parts)
         self.data += bytes(-len(self.data) % 8)
         self.at.append(position)
