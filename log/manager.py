@@ -45,6 +45,15 @@ LOST_STARTS = 1000
 """Added when the run file is lost: more starts than can have left no frame behind."""
 
 
+def lock_folder(env: Env, folder: str) -> Lock:
+    """Make the folder and hold it for this process; LogError if another one has it."""
+    env.fs.makedirs(os.path.join(folder, "journals"))
+    try:
+        return env.fs.lock(os.path.join(folder, "lock"))
+    except BlockingIOError as failure:
+        raise LogError(f"another kafkawire process uses {folder}: stop it first") from failure
+
+
 class Log:
     """The log of one broker. `partitions` by number: those this broker leads."""
 
@@ -94,17 +103,15 @@ class Log:
         checkpoint: Checkpoint,
         metadata: Metadata,
         node_id: int,
+        lock: Lock | None = None,
     ) -> Log:
-        """Recover and be ready to serve.
+        """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already.
 
         Raises LogError (a sentence for the operator) if another process uses the folder or a
         newer program wrote it, OSError from the disk, and what `metadata` raises.
         """
-        env.fs.makedirs(os.path.join(folder, "journals"))
-        try:
-            lock = env.fs.lock(os.path.join(folder, "lock"))
-        except BlockingIOError as failure:
-            raise LogError(f"another kafkawire process uses {folder}: stop it first") from failure
+        if lock is None:
+            lock = lock_folder(env, folder)
         try:
             log = cls(env, folder, config, catalog, metadata, node_id, lock)
             await log._recover(checkpoint)

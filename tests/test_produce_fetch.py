@@ -20,6 +20,7 @@ from kafkawire.messages.list_offsets import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
+from log.manager import LogError
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 
@@ -285,3 +286,13 @@ async def test_garbage_ends_one_connection_only(server: Server, client: Client) 
     await bad.close()
     answer = await client.call(produce("t", batch(b"a")), 9)
     assert answer.responses[0].partition_responses[0].error_code == 0
+
+
+async def test_a_second_process_is_refused_before_it_writes(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        with pytest.raises(LogError, match="another kafkawire process uses"):
+            async with running(tmp_path / "data"):
+                pass
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await client.close()

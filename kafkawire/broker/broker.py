@@ -12,8 +12,6 @@ import logging
 from collections.abc import Mapping
 
 from groups.service import GroupService
-from log.manager import Log
-
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
@@ -21,6 +19,7 @@ from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
 from log.env import Env
+from log.manager import Log, lock_folder
 
 logger = logging.getLogger(__name__)
 
@@ -77,13 +76,19 @@ class Broker:
         address of each. Raises MetadataError, LogError (a second process, damage) or OSError.
         """
         config = BrokerConfig(static)
-        catalog = await metadata.open()
-        dynamic = catalog.broker_configs(config.node_id)
-        config.update({**static, **dynamic})
-        await metadata.register_broker(config.node_id, listeners, config.broker_rack)
-        checkpoint = await metadata.load_checkpoint(config.node_id)
-        home = f"{folder}/brokers/{config.node_id}"
-        log = await Log.open(env, home, config, catalog, checkpoint, metadata, config.node_id)
+        node_id = config.node_id
+        home = f"{folder}/brokers/{node_id}"
+        # Before anything is written: a second process must not touch the first one's rows.
+        lock = lock_folder(env, home)
+        try:
+            catalog = await metadata.open()
+            config.update({**static, **catalog.broker_configs(node_id)})
+            await metadata.register_broker(node_id, listeners, config.broker_rack)
+            checkpoint = await metadata.load_checkpoint(node_id)
+        except BaseException:
+            lock.release()
+            raise
+        log = await Log.open(env, home, config, catalog, checkpoint, metadata, node_id, lock)
         broker = cls(env, metadata, catalog, config, dict(static), log, listeners, home)
         broker._fill_table()
         await broker.groups.start()

@@ -16,13 +16,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange
-from kafkawire.server.memory import READ_BYTES, Block, Memory
+from kafkawire.server.memory import READ_BYTES, Block
+from kafkawire.server.ports import Host, Wire
 
 if TYPE_CHECKING:
     from kafkawire.handlers.table import Api
@@ -34,6 +35,10 @@ client has not read its answers; a cold request is being served; too much of it 
 WAITING_MAX = 256
 """Unanswered requests of one connection; Kafka's clients pipeline 5 unless told otherwise."""
 
+OTHER_FRAME_BYTES_MAX = 16 << 20
+"""The largest request but Produce: lists of small things take 30 times their bytes as objects.
+Kafka's own largest are assignments and offsets of huge groups, a few MiB."""
+
 KEPT_BYTES_MAX = 1 << 16
 """Bytes kept of a client that sends while it has to wait; then its socket is not read."""
 
@@ -42,42 +47,13 @@ _HEAD = Struct(">ihhih")  # frame size, API key, version, correlation id, client
 _HEAD_BYTES = 14
 
 
-class Wire(Protocol):
-    """What the connection tells its socket."""
-
-    def write(self, parts: list[Buffer]) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
-    def close(self, reason: str | None) -> None: ...
-
-
-class Host(Protocol):
-    """What all connections of a server share, and the bounds of each.
-
-    `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection
-    that are not written yet.
-    """
-
-    memory: Memory
-    apis: dict[int, Api]
-    frame_bytes_max: int
-    applying_bytes_max: int
-    tick: int
-
-    def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None: ...
-    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
-    def flush_soon(self, connection: Connection) -> None: ...
-    def flush_all(self) -> None: ...
-    def call_soon(self, fn: Callable[[], None], /) -> object: ...
-
-
 class Connection:
     """The state of one connection. `closed` once the socket is gone."""
 
     __slots__ = (
         "applying_bytes", "applying_count", "client_host", "client_id", "closed", "exchanges",
-        "filled", "flush_due", "host", "kept", "listener", "memo", "memory", "out", "pins", "reading",
-        "receiving", "serving", "start_at", "tick", "waits", "wire",
+        "filled", "flush_due", "host", "kept", "listener", "memo", "memory", "out", "pins",
+        "reading", "receiving", "serving", "start_at", "tick", "waits", "wire",
     )  # fmt: skip
 
     def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
@@ -241,9 +217,12 @@ class Connection:
                     self._refuse(key, version, correlation_id)
                     pos = stop
                     continue
-                if self.applying_count and not api.may_follow_produce:
-                    self.waits |= HELD  # until `applied`
-                    break
+                if not api.may_follow_produce:
+                    if size > OTHER_FRAME_BYTES_MAX:
+                        raise DecodeError(f"{api.name}: a frame of {size} bytes")
+                    if self.applying_count:
+                        self.waits |= HELD  # until `applied`
+                        break
                 body = pos + _HEAD_BYTES
                 if length > 0:
                     body += length

@@ -54,6 +54,8 @@ class Server:
             await server.close()
             raise
         server._sweep()
+        # What the first change of a topic needs is loaded now, while nobody waits for it.
+        env.spawn(metadata.prepare(), "prepare metadata")
         return server
 
     async def _listen(self, name: str, host: str, port: int) -> None:

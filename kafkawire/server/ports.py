@@ -1,0 +1,46 @@
+"""What a connection needs of the world: its socket (Wire) and what all connections share (Host).
+
+Protocols only. `server.listener` and `server.host` are the real ones, tests have their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from kafkawire.codec.types import Buffer
+
+if TYPE_CHECKING:
+    from kafkawire.handlers.exchange import Exchange
+    from kafkawire.handlers.table import Api
+    from kafkawire.server.connection import Connection
+    from kafkawire.server.memory import Memory
+
+
+class Wire(Protocol):
+    """What the connection tells its socket."""
+
+    def write(self, parts: list[Buffer]) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def close(self, reason: str | None) -> None: ...
+
+
+class Host(Protocol):
+    """What all connections of a server share, and the bounds of each.
+
+    `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection
+    that are not written yet.
+    """
+
+    memory: Memory
+    apis: dict[int, Api]
+    frame_bytes_max: int
+    applying_bytes_max: int
+    tick: int
+
+    def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None: ...
+    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
+    def flush_soon(self, connection: Connection) -> None: ...
+    def flush_all(self) -> None: ...
+    def call_soon(self, fn: Callable[[], None], /) -> object: ...
