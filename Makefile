@@ -30,7 +30,7 @@ check: .venv/.dev
 sim: .venv/.dev
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto tests/test_*_simulation.py $(ARGS)
 
-bench: .venv/.dev
+bench: .venv/.bench
 	$(BIN)/python -m bench $(or $(ARGS),--quick)
 
 docs: .venv/.dev
@@ -64,6 +64,10 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	@touch $@ .venv/.installed
 
+.venv/.bench: pyproject.toml .venv/.dev
+	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
+	@touch $@
+
 # What pip does not have: kcat and PostgreSQL, from Debian, where this may be done.
 .venv/.system: .ci/system.sh | .venv/bin/python
 	sh .ci/system.sh
@@ -71,5 +75,6 @@ clean:
 
 # Apache Kafka's own tools, where there is a Java to run them.
 java: | .venv/bin/python
-	@if command -v java >/dev/null && command -v mvn >/dev/null && [ -f tests/java/install.sh ]; \
-	  then sh tests/java/install.sh; else echo "no Java or Maven: tests marked java are skipped"; fi
+	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
+	  sh tests/java/install.sh >/dev/null || echo "the jars cannot be had: see tests/java"; \
+	else echo "no Java or no Maven here: tests marked java are skipped"; fi
