@@ -97,6 +97,20 @@ def error_answer(request: Request, code: ErrorCode) -> object:
     return _ERROR[type(request)](request, int(code))
 
 
+def append_error(code: ErrorCode) -> ErrorCode:
+    """What clients of a coordinator understand when its record cannot be appended (Kafka:
+    GroupCoordinatorService.handleOperationException); what is not listed is our own fault."""
+    return _APPEND.get(code, ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+_APPEND = {
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+}
+
+
 def _join(request: JoinGroupRequest, code: int) -> JoinGroupResponse:
     return JoinGroupResponse(error_code=code, member_id=request.member_id)
 

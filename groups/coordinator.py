@@ -21,16 +21,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Container, Sequence
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING
 
 from groups import loading
-from groups.ask import Ask, Client, Request, Settings, error_answer
+from groups.ask import Ask, Client, Request, Settings, append_error, error_answer
 from groups.decision import CancelTimer, Decision, Reply, SetTimer
 from groups.records import Record, batches_of
+from groups.settling import Settling
 from groups.shard import Shard
 from groups.snapshot import Place
 from groups.timers import Timers
@@ -55,15 +54,6 @@ EXPIRY_SLICE = 100
 NOT_YET = math.inf
 _EXPIRY = "expiry"
 
-_STORAGE = {
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-}
-"""What clients of a coordinator understand of an append that failed (Kafka:
-GroupCoordinatorService.handleOperationException); anything else is our fault."""
-
 
 class Phase(Enum):
     """Whether requests can be decided."""
@@ -74,7 +64,7 @@ class Phase(Enum):
 
 
 class Coordinator:
-    """The coordinator of the groups of one partition. `load` has to be spawned once."""
+    """The coordinator of the groups of one partition; `start` or `begin_empty` it once."""
 
     def __init__(
         self,
@@ -94,17 +84,17 @@ class Coordinator:
         self.shard = Shard(config)
         self.phase = Phase.LOADING
         self.timers = Timers(env, self._timer_due)
+        self.settling = Settling(commit_log, self._reply, self._settled, self._commit_failed)
         self.next_offset = 0  # after everything appended
         self.log_bytes = 0  # appended or read since the last snapshot
         self.snapshot_bytes = 0
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
         self._waiting: dict[int, tuple[asyncio.Future[object], Request]] = {}
-        self._unsettled: deque[list[Reply]] = deque()
-        self._settled_batches = 0
         self._commits: list[tuple[int, Decision]] = []
-        self._life = 0  # one more at each unload: callbacks of an earlier life do nothing
+        self._life = 0  # one more at each unload: tasks of an earlier life do nothing
         self._storing = False
+        self._loading: asyncio.Task[None] | None = None
 
     # -- requests -------------------------------------------------------------------------
 
@@ -121,20 +111,30 @@ class Coordinator:
         self._waiting[token] = (future, request)
         now_ms = self.env.clock.now_ms()
         ask = Ask(token, version, request, client, fresh_id)
-        if isinstance(request, OffsetCommitRequest):
-            self._queue_commit(token, self.shard.decide(ask, now_ms))
-            return future
-        if not isinstance(request, HeartbeatRequest):
+        try:
+            self._decide(ask, now_ms)
+        except BaseException:
+            self._waiting.pop(token, None)
+            raise
+        return future
+
+    def _decide(self, ask: Ask, now_ms: int) -> None:
+        if isinstance(ask.request, OffsetCommitRequest):
+            self._queue_commit(ask.token, self.shard.decide(ask, now_ms))
+            return
+        if not isinstance(ask.request, HeartbeatRequest):
             self._append_commits()
         failure = self._carry_out(self.shard.decide(ask, now_ms), now_ms)
         if failure is not None:
-            self._answer(token, error_answer(request, failure))
-        return future
+            self._answer(ask.token, error_answer(ask.request, failure))
 
     def _refusal(self, request: Request) -> ErrorCode:
         if self.phase is Phase.LOADING and isinstance(request, HeartbeatRequest):
             return ErrorCode.NONE  # its session has not begun; Kafka answers blindly too
         return self.phase.value
+
+    def _reply(self, reply: Reply) -> None:
+        self._answer(reply.token, reply.body)
 
     def _answer(self, token: int, body: object) -> None:
         future, _ = self._waiting.pop(token)
@@ -150,8 +150,12 @@ class Coordinator:
             failure = self._append(records, now_ms)
             if failure is not None:
                 return failure
-        self._apply(decision, now_ms)
-        self._release(decision.replies, bool(records))
+        try:
+            self._apply(decision, now_ms)
+        except Exception:  # a bug, and nobody knows how much of the decision is true now
+            self._reload()
+            raise
+        self.settling.release(decision.replies, appended=bool(records))
         return None
 
     def _apply(self, decision: Decision, now_ms: int) -> None:
@@ -174,39 +178,18 @@ class Coordinator:
                 self.log_bytes += len(batch)
         except KafkaError as error:
             logger.warning("%s-%d: %s", self.partition.topic, self.partition.index, error)
-            return _STORAGE.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+            return append_error(error.code)
         self.next_offset += len(records)
         return None
 
-    def _release(self, replies: list[Reply], appended: bool) -> None:
-        """Let replies go when everything applied so far is committed."""
-        if appended:
-            self._unsettled.append(replies)
-            self.commit_log.after_commit(partial(self._settled, self._life))
-        elif self._unsettled:
-            self._unsettled[-1].extend(replies)
-        else:
-            for reply in replies:
-                self._answer(reply.token, reply.body)
+    def _commit_failed(self, failure: BaseException) -> None:
+        where = f"{self.partition.topic}-{self.partition.index}"
+        logger.error("%s: a commit failed, loading again: %s", where, failure)
+        self._reload()
 
-    def _settled(self, life: int, failure: BaseException | None) -> None:
-        if life != self._life:
-            return
-        if failure is not None:
-            logger.error(
-                "%s-%d: a commit failed, loading again: %s",
-                self.partition.topic,
-                self.partition.index,
-                failure,
-            )
-            self._unload(ErrorCode.NOT_COORDINATOR)
-            self.env.spawn(self.load(), f"load {self.place.path}")
-            return
-        for reply in self._unsettled.popleft():
-            self._answer(reply.token, reply.body)
-        self._settled_batches += 1
+    def _settled(self) -> None:
         self._forgive()
-        if not self._unsettled:
+        if not self.settling:
             self._consider_snapshot()
 
     # -- commits of one turn --------------------------------------------------------------
@@ -231,7 +214,8 @@ class Coordinator:
             if self._append(together, now_ms) is None:
                 for _, decision in commits:
                     self._apply(decision, now_ms)
-                self._release([r for _, decision in commits for r in decision.replies], True)
+                replies = [reply for _, decision in commits for reply in decision.replies]
+                self.settling.release(replies, appended=True)
                 return
         for token, decision in commits:
             failure = self._carry_out(decision, now_ms)
@@ -272,16 +256,23 @@ class Coordinator:
         """Owed is only what is not settled: else a later load would take new commits too."""
         decision = self.shard.decide_topic_deleted(topics)
         if self._carry_out(decision, self.env.clock.now_ms()) is None:
-            due = self._settled_batches + len(self._unsettled)
-            self.owed.update(dict.fromkeys(self.owed.keys() & topics, due))
+            self.owed.update(dict.fromkeys(self.owed.keys() & topics, self.settling.due))
             self._forgive()
 
     def _forgive(self) -> None:
         if self.owed:
-            done = self._settled_batches
+            done = self.settling.settled
             self.owed = {topic: due for topic, due in self.owed.items() if due > done}
 
     # -- loading and ending ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Load in the background."""
+        self._loading = self.env.spawn(self.load(), f"load {self.place.path}")
+
+    def _reload(self) -> None:
+        self._unload()
+        self.start()
 
     async def load(self) -> None:
         """Fill the shard and begin to answer. Tries again while the log cannot be read."""
@@ -316,17 +307,17 @@ class Coordinator:
             self._carry_out(decision, now_ms)
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
-    def _unload(self, code: ErrorCode) -> None:
+    def _unload(self) -> None:
         """Forget everything and send everybody away."""
         self._life += 1
         self.phase = Phase.LOADING
         self.timers.clear()
         self.shard = Shard(self.config)
-        self._unsettled.clear()
+        self.settling.clear()
         self._commits.clear()
         self.owed = dict.fromkeys(self.owed, NOT_YET)
         for token, (_, request) in list(self._waiting.items()):
-            self._answer(token, error_answer(request, code))
+            self._answer(token, error_answer(request, ErrorCode.NOT_COORDINATOR))
 
     async def close(self) -> None:
         """Answer what can be answered, send the parked away, and leave a snapshot if that
@@ -339,7 +330,9 @@ class Coordinator:
                 logger.warning("group commits were not stored at the end: %s", error)
             else:
                 await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 64)
-        self._unload(ErrorCode.NOT_COORDINATOR)
+        if self._loading is not None:
+            self._loading.cancel()
+        self._unload()
         self.phase = Phase.CLOSED
 
     # -- snapshots ------------------------------------------------------------------------

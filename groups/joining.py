@@ -33,6 +33,12 @@ MAX_PENDING = 10_000
 """Ids given out and not joined with, per group. Each costs some 200 bytes for a session; a
 client that asks in a loop must not fill the memory. No real group starts so many at once."""
 
+FRESH_ID_BYTES = 40
+"""What a member id has after the client or instance id: a dash and a uuid, and some room."""
+
+CLIENT_ID_CHARS = 8000
+"""Of a client id, what goes into member ids; more would not fit into a record's string."""
+
 KNOWN_ID_FROM = 4  # JoinGroup: MEMBER_ID_REQUIRED (KIP-394)
 SKIP_ASSIGNMENT_FROM = 9  # JoinGroup: SkipAssignment (KIP-814)
 
@@ -88,7 +94,8 @@ def _join_new(draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Prot
     """A member without an id: it gets one, static members at once, others by version."""
     group = draft.group
     instance_id = request.group_instance_id
-    new_id = f"{ask.client.id or '' if instance_id is None else instance_id}-{ask.fresh_id}"
+    owner = (ask.client.id or "")[:CLIENT_ID_CHARS] if instance_id is None else instance_id
+    new_id = f"{owner}-{ask.fresh_id}"
     if instance_id is not None:
         old_id = group.static.get(instance_id)
         if old_id is None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from groups.ask import Settings
 from groups.classic import ClassicGroup
 from groups.member import CONSUMER
-from groups.records import Offset, OffsetRecord
+from groups.records import Offset, OffsetRecord, fits
 from groups.states import State
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.offset_commit import (
@@ -112,7 +112,8 @@ def commit(
         answers: list[OffsetCommitResponsePartition] = []
         for entry in topic.partitions:
             code = ErrorCode.NONE
-            if _units(entry.committed_metadata) > limit:
+            metadata = entry.committed_metadata or ""
+            if _units(metadata) > limit or not fits(metadata):
                 code = ErrorCode.OFFSET_METADATA_TOO_LARGE
             else:
                 value = _value(entry, now_ms, expires_at_ms)
@@ -140,10 +141,8 @@ def _value(entry: OffsetCommitRequestPartition, now_ms: int, expires_at_ms: int)
     )
 
 
-def _units(text: str | None) -> int:
+def _units(text: str) -> int:
     """Length as Kafka counts it, in UTF-16 units."""
-    if not text:
-        return 0
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 

@@ -39,6 +39,17 @@ RECORD_OVERHEAD_BYTES = 32
 """What a record takes in a batch beyond key and value, at most: seven varints and an attribute."""
 
 
+STRING_BYTES = 32_767
+"""The longest string of a record: its length is an int16. Newer requests can carry longer ones,
+so what is going to be stored is checked when it is said."""
+
+
+def fits(text: str, spare_bytes: int = 0) -> bool:
+    """True if a record can hold `text` and `spare_bytes` more in one string."""
+    room = STRING_BYTES - spare_bytes
+    return len(text) * 4 <= room or len(text.encode()) <= room
+
+
 @dataclass(frozen=True, slots=True)
 class Offset:
     """A committed offset. `leader_epoch` is -1 if the client gave none; `expires_at_ms` is -1

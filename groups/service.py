@@ -96,8 +96,7 @@ class GroupService:
                 if coordinator is None:
                     continue
                 if existed:
-                    name = f"load {coordinator.place.path}"
-                    self.env.spawn(coordinator.load(), name)
+                    coordinator.start()
                 else:
                     coordinator.begin_empty()
             self.coordinators = found

@@ -17,8 +17,9 @@ from groups.ask import Ask, Settings, error_answer
 from groups.classic import ClassicGroup
 from groups.decision import Decision, Reply, SetTimer, Step, session
 from groups.draft import join_error
+from groups.joining import FRESH_ID_BYTES
 from groups.offsets import Offsets
-from groups.records import GroupRecord, OffsetRecord, Record
+from groups.records import GroupRecord, OffsetRecord, Record, fits
 from groups.states import State
 from groups.views import described, listed
 from kafkawire.codec.errors import ErrorCode
@@ -74,8 +75,13 @@ class Shard:
         return decision
 
     def _check_join(self, request: JoinGroupRequest) -> ErrorCode:
-        if not request.group_id:
+        if not request.group_id or not fits(request.group_id):
             return ErrorCode.INVALID_GROUP_ID
+        if not fits(request.group_instance_id or "", FRESH_ID_BYTES):
+            return ErrorCode.INVALID_REQUEST
+        names = [request.protocol_type, *(protocol.name for protocol in request.protocols)]
+        if not all(map(fits, names)):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         least_ms = self.settings.group_min_session_timeout_ms
         most_ms = self.settings.group_max_session_timeout_ms
         if not least_ms <= request.session_timeout_ms <= most_ms:
@@ -115,7 +121,9 @@ class Shard:
         assert isinstance(request, OffsetCommitRequest)
         group = self.groups.get(request.group_id)
         generation = request.generation_id_or_member_epoch
-        if group is not None:
+        if not fits(request.group_id):
+            code = ErrorCode.INVALID_GROUP_ID
+        elif group is not None:
             code = group.check_commit(request.member_id, request.group_instance_id, generation)
         elif generation < 0:
             code = ErrorCode.NONE  # the records make a simple group

@@ -11,7 +11,7 @@ from groups.ask import Ask, Client
 from groups.classic import ClassicGroup
 from groups.decision import Decision, SetTimer, session
 from groups.member import Member
-from groups.records import GroupRecord, OffsetRecord
+from groups.records import GroupRecord, OffsetRecord, decode_record, encode_record
 from groups.shard import Shard
 from groups.states import State
 from kafkawire.codec.compile import encode_versioned
@@ -466,3 +466,38 @@ def test_groups_are_listed_by_state_and_type(
     for group in answer.groups:
         assert group.group_type == "classic"
         assert group.protocol_type == ("consumer" if group.group_id == "g" else "")
+
+
+# -- what a record cannot hold ----------------------------------------------------------------
+
+LONG = "ü" * 16_384  # 32,768 bytes: one more than an int16 counts
+
+
+def test_strings_too_long_for_a_record_are_refused_when_they_are_said() -> None:
+    desk = Desk()
+    assert desk.ask(join("", group=LONG)).error_code == ErrorCode.INVALID_GROUP_ID
+    named = join("")
+    named.group_instance_id = "i" * 32_740
+    assert desk.ask(named).error_code == ErrorCode.INVALID_REQUEST
+    spoken = join("")
+    spoken.protocols[0].name = LONG
+    assert desk.ask(spoken).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert desk.commit({("t", 0): 1}, group=LONG) == [ErrorCode.INVALID_GROUP_ID]
+    desk.shard.settings.offset_metadata_max_bytes = 1 << 20  # type: ignore[misc]
+    assert desk.commit({("t", 0): 1}, metadata=LONG) == [ErrorCode.OFFSET_METADATA_TOO_LARGE]
+    assert not desk.shard.groups
+
+
+def test_the_longest_strings_go_all_the_way() -> None:
+    desk = Desk()
+    longest = "g" * 32_767
+    assert desk.commit({("t", 0): 1}, group=longest) == [0]
+    client = Client("é" * 16_000, "/h")
+    ask = Ask(1, 3, join(""), client, "0" * 36)
+    desk.do(desk.shard.decide(ask, desk.now_ms))
+    desk.do(desk.shard.decide_timer("g", "join", desk.now_ms))
+    (member_id,) = desk.group.members
+    desk.ask(SyncGroupRequest(group_id="g", member_id=member_id, generation_id=1))
+    for record in desk.shard.records():
+        key, value = encode_record(record)
+        assert decode_record(key, value) == record

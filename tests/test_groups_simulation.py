@@ -50,7 +50,7 @@ from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.simloop import SimLoop, run
 from tests.test_groups_loading import known
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "20"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "10"))
 LIVES = 3
 TOPIC = "t"
 PARTITIONS = 5

@@ -33,10 +33,11 @@ async def find_coordinator(
     ctx: RequestContext, req: FindCoordinatorRequest
 ) -> FindCoordinatorResponse:
     """The coordinator of each key, or an error of its own for each."""
+    nodes = Nodes(ctx)
     if ctx.version >= MANY_KEYS_FROM:
-        found = [await _find(ctx, req.key_type, key) for key in req.coordinator_keys]
+        found = [await _find(ctx, nodes, req.key_type, key) for key in req.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
-    one = await _find(ctx, req.key_type, req.key)
+    one = await _find(ctx, nodes, req.key_type, req.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -46,7 +47,7 @@ async def find_coordinator(
     )
 
 
-async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
+async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> Coordinator:
     if key_type == TRANSACTION:
         return _nobody(key, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
     if key_type != GROUP:
@@ -56,7 +57,7 @@ async def _find(ctx: RequestContext, key_type: int, key: str) -> Coordinator:
     except KafkaError as error:
         logger.warning("the offsets topic cannot be made: %s", error)
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
-    node = Nodes(ctx).by_id.get(partition.leader)
+    node = nodes.by_id.get(partition.leader)
     if node is None:
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, None)
     return Coordinator(

@@ -9,6 +9,8 @@ commit of what it shows, with RequireStable or without.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.clients import client_of, topic_of
 from kafkawire.handlers.context import RequestContext
@@ -32,15 +34,15 @@ BY_ID_FROM = 10
 async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFetchResponse:
     """Each group's offsets, or its error."""
     if ctx.version >= MANY_GROUPS_FROM:
-        return OffsetFetchResponse(groups=[await _fetch(ctx, group) for group in req.groups])
-    topics = req.topics
-    asked = OffsetFetchRequestGroup(group_id=req.group_id, topics=None)
-    if topics is not None:
-        asked.topics = [
+        asked = [_ask(ctx, group) for group in req.groups]  # all wait for one commit
+        return OffsetFetchResponse(groups=[await _answer(ctx, *one) for one in asked])
+    group = OffsetFetchRequestGroup(group_id=req.group_id, topics=None)
+    if req.topics is not None:
+        group.topics = [
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
-            for topic in topics
+            for topic in req.topics
         ]
-    found = await _fetch(ctx, asked)
+    found = await _answer(ctx, *_ask(ctx, group))
     if ctx.version >= TOP_LEVEL_ERROR_FROM or not found.error_code:
         return OffsetFetchResponse(
             error_code=found.error_code, topics=[_old_form(topic) for topic in found.topics]
@@ -48,12 +50,15 @@ async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFe
     # Version 1 has no top-level error: each partition bears it.
     return OffsetFetchResponse(
         topics=[
-            _old_form(_refused(topic, ErrorCode(found.error_code))) for topic in asked.topics or []
+            _old_form(_refused(topic, ErrorCode(found.error_code))) for topic in group.topics or []
         ]
     )
 
 
-async def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+def _ask(
+    ctx: RequestContext, group: OffsetFetchRequestGroup
+) -> tuple[Awaitable[OffsetFetchResponseGroup], list[OffsetFetchResponseTopics]]:
+    """The group's answer to come, and the topics it is not asked about."""
     refused: list[OffsetFetchResponseTopics] = []
     if ctx.version >= BY_ID_FROM and group.topics is not None:
         known: list[OffsetFetchRequestTopics] = []
@@ -65,7 +70,15 @@ async def _fetch(ctx: RequestContext, group: OffsetFetchRequestGroup) -> OffsetF
                 topic.name = info.name
                 known.append(topic)
         group.topics = known
-    found = await ctx.broker.groups.offset_fetch(client_of(ctx), ctx.version, group)
+    return ctx.broker.groups.offset_fetch(client_of(ctx), ctx.version, group), refused
+
+
+async def _answer(
+    ctx: RequestContext,
+    answer: Awaitable[OffsetFetchResponseGroup],
+    refused: list[OffsetFetchResponseTopics],
+) -> OffsetFetchResponseGroup:
+    found = await answer
     if ctx.version >= BY_ID_FROM:
         found.topics = _with_ids(ctx, found.topics)
     if not found.error_code:

@@ -1,0 +1,84 @@
+"""Replies on their way out: each leaves after the commit that covers all that was applied first.
+
+A coordinator says what it has appended and which replies belong to it; commits settle these
+batches in order. A reply without a batch of its own joins the last one that is not settled, so
+that nobody is told of state that could still be lost; with nothing unsettled it leaves at once,
+which is what makes heartbeats cheap. What else depends on a commit (tombstones that are owed)
+can ask for the number of the batch that it waits for.
+
+Shell; one per groups.coordinator, knows nothing of groups.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from groups.decision import Reply
+
+if TYPE_CHECKING:
+    from log.commitlog import CommitLog
+
+
+class Settling:
+    """The unsettled batches of one coordinator. `settled` counts the settled ones.
+
+    `answer` is called for each reply whose time has come, `done` after each settled batch,
+    `failed` once when a commit failed: by then everything unsettled has been forgotten.
+    """
+
+    __slots__ = ("_answer", "_commit_log", "_done", "_failed", "_life", "_unsettled", "settled")
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        answer: Callable[[Reply], None],
+        done: Callable[[], None],
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self._commit_log = commit_log
+        self._answer = answer
+        self._done = done
+        self._failed = failed
+        self._unsettled: deque[list[Reply]] = deque()
+        self._life = 0  # one more each time it is cleared: commits of an earlier life do nothing
+        self.settled = 0
+
+    def __len__(self) -> int:
+        return len(self._unsettled)
+
+    @property
+    def due(self) -> int:
+        """`settled` will be this when everything appended so far is committed."""
+        return self.settled + len(self._unsettled)
+
+    def release(self, replies: list[Reply], *, appended: bool) -> None:
+        """Let replies go when everything appended so far is committed. `appended`: something
+        has just been, and these replies tell of it."""
+        if appended:
+            self._unsettled.append(replies)
+            self._commit_log.after_commit(partial(self._committed, self._life))
+        elif self._unsettled:
+            self._unsettled[-1].extend(replies)
+        else:
+            for reply in replies:
+                self._answer(reply)
+
+    def clear(self) -> None:
+        """Forget what is unsettled; its replies are somebody else's business now."""
+        self._life += 1
+        self._unsettled.clear()
+
+    def _committed(self, life: int, failure: BaseException | None) -> None:
+        if life != self._life:
+            return
+        if failure is not None:
+            self.clear()
+            self._failed(failure)
+            return
+        self.settled += 1
+        for reply in self._unsettled.popleft():
+            self._answer(reply)
+        self._done()
