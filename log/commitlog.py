@@ -218,7 +218,6 @@ class CommitLog:
         self._flying = future
 
         def landed(_: object) -> None:
-            self._flying = None
             failure = asyncio.CancelledError() if future.cancelled() else future.exception()
             if failure is None:
                 # The backlog was in this write: when it went quickly the disk has caught up.
@@ -226,6 +225,7 @@ class CommitLog:
                 self._apply(turn, writes)
             else:
                 self._fail(turn, writes, failure)
+            self._flying = None  # only now: what the callbacks queue goes with the rest below
             if self.scheduled:
                 self._flush()
 
@@ -285,8 +285,7 @@ class CommitLog:
             logger.error("cannot write to the commit log, produces are refused: %s", failure)
         self.run += 1
         for write in writes:
-            for partition in write.named:
-                partition.named_in = -1
+            write.unname()
         queued = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
         self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
         self.turn_bytes = 0

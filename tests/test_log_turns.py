@@ -415,3 +415,23 @@ async def test_a_removed_partition_takes_nothing_and_wakes_its_readers() -> None
     with pytest.raises(KafkaError) as refused:
         partition.append(batch(b"x"), EPOCH_MS)
     assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_callback_may_append_while_the_thread_writes() -> None:
+    world = World()
+    log = await world.start()
+    (partition,) = await world.topic("t")
+    broken: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: broken.append(context))
+    log.commit_log._slow = True
+    log.commit_log._slow_s = -1.0  # every write counts as slow
+
+    def more(failure: BaseException | None) -> None:
+        if partition.offsets.pending < 5:
+            partition.append(batch(b"x"), EPOCH_MS)
+            log.commit_log.after_write(more)
+
+    more(None)
+    await ticks(40)
+    assert broken == []
+    assert (partition.next_offset, log.commit_log._slow) == (5, True)

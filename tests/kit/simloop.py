@@ -38,6 +38,12 @@ class SimLoop(asyncio.BaseEventLoop):
         self.now = 0.0
         self._clock_resolution = 1e-9
         self._selector = _Selector(self)
+        self.failures: list[BaseException] = []
+        self.set_exception_handler(self._note_failure)
+
+    def _note_failure(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        failure = context.get("exception")
+        self.failures.append(failure or RuntimeError(context["message"]))
 
     def time(self) -> float:
         return self.now
@@ -50,7 +56,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end, then cancel what it left behind."""
+    """Run a coroutine to its end, then cancel what it left behind.
+
+    Raises what any callback or forgotten task raised: nothing is only logged.
+    """
     asyncio.set_event_loop(None)
     try:
         return loop.run_until_complete(main)
@@ -61,3 +70,5 @@ def run(loop: SimLoop, main: Coroutine[Any, Any, T]) -> T:
         if left:
             loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.close()
+        if loop.failures:
+            raise loop.failures[0]
