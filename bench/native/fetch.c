@@ -108,6 +108,9 @@ static void partition_seen(Conn *c, Reader *r, int64_t now) {
     for (int32_t aborted = rcount(r, 16); aborted > 0; aborted--) r_skip(r, 16);
     r32(r); /* preferred read replica */
     int32_t n = r32(r);
+    if (!r->bad && r->end - r->p < n)
+        job_error(job, "partition %d: %d bytes of records announced, %ld there", index, n,
+                  (long)(r->end - r->p));
     const uint8_t *p = r_skip(r, n < 0 ? 0 : n);
     if (r->bad) return;
     long place = (index - reading->first + job->o.partitions) % job->o.partitions;
