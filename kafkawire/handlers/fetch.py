@@ -37,6 +37,9 @@ JOIN_VIEWS_FROM = 64
 """From so many views in one partition's answer on, copying them into one buffer costs less than
 handing each to the kernel: small batches of many producers lie scattered."""
 
+_FULL = (0, -1)
+"""Session epochs of requests that list all their partitions (KIP-227)."""
+
 
 class Fetch:
     """The handler: one for the broker's life."""
@@ -62,6 +65,14 @@ class Fetch:
         ask = read_request(buf, pos, end, version)
         exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         peer.exchanges.append(exchange)
+        if ask.session_epoch not in _FULL:
+            # No session was ever given here: it is another broker's, of this address before us.
+            # Only this error makes a client send a full request; silence would starve it.
+            code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+            exchange.answer_parts(
+                write_response([], version, read_committed=False, error_code=code), None
+            )
+            return True
         attempt = Attempt(self, exchange, ask)
         if not attempt.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
             attempt.park()

@@ -18,10 +18,12 @@ from kafkawire.cli.client import Connection
 from kafkawire.codec import batches
 from kafkawire.codec.batches import Record, build, pack
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.fetch import FetchRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.real.conftest import OTHER_BROKER, MakeTopic
 
 PRODUCE = 0
+FETCH = 1
 NOW = int(time.time() * 1000)
 HOUR = 3_600_000
 E = ErrorCode
@@ -245,3 +247,13 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(bootstrap: 
 def test_garbage_ends_its_own_connection_only(bootstrap: str, data: bytes) -> None:
     assert raw(bootstrap, data) == b""
     assert raw(bootstrap, frame(struct.pack(">hhih", 18, 0, 1, -1)))[4:8] == b"\0\0\0\x01"
+
+
+def test_an_unknown_fetch_session_is_named_so_that_clients_start_over(
+    connection: Connection,
+) -> None:
+    """A client whose session was another broker's sends no partitions: it must be told."""
+    for session_id, epoch in ((77, 3), (0, 5)):
+        request = FetchRequest(max_bytes=1 << 20, session_id=session_id, session_epoch=epoch)
+        answer = connection.request(FETCH, request, at_most=12)
+        assert ErrorCode(answer.error_code) is E.FETCH_SESSION_ID_NOT_FOUND
