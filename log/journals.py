@@ -10,6 +10,7 @@ log.reclaim gives dead ones back.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os.path
 from collections.abc import Iterator
@@ -20,6 +21,11 @@ from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, journal_
 logger = logging.getLogger(__name__)
 
 SPARE_PREFIX = "spare-"
+
+RESERVE_PART = 20
+RESERVE_BYTES_MAX = 256 << 20
+"""A twentieth of the volume, and at most 256 MiB, is never taken by a new journal: deleting a topic
+or moving a log start is a transaction, and a disk that is full to the last byte takes none."""
 
 
 class Journals:
@@ -111,6 +117,8 @@ class Journals:
         """
         if self.ready or self.preparing:
             return
+        if not self.spares and not self._has_room():
+            return  # the roll itself tries again, and reports to the producers
         self.preparing = True
         spare = self.spares.pop() if self.spares else None
         future = self.env.offload.submit(
@@ -143,8 +151,15 @@ class Journals:
         self.next_number += 1
         return self.next_number - 1
 
+    def _has_room(self) -> bool:
+        """Whether a fresh journal leaves the reserve alone."""
+        total, free = self.env.fs.free_bytes(self.folder)
+        return free >= self.journal_bytes + min(total // RESERVE_PART, RESERVE_BYTES_MAX)
+
     def _make(self) -> Journal:
         spare = self.spares.pop() if self.spares else None
+        if spare is None and not self._has_room():
+            raise OSError(errno.ENOSPC, f"no room for another journal in {self.folder}")
         return make_journal(self.env.fs, self.folder, self._number(), self.journal_bytes, spare)
 
     def _warm(self) -> None:

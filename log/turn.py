@@ -109,6 +109,11 @@ class Write:
         partition.named_in = self.journal.number
         self.named.append(partition)
 
+    def unname(self) -> None:
+        """This write will not be: its naming frames are still to be written."""
+        for partition in self.named:
+            partition.named_in = -1
+
 
 class Stamp:
     """What every frame of a turn carries: run number and the committed place."""
@@ -148,7 +153,13 @@ def lay_out(
         else:
             ahead += 1
             ended = write.journal.place | (write.position + write.length)
-            write = _begin(journals.upcoming(ahead), ended, stamp, now_ms)
+            try:
+                journal = journals.upcoming(ahead)
+            except OSError:
+                for laid_out in writes:
+                    laid_out.unname()
+                raise
+            write = _begin(journal, ended, stamp, now_ms)
     return writes
 
 

@@ -435,3 +435,33 @@ async def test_a_callback_may_append_while_the_thread_writes() -> None:
     await ticks(40)
     assert broken == []
     assert (partition.next_offset, log.commit_log._slow) == (5, True)
+
+
+async def test_a_roll_without_room_leaves_the_naming_frames_to_be_written() -> None:
+    """The turn that failed had named a partition in the journal it began in. Nothing of it is
+    there, so the next frame of that partition is named again: otherwise the journal would not
+    know that it holds the partition, and go while it is needed."""
+    world = World(journal_bytes=1 << 20)
+    log = await world.start()
+    old, new = await world.topic("t", 2)
+    old.append(batch(bytes(900_000)), EPOCH_MS)
+    await log.commit_log.committed()
+    log.journals.ready.clear()  # nothing is made ready ahead
+    world.fs.faults.room_bytes = 0
+    new.append(batch(b"first frame, in the old journal"), EPOCH_MS)
+    old.append(batch(bytes(500_000)), EPOCH_MS)  # needs the next journal
+    with pytest.raises(KafkaError):
+        await log.commit_log.committed()
+    assert (old.next_offset, new.next_offset) == (1, 0)
+    world.fs.faults.room_bytes = None
+    new.append(batch(b"kept"), EPOCH_MS)
+    await log.commit_log.committed()
+    holds = log.journals.active
+    assert new.number in holds.numbers
+    for _ in range(4):
+        old.append(batch(bytes(900_000)), EPOCH_MS)
+        await log.commit_log.committed()
+    await old.delete_records(-1)
+    await ticks(50)
+    assert holds.rolled
+    assert await read_all(new) == [(0, b"kept")]
