@@ -91,11 +91,11 @@ class Shard:
     def _sync_or_heartbeat(self, ask: Ask, now_ms: int) -> Decision:
         request = ask.request
         assert isinstance(request, SyncGroupRequest | HeartbeatRequest)
+        if not request.group_id:  # there may be such a group: offsets can be committed to it
+            return _answer(ask, error_answer(request, ErrorCode.INVALID_GROUP_ID))
         group = self.groups.get(request.group_id)
         if group is None:
-            known = bool(request.group_id)
-            code = ErrorCode.UNKNOWN_MEMBER_ID if known else ErrorCode.INVALID_GROUP_ID
-            return _answer(ask, error_answer(request, code))
+            return _answer(ask, error_answer(request, ErrorCode.UNKNOWN_MEMBER_ID))
         return group.decide(ask, now_ms)
 
     def _leave(self, ask: Ask, now_ms: int) -> Decision:

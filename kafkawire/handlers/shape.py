@@ -40,8 +40,16 @@ class Shape:
     """One connection's repeated request: `prefix` up to the batch's length, and its answer."""
 
     __slots__ = (
-        "acks", "after", "before", "index", "partition", "prefix", "size", "topic", "version",
+        "acks",
+        "after",
         "answer_bytes",
+        "before",
+        "index",
+        "partition",
+        "prefix",
+        "size",
+        "topic",
+        "version",
     )  # fmt: skip
 
     def __init__(
