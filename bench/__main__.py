@@ -145,11 +145,13 @@ def main(given: Sequence[str] | None = None) -> int:
         print("\n".join(cell.name for cell in bench.cells))
         return 0
     began = time.monotonic()
+    quiet = report.Quiet()
     try:
         bench.run()
     except (LoadError, AdminError, ServerError, NotInstalled, OSError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
+    bench.facts.append(Fact("CPU stolen by other machines", quiet.stolen_percent(), "%"))
     rows = [report.fact_row(fact) for fact in bench.facts]
     rows += [report.cell_row(found) for found in bench.results]
     report.show(f"{options.broker} on one core", report.CELL_HEAD, rows)
