@@ -274,6 +274,13 @@ class CommitLog:
         journal.entries += write.entries
         journal.numbers.update([partition.number for partition in write.named])
         self.commits.soil(journal)
+        if not self.journals.ready and self._half_full(journal):
+            self.journals.prepare()
+
+    def _half_full(self, journal: Journal) -> bool:
+        """Time to make the next journal: an idle broker needs no room for one."""
+        bytes_at_most, entries_at_most = self.config.journal_bytes, self.config.journal_entries
+        return journal.end * 2 > bytes_at_most or journal.entries * 2 > entries_at_most
 
     def _fail(self, turn: Turn, writes: list[Write], failure: BaseException) -> None:
         """Leave everything as before the turn.

@@ -173,7 +173,6 @@ class Log:
 
     def _begin(self, found: list[Found]) -> None:
         config = self.config
-        self.journals.prepare()
         for item in found:
             journal = item.journal
             if journal.rolled and not journal.indexed:
@@ -260,8 +259,7 @@ class Log:
         await self.checkpoints.move_log_starts(starts)
 
     def _rolled(self, journals: list[Journal]) -> None:
-        """Journals are full: index them on disk, prepare the next, checkpoint."""
-        self.journals.prepare()
+        """Journals are full: index them on disk, then checkpoint."""
         self.retention.rolled = True
         for journal in journals:
             rows = close_portions(journal, self.partitions)

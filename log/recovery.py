@@ -212,7 +212,8 @@ def _judge(result: Recovered, claimed: int) -> list[Found]:
         for gap in found.scanned.gaps:
             if claim <= gap.place:
                 _cut(found, gap)
-                return _drop(result, at + 1)
+                begun = found.header is not None or found.journal.end > HEADER_BYTES
+                return _drop(result, at + 1 if begun else at)
             result.damage.append(gap)
     return []
 
@@ -247,6 +248,12 @@ def _cut(found: Found, gap: Gap) -> None:
             del column[keep:]
         if not keep:
             del scanned.rows[number]
+    scanned.frames = sum(len(rows) for rows in scanned.rows.values())
+    scanned.named = {
+        number: (position, naming)
+        for number, (position, naming) in scanned.named.items()
+        if position < gap.start
+    }
 
 
 def _harden(journal: Journal, committed: int) -> None:
@@ -297,5 +304,6 @@ def _settle(result: Recovered, claimed: int) -> None:
         journal.indexed = found.index is not None and found.index.extent.end == journal.end
         if not journal.indexed:
             _harden(journal, claimed)
-        result.namings.update(found.scanned.named)
+        for number, (_, naming) in found.scanned.named.items():
+            result.namings[number] = naming
     result.written = last.end_place

@@ -54,10 +54,9 @@ class Gap:
 class Scanned:
     """What a journal holds from some position on.
 
-    `rows` per partition number, `named` the partitions with a naming frame, `claims` the greatest
-    committed place with the position of the frame that first claimed it, rising; `end` the
-    position after the last valid frame, `run` the greatest run number, `frames` their count
-    without naming frames.
+    `rows` per partition number, `named` the first naming frame of each with its position,
+    `claimed` the greatest committed place any frame knew of; `end` the position after the last
+    valid frame, `run` the greatest run number, `frames` their count without naming frames.
     """
 
     number: int
@@ -65,14 +64,9 @@ class Scanned:
     run: int
     frames: int = 0
     rows: dict[int, Columns] = field(default_factory=dict)
-    named: dict[int, Naming] = field(default_factory=dict)
-    claims: list[tuple[int, int]] = field(default_factory=list)
+    named: dict[int, tuple[int, Naming]] = field(default_factory=dict)
+    claimed: int = 0
     gaps: list[Gap] = field(default_factory=list)
-
-    @property
-    def claimed(self) -> int:
-        """The greatest committed place any frame knew of."""
-        return self.claims[-1][1] if self.claims else 0
 
 
 def scan(buf: memoryview, number: int, start: int, stop: int | None, run: int) -> Scanned:
@@ -122,8 +116,7 @@ def _take(
 ) -> None:
     """Enter one valid frame."""
     result.run = head.run
-    if head.committed > result.claimed:
-        result.claims.append((position, head.committed))
+    result.claimed = max(result.claimed, head.committed)
     if head.kind == KIND_BATCH:
         result.frames += 1
         _take_batches(buf, position, after, head, starts, result)
@@ -131,9 +124,8 @@ def _take(
         try:
             naming = read_naming(buf[position + HEAD_BYTES : position + HEAD_BYTES + head.length])
         except FormatError:
-            result.gaps.append(Gap(result.number, position, after))
-        else:
-            result.named[head.number] = naming
+            return  # its checksum holds: whoever wrote it knew more names than this program
+        result.named.setdefault(head.number, (position, naming))
     else:
         result.frames += 1
 

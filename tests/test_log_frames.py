@@ -87,7 +87,7 @@ async def test_every_frame_is_aligned_and_found() -> None:
     assert found.gaps == []
     assert found.end == len(data)
     assert sum(len(rows) for rows in found.rows.values()) == len(starts)
-    assert {naming.index for naming in found.named.values()} == {0, 1}
+    assert {naming.index for _, naming in found.named.values()} == {0, 1}
 
 
 async def test_any_flipped_bit_is_found_out() -> None:

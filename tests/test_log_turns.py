@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from log.disk import real_env
 from log.partition import Partition
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import World, batch, read_all
@@ -465,3 +467,39 @@ async def test_a_roll_without_room_leaves_the_naming_frames_to_be_written() -> N
     await ticks(50)
     assert holds.rolled
     assert await read_all(new) == [(0, b"kept")]
+
+
+@pytest.mark.parametrize("flush", ["commit", "os"])
+async def test_the_real_disk_holds_it_too(tmp_path: Path, flush: str) -> None:
+    """Rolling, recycling, mapped and cold reads, a restart, a start after no goodbye."""
+    world = World(real_env(), flush=flush, journal_bytes=1 << 16, hot_bytes=1 << 17)
+    world.folder = str(tmp_path / "1")
+    await world.start()
+    (partition,) = await world.topic("t")
+    for at in range(60):
+        partition.append(batch(b"%d:" % at + bytes(10_000)), EPOCH_MS)
+        if at % 3 == 0:
+            await world.log.commit_log.committed()
+    await world.log.commit_log.committed()
+    expected = [(at, b"%d:" % at + bytes(10_000)) for at in range(60)]
+    assert await read_all(partition) == expected
+    assert not partition.plan(0, 1 << 20, 60, True).hot
+    await partition.delete_records(40)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    assert world.log.journals.spares
+    for at in range(60, 90):
+        partition.append(batch(b"%d:" % at + bytes(10_000)), EPOCH_MS)
+        await world.log.commit_log.committed()
+    expected = expected[40:] + [(at, b"%d:" % at + bytes(10_000)) for at in range(60, 90)]
+    await world.restart()
+    assert await read_all(world.find("t")) == expected
+    world.find("t").append(batch(b"last"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await world.abandon()
+    world.log._lock.release()
+    await world.start()
+    assert await read_all(world.find("t")) == [*expected, (90, b"last")]
+    assert world.find("t").leader_epoch == 1
+    await world.log.close()
+    world.env.offload.close()

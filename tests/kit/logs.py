@@ -50,6 +50,7 @@ class World:
     def __init__(self, env: Env | None = None, **values: Any) -> None:
         self.env = env or memory_env()
         self.config = settings(**{"journal_bytes": 1 << 20, **values})
+        self.folder = FOLDER
         self.database = MemoryDatabase()
         self.metadata = MemoryMetadata(self.database)
 
@@ -65,7 +66,7 @@ class World:
         await self.metadata.register_broker(1, {}, None)
         checkpoint = await self.metadata.load_checkpoint(1)
         self.log = await Log.open(
-            self.env, FOLDER, self.config, self.catalog, checkpoint, self.metadata, 1
+            self.env, self.folder, self.config, self.catalog, checkpoint, self.metadata, 1
         )
         return self.log
 
