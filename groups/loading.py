@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-SLICE_BYTES = 128 * 1024
-"""Read and applied at a time: about 1,500 commits, some ten milliseconds."""
-SLICE_RECORDS = 1000
+SLICE_BYTES = 32 * 1024
+"""Read and applied at a time: about 500 commits, under ten milliseconds."""
+SLICE_RECORDS = 500
 """Taken from or put into a snapshot at a time, for the same reason."""
 
 

@@ -16,9 +16,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from kafkawire.codec.batches import HEAD_BYTES, build
-from kafkawire.codec.compile import decode_versioned, encode_versioned, version_of
+from kafkawire.codec.compile import decoder, encode_versioned, version_of
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from kafkawire.messages.stored import (
@@ -27,6 +28,8 @@ from kafkawire.messages.stored import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
+
+T = TypeVar("T")
 
 OFFSET_COMMIT = 1  # key type; 0 is the same, from before Kafka 0.9
 GROUP_METADATA = 2
@@ -104,11 +107,11 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
         raise DecodeError("a record of __consumer_offsets has no key")
     kind = version_of(key)
     if kind in (0, OFFSET_COMMIT):
-        at = decode_versioned(OffsetCommitKey, key)
+        at = _decode(OffsetCommitKey, key)
         return OffsetRecord(at.group, at.topic, at.partition, _offset(value))
     if kind == GROUP_METADATA:
-        group_id = decode_versioned(GroupMetadataKey, key).group
-        group = None if value is None else decode_versioned(GroupMetadataValue, value)
+        group_id = _decode(GroupMetadataKey, key).group
+        group = None if value is None else _decode(GroupMetadataValue, value)
         return GroupRecord(group_id, group)
     return None
 
@@ -158,7 +161,7 @@ def _bytes(offset: Offset) -> bytes:
 def _offset(value: Buffer | None) -> Offset | None:
     if value is None:
         return None
-    stored = decode_versioned(OffsetCommitValue, value)
+    stored = _decode(OffsetCommitValue, value)
     return Offset(
         stored.offset,
         stored.leader_epoch,
@@ -166,3 +169,16 @@ def _offset(value: Buffer | None) -> Offset | None:
         stored.commit_timestamp,
         stored.expire_timestamp,
     )
+
+
+def _decode(cls: type[T], data: Buffer) -> T:
+    """As codec.compile.decode_versioned, without a copy of what follows the version: a start
+    may read a hundred thousand of these."""
+    try:
+        decode = decoder(cls, version_of(data))
+    except ValueError as unknown:
+        raise DecodeError(str(unknown)) from None
+    message, end = decode(data, 2, len(data))
+    if end != len(data):
+        raise DecodeError(f"{len(data) - end} bytes after {cls.__name__}")
+    return message
