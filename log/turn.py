@@ -224,8 +224,8 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
             body = pack_body(
                 length, KIND_BATCH, len(batches), place, run, partition.number, committed
             )
-            checksum = crc32c(body)
-            for batch in batches:
+            checksum = crc32c(body + batches[0][:21])
+            for batch in batches[1:] if len(batches) > 1 else ():
                 checksum = crc32c(batch[:21], checksum)
         buffers.append(padding + pack_front(MAGIC, checksum) + body)
         buffers += batches
