@@ -52,6 +52,8 @@ class Reader:
                 assert journal.view is not None, "hot journals are mapped"
                 view = journal.view
             position = place & POSITION_MASK
+            # A slice would be cut silently, and the answer announce more than it holds.
+            assert position + length <= len(view), "a row lies in its journal"
             views.append(view[position : position + length])
         return views, pins
 
