@@ -219,13 +219,15 @@ class CommitLog:
 
         def landed(_: object) -> None:
             failure = asyncio.CancelledError() if future.cancelled() else future.exception()
-            if failure is None:
-                # The backlog was in this write: when it went quickly the disk has caught up.
-                self._slow = future.result() > self._slow_s
-                self._apply(turn, writes)
-            else:
-                self._fail(turn, writes, failure)
-            self._flying = None  # only now: what the callbacks queue goes with the rest below
+            try:
+                if failure is None:
+                    # The backlog was in this write: if it went quickly the disk has caught up.
+                    self._slow = future.result() > self._slow_s
+                    self._apply(turn, writes)
+                else:
+                    self._fail(turn, writes, failure)
+            finally:
+                self._flying = None  # only now: what the callbacks queue goes with the rest
             if self.scheduled:
                 self._flush()
 
@@ -264,6 +266,8 @@ class CommitLog:
         self._finish(turn, None)
         if rolled:
             self.on_roll(rolled)
+        if not self.journals.ready and self._half_full(self.journals.active):
+            self.journals.prepare()
 
     def _account(self, write: Write, rolled: list[Journal]) -> None:
         journal = write.journal
@@ -274,8 +278,6 @@ class CommitLog:
         journal.entries += write.entries
         journal.numbers.update([partition.number for partition in write.named])
         self.commits.soil(journal)
-        if not self.journals.ready and self._half_full(journal):
-            self.journals.prepare()
 
     def _half_full(self, journal: Journal) -> bool:
         """Time to make the next journal: an idle broker needs no room for one."""

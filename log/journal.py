@@ -98,6 +98,14 @@ class Journal:
         if self.view is None:
             self.view = self.opened().map(self.capacity)
 
+    def warm(self, fs: FileSystem) -> memoryview:
+        """Open and map it if it is not; the mapping."""
+        if self.file is None:
+            self.file = fs.open(self.path)
+        self.map()
+        assert self.view is not None, "it was just mapped"
+        return self.view
+
     def reserve(self, capacity: int) -> None:
         """Make it at least `capacity` bytes long (one frame may be larger than a journal)."""
         if capacity > self.capacity:

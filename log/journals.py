@@ -36,6 +36,7 @@ class Journals:
     """
 
     __slots__ = (
+        "_tried",
         "active",
         "by_number",
         "env",
@@ -64,6 +65,7 @@ class Journals:
         self.spares: list[tuple[str, int]] = []
         self.hot_from = 0
         self.preparing = False
+        self._tried = -1
         self.next_number = 1
         self.previous_end = 0
         self.active: Journal
@@ -115,10 +117,11 @@ class Journals:
         The number is taken now: a roll that cannot wait makes itself another journal under a
         later number, and the one of the thread becomes a spare. Numbers may have gaps.
         """
-        if self.ready or self.preparing:
+        if self.ready or self.preparing or self._tried == self.active.number:
             return
+        self._tried = self.active.number  # once: if it fails, the roll tries again and reports
         if not self.spares and not self._has_room():
-            return  # the roll itself tries again, and reports to the producers
+            return
         self.preparing = True
         spare = self.spares.pop() if self.spares else None
         future = self.env.offload.submit(
@@ -138,7 +141,6 @@ class Journals:
             return
         failure = future.exception()
         if failure is not None:
-            # Not fatal: the roll itself tries again, and reports to the producers.
             logger.warning("cannot prepare the next journal: %s", failure)
             return
         journal = future.result()

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 
 from kafkawire.codec.batches import HEAD
 from kafkawire.metadata.checkpoint import Checkpoint
+from log.env import FileSystem
 from log.eviction import INDEX_BYTES_AT_MOST, add_portion
 from log.frame import batch_starts
 from log.hotindex import ROW_BYTES, Columns
-from log.journal import POSITION_MASK
+from log.journal import POSITION_MASK, Journal
 from log.partition import Partition
 from log.producers import last_sequence
 from log.recovery import Found, Recovered
@@ -25,9 +26,36 @@ logger = logging.getLogger(__name__)
 
 
 def load_partitions(
-    partitions: Mapping[int, Partition], recovered: Recovered, checkpoint: Checkpoint
+    fs: FileSystem,
+    partitions: Mapping[int, Partition],
+    recovered: Recovered,
+    checkpoint: Checkpoint,
 ) -> set[int]:
     """Fill the partitions; the numbers of those written since the checkpoint."""
+    _load_checkpoint(partitions, checkpoint)
+    written: set[int] = set()
+    loaded_from = _first_loaded(recovered.found)
+    for at, found in enumerate(recovered.found):
+        for number, parts in found.rows(fs):
+            partition = partitions.get(number)
+            for rows in parts if partition is not None else ():
+                assert partition is not None, "only known partitions have rows to load"
+                if rows.place[-1] >= checkpoint.place:
+                    written.add(number)
+                    partition.dirty = True
+                    _replay(partition, found.journal.warm(fs), rows, checkpoint.place)
+                _load(partition, found.journal, rows, at >= loaded_from)
+    for number, naming in recovered.namings.items():
+        if number in partitions:
+            partition = partitions[number]
+            partition.next_offset = max(partition.next_offset, naming.next_offset)
+    for partition in partitions.values():
+        _finish(partition)
+    return written
+
+
+def _load_checkpoint(partitions: Mapping[int, Partition], checkpoint: Checkpoint) -> None:
+    """Take over what SQL remembers."""
     for row in checkpoint.partitions:
         partition = partitions.get(row.number)
         if partition is None:
@@ -38,20 +66,6 @@ def load_partitions(
             partition.epochs = list(row.leader_epochs)
         partition.producers.load(row.producers)
         partition.dirty = False
-    written: set[int] = set()
-    loaded_from = _first_loaded(recovered.found)
-    for at, found in enumerate(recovered.found):
-        for number in sorted(found.numbers()):
-            partition = partitions.get(number)
-            if partition is not None:
-                _load(partition, found, at >= loaded_from, checkpoint.place, written)
-    for number, naming in recovered.namings.items():
-        if number in partitions:
-            partition = partitions[number]
-            partition.next_offset = max(partition.next_offset, naming.next_offset)
-    for partition in partitions.values():
-        _finish(partition)
-    return written
 
 
 def _first_loaded(found: list[Found]) -> int:
@@ -64,38 +78,28 @@ def _first_loaded(found: list[Found]) -> int:
     return 0
 
 
-def _load(
-    partition: Partition, found: Found, in_memory: bool, place: int, written: set[int]
-) -> None:
-    """Take one journal's rows of one partition."""
-    journal = found.journal
-    for rows in found.rows(partition.number):
-        if rows.place[-1] >= place:
-            written.add(partition.number)
-            partition.dirty = True
-            _replay(partition, found, rows, place)
-        end = rows.base[-1] + rows.count[-1]
-        partition.next_offset = max(partition.next_offset, end)
-        if end <= partition.log_start:
-            continue
-        if in_memory:
-            partition.rows.extend(rows)
-        if not journal.rolled:
-            continue
-        if len(partition.portions) and partition.portions.journal[-1] == journal.number:
-            partition.portions.end[-1] = end
-            partition.portions.size[-1] += sum(rows.length)
-            partition.portions.newest[-1] = max(partition.portions.newest[-1], *rows.newest)
-        else:
-            add_portion(journal, partition, rows)
-        if not in_memory:
-            partition.evicted = len(partition.portions)
+def _load(partition: Partition, journal: Journal, rows: Columns, in_memory: bool) -> None:
+    """Take rows of one journal, after all those before."""
+    end = rows.base[-1] + rows.count[-1]
+    partition.next_offset = max(partition.next_offset, end)
+    if end <= partition.log_start:
+        return
+    if in_memory:
+        partition.rows.extend(rows)
+    if not journal.rolled:
+        return
+    if len(partition.portions) and partition.portions.journal[-1] == journal.number:
+        partition.portions.end[-1] = end
+        partition.portions.size[-1] += sum(rows.length)
+        partition.portions.newest[-1] = max(partition.portions.newest[-1], *rows.newest)
+    else:
+        add_portion(journal, partition, rows)
+    if not in_memory:
+        partition.evicted = len(partition.portions)
 
 
-def _replay(partition: Partition, found: Found, rows: Columns, place: int) -> None:
+def _replay(partition: Partition, view: memoryview, rows: Columns, place: int) -> None:
     """Enter the batches behind a checkpoint with the producers and the leader epochs."""
-    view = found.journal.view
-    assert view is not None, "recovery maps all journals"
     known_end = partition.next_offset
     for at, length in zip(rows.place, rows.length, strict=True):
         if at < place:

@@ -135,7 +135,7 @@ class Log:
         write_run(fs, self.folder, Run(self._start, -1, self.config.flush))
         for info in self._catalog.by_id.values():
             self._make(info, resolve_topic(info.configs, self.config.texts))
-        written = load_partitions(self.partitions, recovered, checkpoint)
+        written = load_partitions(fs, self.partitions, recovered, checkpoint)
         self._resume(recovered)
         self.checkpoints.place = checkpoint.place if clean else -1
         if not clean and recovered.found:

@@ -25,9 +25,10 @@ import logging
 import os.path
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from log.env import Env
+from log.env import Env, FileSystem, LogError
 from log.frame import (
     HEADER_BYTES,
     Header,
@@ -39,7 +40,7 @@ from log.frame import (
 )
 from log.hotindex import Columns
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, write_whole
-from log.journalindex import Extent, JournalIndex, read_index
+from log.journalindex import Extent, read_index
 from log.journals import SPARE_PREFIX
 from log.scan import Gap, Scanned, scan
 
@@ -54,11 +55,16 @@ _SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
 
 @dataclass(slots=True)
 class Found:
-    """One journal: what its index file covers, what the scan found behind that."""
+    """One journal: what its index file covers, what the scan found behind that.
+
+    The index file itself is not kept: with its mapping and its journal's, a thousand journals
+    would need more file descriptors than a process gets.
+    """
 
     journal: Journal
     header: Header | None
-    index: JournalIndex | None
+    covered: Extent | None
+    indexed: set[int]
     scanned: Scanned
 
     def previous_end(self) -> int:
@@ -67,7 +73,7 @@ class Found:
 
     def extent(self) -> Extent:
         """As its index file should have it."""
-        before = self.index.extent if self.index is not None else Extent(0, 0, 0, 0)
+        before = self.covered or Extent(0, 0, 0, 0)
         scanned = self.scanned
         return Extent(
             self.journal.end,
@@ -78,15 +84,20 @@ class Found:
 
     def numbers(self) -> set[int]:
         """The partitions with rows."""
-        known = set(self.index.numbers()) if self.index is not None else set()
-        return known | self.scanned.rows.keys()
+        return self.indexed | self.scanned.rows.keys()
 
-    def rows(self, number: int) -> list[Columns]:
-        """One partition's rows, in order."""
-        parts = [self.index.rows(number)] if self.index is not None else []
-        if number in self.scanned.rows:
-            parts.append(self.scanned.rows[number])
-        return [part for part in parts if len(part)]
+    def rows(self, fs: FileSystem) -> Iterator[tuple[int, list[Columns]]]:
+        """(partition number, its rows in order), for each partition."""
+        index = None
+        if self.covered is not None:
+            index = read_index(fs, self.journal.folder, self.journal.number)
+            if index is None:
+                raise LogError(f"the index of {self.journal.path} was damaged just now: try again")
+        for number in sorted(self.numbers()):
+            parts = [index.rows(number)] if index is not None else []
+            if number in self.scanned.rows:
+                parts.append(self.scanned.rows[number])
+            yield number, [part for part in parts if len(part)]
 
 
 @dataclass(slots=True)
@@ -110,7 +121,7 @@ def recover(env: Env, folder: str, claimed: int, clean_end: int) -> Recovered:
     result = Recovered()
     _list(env, folder, result)
     for at, found in enumerate(result.found):
-        _read(found, result.found[at + 1 :], result, clean_end)
+        _read(env.fs, found, result.found[at + 1 :], result, clean_end)
     claimed = max(claimed, clean_end)
     dropped = _judge(result, claimed)
     for found in dropped:
@@ -118,7 +129,7 @@ def recover(env: Env, folder: str, claimed: int, clean_end: int) -> Recovered:
     if dropped:
         env.fs.sync_dir(folder)
     if result.found:
-        _settle(result, claimed)
+        _settle(env.fs, result, claimed)
     return result
 
 
@@ -141,17 +152,20 @@ def _list(env: Env, folder: str, result: Recovered) -> None:
             result.spares.append((path, journal.capacity))
             journal.cool()
             continue
-        journal.map()
-        assert journal.view is not None, "it was just mapped"
-        header = read_header(journal.view, path)
+        view = journal.warm(fs)
+        header = read_header(view, path)
         if header is None or header.journal != number:
-            if find_frame(journal.view, HEADER_BYTES, journal.capacity, number) < 0:
+            if find_frame(view, HEADER_BYTES, journal.capacity, number) < 0:
                 _spare(env, folder, journal, result)
                 continue
             logger.error("%s has a damaged header; its frames are read all the same", path)
             header = None
         index = read_index(fs, folder, number)
-        result.found.append(Found(journal, header, index, Scanned(number, 0, 0)))
+        found = Found(journal, header, None, set(), Scanned(number, 0, 0))
+        if index is not None:
+            found.covered, found.indexed = index.extent, set(index.numbers())
+            journal.cool()
+        result.found.append(found)
 
 
 def _spare(env: Env, folder: str, journal: Journal, result: Recovered) -> None:
@@ -163,33 +177,31 @@ def _spare(env: Env, folder: str, journal: Journal, result: Recovered) -> None:
     result.spares.append((path, journal.capacity))
 
 
-def _read(found: Found, later: list[Found], result: Recovered, clean_end: int) -> None:
-    """Scan what the index does not cover."""
+def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, end: int) -> None:
+    """Scan what the index does not cover. `end`: the place of a clean end, or -1."""
     journal = found.journal
     stop: int | None = None
     if later and later[0].previous_end() >> PLACE_BITS == journal.number:
         stop = later[0].previous_end() & POSITION_MASK
     start = HEADER_BYTES
-    if found.index is not None:
-        extent = found.index.extent
-        start = extent.end
-        result.run = max(result.run, extent.run)
-        if clean_end == journal.place | start and not later and not _follows(journal, start):
+    if found.covered is not None:
+        start = found.covered.end
+        result.run = max(result.run, found.covered.run)
+        if end == journal.place | start and not later and not _follows(fs, journal, start):
             stop = start
-    assert journal.view is not None, "recovery maps all journals"
     if start == stop:
         found.scanned = Scanned(journal.number, start, result.run)
     else:
-        found.scanned = scan(journal.view, journal.number, start, stop, result.run)
+        found.scanned = scan(journal.warm(fs), journal.number, start, stop, result.run)
     journal.end = found.scanned.end
     result.run = found.scanned.run
 
 
-def _follows(journal: Journal, position: int) -> bool:
+def _follows(fs: FileSystem, journal: Journal, position: int) -> bool:
     """Whether a frame lies where a clean end is said to be: then it was none."""
-    assert journal.view is not None, "recovery maps all journals"
-    head = read_head(journal.view, position)
-    return head is not None and check(journal.view, position, head, journal.number) is not None
+    view = journal.warm(fs)
+    head = read_head(view, position)
+    return head is not None and check(view, position, head, journal.number) is not None
 
 
 def _judge(result: Recovered, claimed: int) -> list[Found]:
@@ -256,8 +268,9 @@ def _cut(found: Found, gap: Gap) -> None:
     }
 
 
-def _harden(journal: Journal, committed: int) -> None:
+def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
     """Make sure that what was read is on the disk, up to the journal's end."""
+    journal.warm(fs)
     file = journal.opened()
     position = 0
     if committed > journal.place:
@@ -269,7 +282,7 @@ def _harden(journal: Journal, committed: int) -> None:
     file.sync()
 
 
-def _settle(result: Recovered, claimed: int) -> None:
+def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
     """Make what is left durable and see where writing goes on."""
     last = result.found[-1].journal
     if claimed > last.end_place:
@@ -301,9 +314,9 @@ def _settle(result: Recovered, claimed: int) -> None:
         extent = found.extent()
         journal.entries = extent.frames
         journal.numbers = found.numbers() | found.scanned.named.keys()
-        journal.indexed = found.index is not None and found.index.extent.end == journal.end
+        journal.indexed = found.covered is not None and found.covered.end == journal.end
         if not journal.indexed:
-            _harden(journal, claimed)
+            _harden(fs, journal, claimed)
         for number, (_, naming) in found.scanned.named.items():
             result.namings[number] = naming
     result.written = last.end_place
