@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.types import Buffer
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from kafkawire.server.host import Host
 
 logger = logging.getLogger(__name__)
+
+
+def _drop(_: object) -> None:
+    """What is sent while there is no socket."""
 
 
 class ClientProtocol(asyncio.BufferedProtocol):
@@ -36,6 +41,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
         ):
             setattr(self, name, method)
         self.transport: asyncio.Transport | None = None
+        self._send: Callable[[Buffer], None] = _drop
+        self._send_all: Callable[[list[Buffer]], None] = _drop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection in, or close it where there are too many."""
@@ -47,6 +54,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
             self.connection.closed = True
             return
         self.host.connections.add(self.connection)
+        self._send = self.transport.write
+        self._send_all = self.transport.writelines
         self.transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -57,6 +66,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.host.connections.discard(self.connection)
         self.connection.lost()
         self.transport = None
+        self._send = self._send_all = _drop
 
     def eof_received(self) -> bool:
         """A client that has said all closes both ways, as Kafka's does."""
@@ -66,13 +76,10 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
     def write(self, parts: list[Buffer]) -> None:
         """Hand the kernel what it takes; the rest waits in the transport."""
-        transport = self.transport
-        if transport is None or transport.is_closing():
-            return
         if len(parts) == 1:
-            transport.write(parts[0])
+            self._send(parts[0])
         else:
-            transport.writelines(parts)
+            self._send_all(parts)
 
     def pause_reading(self) -> None:
         """Leave what the client sends in the kernel."""
