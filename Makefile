@@ -25,7 +25,8 @@ check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	SIM_SEEDS=10 $(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not real and not java" $(ARGS)
+	SIM_SEEDS=5 HYPOTHESIS_PROFILE=quick \
+	  $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not java" $(ARGS)
 
 sim: .venv/.dev
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto tests/test_*_simulation.py $(ARGS)
