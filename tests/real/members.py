@@ -38,7 +38,7 @@ class Member(threading.Thread):
             raise self.error
 
 
-def wait_for(done: Callable[[], bool], limit_s: float = 30, what: Callable[[], Any] = str) -> None:
+def wait_for(done: Callable[[], bool], limit_s: float = 90, what: Callable[[], Any] = str) -> None:
     """Until `done()`; fails with what `what()` says."""
     end = time.monotonic() + limit_s
     while not done():
@@ -46,7 +46,7 @@ def wait_for(done: Callable[[], bool], limit_s: float = 30, what: Callable[[], A
         time.sleep(0.03)
 
 
-def wait_for_shares(members: list[Member], shares: list[int], limit_s: float = 30) -> None:
+def wait_for_shares(members: list[Member], shares: list[int], limit_s: float = 90) -> None:
     """Until the members hold disjoint shares of these sizes, in any order."""
 
     def shared() -> bool:
