@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,13 @@ def fetch(topic: str | bytes, offset: int, wait_ms: int = 0, **partition: int) -
     return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[asked])
 
 
+async def until(true: Callable[[], bool]) -> None:
+    """For what no message tells."""
+    async with asyncio.timeout(20):
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 def values(row: Any) -> list[bytes]:
     raw = bytes(row.records or b"")
     return [
@@ -137,6 +144,23 @@ async def test_a_parked_fetch_is_woken_by_a_produce(server: Server, client: Clie
     got = await asyncio.wait_for(client.receive(), 10)
     assert values(got.responses[0].partitions[0]) == [b"a"]
     await other.close()
+
+
+async def test_a_client_that_goes_while_its_fetch_waits_pins_nothing(
+    server: Server, client: Client
+) -> None:
+    """With too few bytes there, the answer at the deadline has views, and nobody to take them."""
+    await make(client, "t")
+    await client.call(produce("t", batch(b"a")), 9)
+    going = await Client.connect(port_of(server))
+    asked = fetch("t", 0, wait_ms=200)
+    asked.min_bytes = 1 << 20
+    going.send(asked, 12)
+    handler: Any = server.host.apis[1].hot
+    await until(lambda: bool(handler.parked))
+    await going.close()
+    await until(lambda: not handler.parked)
+    assert [journal.pins for journal in server.broker.log.journals] == [0]
 
 
 async def test_a_parked_fetch_ends_at_its_deadline(client: Client) -> None:

@@ -74,7 +74,12 @@ class Exchange:
         self.peer.answered(self)
 
     def answer_parts(self, body: list[Buffer], release: Callable[[], None] | None = None) -> None:
-        """Answer with many buffers, sent as they are; `release` is called when they are gone."""
+        """Answer with many buffers, sent as they are; `release` is called when they are gone, or
+        now where the client is."""
+        if self.peer.closed:
+            if release is not None:
+                release()
+            return
         size = sum(map(len, body))
         if self.flexible:
             head = _HEAD_TAGS.pack(size + 5, self.correlation_id, 0)
