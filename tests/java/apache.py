@@ -1,14 +1,25 @@
-"""Apache Kafka itself as a child process, from the jars of the tools: the oracle of answers."""
+"""Apache Kafka itself, from the jars of the tools: the oracle of answers.
+
+One node serves all workers of a test run: the first who needs it starts it, the last who has
+done with it ends it. (`xdist_group` would keep its tests in one worker, but pytest 9 and
+xdist 3.8 do not group.)
+"""
 
 from __future__ import annotations
 
 import base64
+import fcntl
+import json
 import os
-import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import mkdtemp
+
+import psutil
 
 START_LIMIT_S = 120.0
 
@@ -21,72 +32,97 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class ApacheKafka:
-    """One KRaft node, broker and controller in one JVM. `classpath` holds its jars."""
+def write_properties(folder: Path) -> tuple[Path, str]:
+    """The settings of one KRaft node, broker and controller in one JVM; and its address."""
+    port, controller = free_ports(2)
+    listeners = f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+    settings = {
+        "process.roles": "broker,controller",
+        "node.id": "1",
+        "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller}",
+        "controller.listener.names": "CONTROLLER",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "listeners": listeners,
+        "advertised.listeners": listeners,
+        "log.dirs": str(folder / "data"),
+        "offsets.topic.replication.factor": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        "group.min.session.timeout.ms": "1000",
+    }
+    path = folder / "server.properties"
+    path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+    return path, f"127.0.0.1:{port}"
 
-    def __init__(self, folder: Path, classpath: str) -> None:
-        self.folder = folder
-        self.classpath = classpath
-        self.port, self._controller = free_ports(2)
-        self._child: subprocess.Popen[bytes] | None = None
 
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+def start(folder: Path, classpath: str) -> tuple[int, str]:
+    """(process id, address) of a new node that answers."""
+    properties, address = write_properties(folder)
+    run = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", classpath]
+    cluster_id = base64.urlsafe_b64encode(b"a" + os.urandom(15)).decode().rstrip("=")
+    tool = [*run, "kafka.tools.StorageTool", "format", "--standalone"]
+    tool += ["-t", cluster_id, "-c", str(properties)]
+    subprocess.run(tool, check=True, capture_output=True, timeout=START_LIMIT_S)
+    with (folder / "server.log").open("wb") as log:
+        command = [*run, "kafka.Kafka", str(properties)]
+        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    end = time.monotonic() + START_LIMIT_S
+    while not answers(address):
+        assert child.poll() is None, (folder / "server.log").read_text()[-3000:]
+        assert time.monotonic() < end, "Apache Kafka does not answer"
+        time.sleep(0.1)
+    child.returncode = 0  # another worker may end it: no warning that it runs on
+    return child.pid, address
 
-    def _properties(self) -> Path:
-        listeners = f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{self._controller}"
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{self._controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "listeners": listeners,
-            "advertised.listeners": listeners,
-            "log.dirs": str(self.folder / "data"),
-            "offsets.topic.replication.factor": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            "group.min.session.timeout.ms": "1000",
-        }
-        path = self.folder / "server.properties"
-        path.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        return path
 
-    def start(self) -> None:
-        properties = self._properties()
-        run = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", self.classpath]
-        cluster_id = base64.urlsafe_b64encode(b"a" + os.urandom(15)).decode().rstrip("=")
-        tool = [*run, "kafka.tools.StorageTool", "format", "--standalone"]
-        subprocess.run(
-            [*tool, "-t", cluster_id, "-c", str(properties)],
-            check=True,
-            capture_output=True,
-            timeout=START_LIMIT_S,
-        )
-        with (self.folder / "server.log").open("wb") as log:
-            self._child = subprocess.Popen(
-                [*run, "kafka.Kafka", str(properties)], stdout=log, stderr=subprocess.STDOUT
-            )
-        end = time.monotonic() + START_LIMIT_S
-        while not self._answers():
-            assert self._child.poll() is None, (self.folder / "server.log").read_text()[-3000:]
-            assert time.monotonic() < end, "Apache Kafka does not answer"
-            time.sleep(0.1)
+def answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), 1).close()
+    except OSError:
+        return False
+    return True
 
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), 1).close()
-        except OSError:
-            return False
-        return True
 
-    def stop(self) -> None:
-        if self._child is not None:
-            self._child.send_signal(signal.SIGTERM)
-            try:
-                self._child.wait(30)
-            except subprocess.TimeoutExpired:
-                self._child.kill()
-                self._child.wait()
+def stop(pid: int) -> None:
+    """End the node that `start` made, here or in another worker of this run. Its data is no
+    longer wanted, and it may take half a minute to end otherwise."""
+    try:
+        node = psutil.Process(pid)
+        assert "kafka.Kafka" in node.cmdline()
+        node.kill()
+        node.wait(30)
+    except psutil.NoSuchProcess:
+        return
+
+
+@contextmanager
+def shared_kafka(folder: Path, classpath: str) -> Iterator[str]:
+    """The address of the one node of all that use `folder`."""
+    folder.mkdir(exist_ok=True)
+    note = folder / "node.json"
+    with taking_turns(folder):
+        if note.exists():
+            state = json.loads(note.read_text())
+        else:
+            pid, address = start(Path(mkdtemp(dir=folder)), classpath)
+            state = {"pid": pid, "address": address, "users": 0}
+        state["users"] += 1
+        note.write_text(json.dumps(state))
+    try:
+        yield state["address"]
+    finally:
+        with taking_turns(folder):
+            state = json.loads(note.read_text())
+            state["users"] -= 1
+            note.write_text(json.dumps(state))
+            if not state["users"]:
+                note.unlink()
+                stop(state["pid"])
+
+
+@contextmanager
+def taking_turns(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
