@@ -12,7 +12,7 @@ SEEDS ?= 500
 ARGS ?=
 
 .DEFAULT_GOAL := run
-.PHONY: run test check bench sim docs clean java
+.PHONY: run test check bench bench-peers bench-guard sim docs clean java
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
@@ -33,6 +33,12 @@ sim: .venv/.dev
 
 bench: .venv/.bench
 	$(BIN)/python -m bench $(or $(ARGS),--quick)
+
+bench-peers: .venv/.bench
+	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-guard: .venv/.bench
+	$(BIN)/python -m bench.guard $(ARGS)
 
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
