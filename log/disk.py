@@ -156,6 +156,7 @@ class DiskFileSystem:
 
     def makedirs(self, path: str) -> None:
         """See log.env.FileSystem."""
+        assert os.path.isabs(path), f"{path} is not absolute"  # the way up would have no end
         missing: list[str] = []
         while not os.path.isdir(path):
             missing.append(path)

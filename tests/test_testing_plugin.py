@@ -90,6 +90,15 @@ def test_the_port_is_kept_over_a_restart_and_a_kill(tmp_path: Path) -> None:
 
 
 @pytest.mark.real
+def test_a_data_folder_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the default is."""
+    monkeypatch.chdir(tmp_path)
+    with BrokerProcess("a/b") as broker:
+        assert (tmp_path / "a" / "b" / "metadata.db").is_file()
+        assert str(tmp_path / "a" / "b") in broker.output
+
+
+@pytest.mark.real
 def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path, settings={"num.partitions": "none"})
     with pytest.raises(BrokerFailed) as caught:

@@ -25,8 +25,9 @@ class ServeOptions:
 
     `advertised` has an entry for every listener by name: the host and port that Metadata and
     FindCoordinator answer to clients of that listener; port 0 there means the port that was
-    bound. `data` is the data folder, `metadata_url` an SQLAlchemy URL, `settings` the broker
-    settings that differ from their defaults (name -> text, validated).
+    bound. `data` is the absolute path of the data folder, `metadata_url` an SQLAlchemy URL (empty:
+    SQLite in that folder), `settings` the broker settings that differ from their defaults (name
+    -> text, validated).
     """
 
     listeners: list[Listener]

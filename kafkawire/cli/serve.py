@@ -7,6 +7,7 @@ Called by kafkawire.cli.main and kafkawire.cli.app.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ def serve_options(sources: Sources) -> ServeOptions:
     return ServeOptions(
         listeners=listeners,
         advertised=parse_advertised(sources.options["advertise"].values, listeners),
-        data=sources.options["data"].text,
+        data=os.path.abspath(sources.options["data"].text),
         metadata_url=sources.options["metadata"].text,
         settings={name: value.text for name, value in sources.settings.items()},
         log_level=sources.options["log-level"].text.lower(),
