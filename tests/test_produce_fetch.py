@@ -11,6 +11,7 @@ import pytest
 
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.fetch import Fetch
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_offsets import (
@@ -161,6 +162,21 @@ async def test_a_client_that_goes_while_its_fetch_waits_pins_nothing(
     await going.close()
     await until(lambda: not handler.parked)
     assert [journal.pins for journal in server.broker.log.journals] == [0]
+
+
+async def test_a_parked_fetch_goes_with_its_client(server: Server, client: Client) -> None:
+    await make(client, "t")
+    gone = await Client.connect(port_of(server))
+    gone.send(fetch("t", 0, wait_ms=2**31 - 1), 11)
+    await gone.writer.drain()
+    handler = server.host.apis[1].hot
+    assert isinstance(handler, Fetch)
+    while not handler.parked:
+        await asyncio.sleep(0.01)
+    await gone.close()
+    while handler.parked:
+        await asyncio.sleep(0.01)
+    assert not server.broker.table.named("t", 0).watchers
 
 
 async def test_a_parked_fetch_ends_at_its_deadline(client: Client) -> None:

@@ -52,7 +52,10 @@ class Peer(Protocol):
 
 
 class Exchange:
-    """A request being served. `flexible` is the response header's form."""
+    """A request being served. `flexible` is the response header's form.
+
+    `pins` is called once: when the answer has been sent, or when its client has gone before.
+    """
 
     __slots__ = ("correlation_id", "flexible", "parts", "peer", "pins", "version")
 

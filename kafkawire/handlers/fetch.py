@@ -215,6 +215,7 @@ class Attempt:
         for partition in self.partitions:
             partition.watchers.add(self.wake)
         self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
+        self.exchange.pins = self._unpark  # a client that goes must not be waited for
 
     def _unpark(self) -> None:
         self.done = True
