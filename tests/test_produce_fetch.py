@@ -63,6 +63,14 @@ def produce(topic: str | bytes, *batches: bytes, acks: int = -1, index: int = 0)
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
 
 
+async def until(true: Callable[[], bool]) -> None:
+    for _ in range(3000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come about")
+
+
 def fetch(topic: str | bytes, offset: int, wait_ms: int = 0, **partition: int) -> FetchRequest:
     row = FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20)
     for name, value in partition.items():
@@ -171,11 +179,9 @@ async def test_a_parked_fetch_goes_with_its_client(server: Server, client: Clien
     await gone.writer.drain()
     handler = server.host.apis[1].hot
     assert isinstance(handler, Fetch)
-    while not handler.parked:
-        await asyncio.sleep(0.01)
+    await until(lambda: bool(handler.parked))
     await gone.close()
-    while handler.parked:
-        await asyncio.sleep(0.01)
+    await until(lambda: not handler.parked)
     assert not server.broker.table.named("t", 0).watchers
 
 
