@@ -63,14 +63,6 @@ def produce(topic: str | bytes, *batches: bytes, acks: int = -1, index: int = 0)
     return ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[data])
 
 
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(3000):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come about")
-
-
 def fetch(topic: str | bytes, offset: int, wait_ms: int = 0, **partition: int) -> FetchRequest:
     row = FetchPartition(fetch_offset=offset, partition_max_bytes=1 << 20)
     for name, value in partition.items():
