@@ -25,7 +25,7 @@ check: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	SIM_SEEDS=5 HYPOTHESIS_PROFILE=quick \
+	SIM_SEEDS=3 HYPOTHESIS_PROFILE=quick \
 	  $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not java" $(ARGS)
 
 sim: .venv/.dev
