@@ -23,7 +23,7 @@ from log.partition import Partition
 try:
     from uvloop import new_event_loop
 except ImportError:
-    from asyncio import new_event_loop
+    from asyncio import new_event_loop  # type: ignore[assignment]
 
 
 def make_log(folder: str, partitions: int) -> tuple[CommitLog, list[Partition]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from tests.kit.logs import FOLDER, World, batch, read_all
 JOURNALS = f"{FOLDER}/journals"
 
 
-async def start(*values: bytes, **settings: object) -> tuple[World, Partition]:
+async def start(*values: bytes, **settings: Any) -> tuple[World, Partition]:
     """A log whose only partition holds these values, each committed by itself."""
     world = World(**settings)
     await world.start()

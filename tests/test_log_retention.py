@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ async def append(world: World, partition: Partition, count: int, at_ms: int) -> 
     await settle()
 
 
-async def started(**configs: str) -> tuple[World, Partition]:
+async def started(**configs: Any) -> tuple[World, Partition]:
     world = World(journal_bytes=4096, recycle_bytes=1 << 20)
     await world.start()
     (partition,) = await world.topic("t", **configs)

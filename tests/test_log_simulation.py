@@ -211,9 +211,9 @@ class Life:
             for value, offset in model.exactly_once.items():
                 if offset >= partition.log_start and value in found.values():
                     assert found[offset] == value
-            for offset, value in found.items():
-                assert value is not None
-                model.promise(partition, offset, value)
+            for offset, stored in found.items():
+                assert stored is not None
+                model.promise(partition, offset, stored)
 
     async def plain_writer(self) -> None:
         while True:

@@ -21,7 +21,7 @@ from kafkawire.messages.list_offsets import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
-from log.manager import LogError
+from log.env import LogError
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 
@@ -288,7 +288,7 @@ async def test_limits_hold_and_the_first_batch_always_comes(client: Client) -> N
 
 
 async def test_everything_is_there_after_a_restart(tmp_path: Path) -> None:
-    sent = []
+    sent: list[bytes] = []
     for life in range(3):
         async with running(tmp_path / "data") as server:
             client = await Client.connect(port_of(server))

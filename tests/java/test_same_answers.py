@@ -239,7 +239,11 @@ def test_leader_epochs(twins: Twins, topic: str, epoch: int) -> None:
 
 
 def fetch_request(topic: str, offset: int, index: int = 0, **partition: int) -> Any:
-    fields = {"partition_max_bytes": 1 << 20, "current_leader_epoch": -1, **partition}
+    fields: dict[str, Any] = {
+        "partition_max_bytes": 1 << 20,
+        "current_leader_epoch": -1,
+        **partition,
+    }
     row = fetch.FetchPartition(partition=index, fetch_offset=offset, log_start_offset=-1, **fields)
     named = fetch.FetchTopic(topic=topic, partitions=[row])
     return fetch.FetchRequest(replica_id=-1, max_bytes=1 << 20, session_epoch=-1, topics=[named])
@@ -334,7 +338,7 @@ def test_idempotent_producers(twins: Twins, topic: str) -> None:
         # log start beside some errors.
         twins.ask(
             "Produce",
-            lambda index, sequence=sequence, epoch=epoch: send(
+            lambda index, sequence=sequence, epoch=epoch: send(  # type: ignore[misc]
                 topic,
                 pairs,
                 START_MS,

@@ -320,7 +320,7 @@ def test_admin_configs(admin: AdminClient, make_topic: MakeTopic, name: str) -> 
     found = describe(admin, resource)
     assert (found["retention.ms"].value, found["retention.ms"].is_default) == ("86400000", False)
     assert (found["cleanup.policy"].value, found["cleanup.policy"].is_default) == ("delete", True)
-    change = [
+    change: list[tuple[str, str | None, AlterConfigOpType]] = [
         ("retention.ms", "3600000", AlterConfigOpType.SET),
         ("max.message.bytes", "2000", AlterConfigOpType.SET),
         ("cleanup.policy", "compact", AlterConfigOpType.APPEND),
