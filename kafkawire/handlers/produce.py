@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from kafkawire.broker.newtopics import INTERNAL_TOPICS
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.produce import (
     FLEXIBLE_FROM,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 ZSTD_FROM = 7
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state"})
 ADMIN_CLIENT_ID = "__admin_client"
 """The one client id that Kafka lets write to internal topics (AdminUtils)."""
 
