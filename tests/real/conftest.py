@@ -82,7 +82,8 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def admin(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap})
+    quiet = 2  # it outlives the broker at the end, and would say so
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": quiet})
 
 
 @pytest.fixture
