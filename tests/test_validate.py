@@ -342,6 +342,15 @@ def check_head_of_stored(stored: bytearray) -> batches.BatchHead:
     return head
 
 
+def test_the_stored_form_keeps_a_corrected_time() -> None:
+    """The log corrects a head that lies about its newest time before it compresses the batch."""
+    sent = pack([Record(0, NOW, b"k", b"v")])
+    put(35, 8, NOW + 999)(sent)
+    head = check_batch(memoryview(resummed(sent)), LIMIT)
+    batches.stamp(sent, walked(sent), log_append=False)
+    assert read_head(convert(sent, head, ZSTD, None, None)).max_timestamp == NOW
+
+
 def test_levels_reach_the_codec() -> None:
     words = random.Random(3).choices([b"alpha ", b"beta ", b"gamma "], k=3000)
     sent = build([(None, b"".join(words))], timestamp_ms=NOW)

@@ -26,6 +26,7 @@ from kafkawire.codec.batches import (
     PREFIX_BYTES,
     RECORD_BYTES_MIN,
     TRANSACTIONAL,
+    resum,
     stamp,
     unpacked_limit,
 )
@@ -304,7 +305,7 @@ def convert(
         out[21:23] = attributes.to_bytes(2, "big", signed=True)
         out[LENGTH_AT : LENGTH_AT + 4] = (len(out) - PREFIX_BYTES).to_bytes(4, "big")
     if log_append_time is None:
-        stamp(out, head[8], log_append=False)
+        resum(out, 0, len(out))  # the newest time is that of `buf`: `walk` may have corrected it
     else:
         stamp(out, log_append_time, log_append=True)
     return out
