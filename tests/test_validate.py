@@ -235,6 +235,7 @@ def with_payload(payload: bytes, count: int, codec: int) -> bytearray:
         ("0c0000000101000000", 1),
         ("ff000000010100", 1),  # a length cut off
         ("0d000000010100", 1),  # a negative length
+        ("0e00000004616280", 1),  # ends in the length of its value
         ("9f80c0000000010100", 1),  # a length of three bytes made to look like two
     ],
 )

@@ -142,12 +142,42 @@ def walk(
     else:
         pos, data = HEAD_BYTES, buf.tobytes()  # indexing bytes is twice as fast as a view
     try:
+        if not codec and head[12] == 1 and _is_plain(data, compacted):
+            newest = head[7]
+            if now_ms - before_ms <= newest <= now_ms + after_ms:
+                return newest
         newest, oldest, keyless = _walk(data, pos, head[12], head[7])
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
     if (keyless and compacted) or newest > now_ms + after_ms or oldest < now_ms - before_ms:
         _blame(data, pos, head, compacted, now_ms - before_ms, now_ms + after_ms)
     return newest
+
+
+def _is_plain(data: bytes, compacted: bool) -> bool:
+    """Whether the one record of a batch is sound and of the commonest form: at the base time,
+    without headers, lengths of one or two bytes. Half of what small produces cost to look at."""
+    pos, high = HEAD_BYTES, 0
+    length = data[HEAD_BYTES]
+    if length > 0x7F:
+        pos += 1
+        high = data[pos]
+        stop = pos + (length >> 1) + (high << 6) - 63
+    else:
+        stop = pos + 1 + (length >> 1)
+    key = data[pos + 4]
+    if data[pos + 2] or data[pos + 3] or high | key > 0x7F or stop != len(data):
+        return False
+    pos += 5 if key & 1 else 5 + (key >> 1)
+    if pos >= stop or (compacted and key & 1):
+        return False
+    value = data[pos]
+    if value > 0x7F:
+        pos += 1
+        high = data[pos]
+        value = value & 0x7F | high << 7
+    odd = (length | value) & 1 or data[stop - 1] or high > 0x7F
+    return not odd and pos + 2 + (value >> 1) == stop
 
 
 def _walk(data: bytes, pos: int, count: int, base: int) -> tuple[int, int, int]:  # noqa: C901
