@@ -92,7 +92,12 @@ def read_by_librdkafka(bootstrap: str, topic: str, group: str) -> list[Any]:
     consumer = Consumer(settings)
     consumer.subscribe([topic])
     found: list[Any] = []
-    wait_for(lambda: found.extend(consumer.consume(40, 0.2)) is None and len(found) >= 40)
+
+    def poll() -> bool:
+        found.extend(consumer.consume(40, 0.2))
+        return len(found) >= 40
+
+    wait_for(poll)
     consumer.close()
     return [(m.offset(), m.key(), m.value(), m.headers()) for m in found]
 

@@ -68,6 +68,10 @@ class Stream(threading.Thread):
             assert isinstance(value, bytes)
             self.acked.append(int(value))
 
+    def wait_for_more(self, count: int) -> None:
+        enough = len(self.acked) + count
+        wait_for(lambda: len(self.acked) >= enough)
+
     def stop(self) -> None:
         self._stop_asked.set()
         self.join(90)
@@ -102,15 +106,13 @@ def test_an_idempotent_stream_is_whole_after_restarts_and_kills(
     reader = Member(subscribed(name, settings), poll)
     stream = Stream(broker.bootstrap, name)
     for rounds in range(4):
-        before = len(stream.acked)
-        wait_for(lambda before=before: len(stream.acked) > before + 150)
+        stream.wait_for_more(150)
         if rounds % 2:
             broker.kill()
             broker.start()
         else:
             broker.restart()
-    before = len(stream.acked)
-    wait_for(lambda: len(stream.acked) > before + 150)
+    stream.wait_for_more(150)
     stream.stop()
     assert not stream.errors
     assert stream.acked == list(range(stream.sent))
