@@ -20,6 +20,7 @@ from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.commits import Commits, call
 from log.env import Buffer, Env
+from log.frame import KIND_ROLL, write_catalog
 from log.journal import Journal, write_whole
 from log.journals import Journals
 from log.plan import Plan
@@ -159,6 +160,13 @@ class CommitLog:
         if not self.scheduled:
             self.queued()
         return frame
+
+    def roll(self) -> None:
+        """Go on in the next journal, though the active one is not full; one must be ready."""
+        if self.journals.active.entries and not self.journals.rolling:
+            assert self.journals.ready, "a turn must not fail because of the age of a journal"
+            self.journals.rolling = True
+            self.append_catalog(KIND_ROLL, write_catalog({}))
 
     def queued(self) -> None:
         """Something was queued: see that the flush comes, and that there is room for more."""

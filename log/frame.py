@@ -64,12 +64,15 @@ KIND_NAMING = 2
 KIND_TOPIC_CREATED = 3
 KIND_CONFIGS = 4
 KIND_TOPIC_DELETED = 5
+KIND_ROLL = 6
+"""Says nothing: the first frame of a journal that was begun because the one before was old."""
 KIND_NAMES = {
     KIND_BATCH: "batch",
     KIND_NAMING: "naming",
     KIND_TOPIC_CREATED: "topic created",
     KIND_CONFIGS: "configs",
     KIND_TOPIC_DELETED: "topic deleted",
+    KIND_ROLL: "roll",
 }
 
 MAGIC = b"\xf5KW\x01"

@@ -32,7 +32,7 @@ class Journals:
     """The journals of one broker, oldest first; the last one is `active`.
 
     `ready` are journals that have their final name but no frame yet. `hot_from` is the place
-    from which on everything is mapped.
+    from which on everything is mapped. `rolling`: the active one takes no more, full or not.
     """
 
     __slots__ = (
@@ -49,6 +49,7 @@ class Journals:
         "previous_end",
         "ready",
         "recycle_bytes",
+        "rolling",
         "spares",
     )
 
@@ -65,6 +66,7 @@ class Journals:
         self.spares: list[tuple[str, int]] = []
         self.hot_from = 0
         self.preparing = False
+        self.rolling = False
         self._tried = -1
         self.next_number = 1
         self.previous_end = 0
@@ -104,6 +106,7 @@ class Journals:
         """The first ready journal becomes the active one; returns the one before."""
         before = self.active
         before.rolled = True
+        self.rolling = False
         self.previous_end = before.end_place
         self.active = self.ready.pop(0)
         assert self.active.number > before.number

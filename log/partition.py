@@ -18,12 +18,13 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, check_batch, convert, walk
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
-from log import times
+from log import borders, times
 from log.frame import FRAME_PAYLOAD_AT_MOST
 from log.hotindex import HotIndex
 from log.plan import Plan, make_plan
 from log.portions import Portions
 from log.producers import Producers, last_sequence
+from log.segments.rows import SegmentRows
 from log.turn import Frame
 from offsets.manager import PartitionOffsetManager
 
@@ -62,11 +63,13 @@ class Partition:
 
     `frame` collects the batches of the current turn; `named_in` is the journal that has its
     naming frame; `touched` says that it waits for the next commit; `dirty` that the next
-    checkpoint must hold it; the first `evicted` portions have no rows in memory.
+    checkpoint must hold it; the first `evicted` portions have no rows in memory. Offsets below
+    `cut_offset` lie in `segments`, all others in the journals.
     """
 
     __slots__ = (
         "config",
+        "cut_offset",
         "dirty",
         "epochs",
         "evicted",
@@ -84,6 +87,7 @@ class Partition:
         "producers",
         "removed",
         "rows",
+        "segments",
         "size_bytes",
         "topic",
         "topic_id",
@@ -119,11 +123,18 @@ class Partition:
         self.rows = HotIndex()
         self.portions = Portions()
         self.evicted = 0
+        self.segments = SegmentRows()
+        self.cut_offset = 0
         self.producers = Producers()
         self.frame: Frame | None = None
         self.named_in = -1
         self.touched = False
         self.dirty = True
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open: the high watermark, as long as there are none."""
+        return self.high_watermark
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
         """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
@@ -295,25 +306,8 @@ class Partition:
         return self.log_start
 
     def start_at(self, offset: int) -> list[int]:
-        """Forget what is below a new log start; the numbers of the rolled journals that hold
-        nothing of this partition any more."""
-        assert self.log_start <= offset <= self.next_offset, "the log start moves within the log"
-        self.log_start = offset
-        gone = self.portions.below(offset)
-        self.size_bytes -= sum(self.portions.size[: min(gone, self.evicted)])
-        self.evicted = max(0, self.evicted - gone)
-        numbers = self.portions.drop(gone)
-        rows = self.rows
-        row = rows.find(offset)
-        if row >= 0:
-            dead = row + 1 if rows.end_offset(row) <= offset else row
-            self.size_bytes -= sum(rows.length[:dead])
-            rows.drop_front(dead)
-        while len(self.epochs) > 1 and self.epochs[1][1] <= offset:
-            self.epochs.pop(0)
-        self.dirty = True
-        self.moved()
-        return numbers
+        """See log.borders.move_log_start."""
+        return borders.move_log_start(self, offset)
 
     def producer_states(self) -> Producers:
         """What is remembered of idempotent producers (DescribeProducers reads it)."""

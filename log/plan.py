@@ -35,6 +35,7 @@ class Plan:
     are mapped, so that CommitLog.views may be used. If not, CommitLog.read must be, and
     `size_bytes` is an estimate until it has returned: the bytes then may be fewer.
     `journal` is the number of a journal whose index is not in memory: the runs are found there.
+    `warm` says that it begins in a segment; how much it is there is an estimate too.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Plan:
         "partition",
         "runs",
         "size_bytes",
+        "warm",
     )
 
     def __init__(
@@ -61,6 +63,12 @@ class Plan:
         self.size_bytes = 0
         self.hot = True
         self.journal: int | None = None
+        self.warm = False
+
+    def become(self, other: Plan) -> None:
+        """Go another way to the same batches: they have moved."""
+        self.runs, self.size_bytes, self.hot = other.runs, other.size_bytes, other.hot
+        self.journal, self.warm = other.journal, other.warm
 
 
 def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
@@ -99,6 +107,9 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
     plan = Plan(partition, offset, max_bytes, end, first)
     if offset >= end or (max_bytes <= 0 and not first):
         return plan
+    if offset < partition.cut_offset:
+        _plan_warm(plan)
+        return plan
     index = partition.rows
     row = bisect_right(index.base, offset) - 1
     if row < 0 and partition.evicted and offset < partition.portions.end[partition.evicted - 1]:
@@ -116,6 +127,38 @@ def damaged(partition: Partition, offset: int) -> KafkaError:
         ErrorCode.KAFKA_STORAGE_ERROR,
         f"{partition.topic}-{partition.index} is damaged at offset {offset}",
     )
+
+
+def _plan_warm(plan: Plan) -> None:
+    """It begins in a segment: CommitLog.read looks there, in a thread.
+
+    How many bytes there are is estimated: a row's are taken to be spread evenly over its offsets.
+    """
+    partition, segments = plan.partition, plan.partition.segments
+    plan.warm = True
+    plan.hot = False
+    size, offset = 0, plan.offset
+    for at in range(segments.find(offset), len(segments)):
+        if size >= plan.max_bytes or segments.base[at] >= plan.end:
+            break
+        base, end, length = segments.base[at], segments.end[at], segments.length[at]
+        size += -(-length * (end - max(base, offset)) // (end - base))
+    if size < plan.max_bytes and partition.cut_offset < plan.end:
+        size += rest_of(plan, partition.cut_offset, size).size_bytes
+    plan.size_bytes = min(size, max(plan.max_bytes, 1))
+
+
+def rest_of(plan: Plan, offset: int, size_bytes: int) -> Plan:
+    """The plan of what follows at `offset`, `size_bytes` being taken; empty where that is damaged,
+    which is answered when a reader begins there."""
+    first = plan.first and not size_bytes
+    room = plan.max_bytes - size_bytes
+    try:
+        return make_plan(plan.partition, offset, room, plan.end, first)
+    except KafkaError:
+        if first:
+            raise
+        return Plan(plan.partition, offset, 0, offset, False)
 
 
 def _plan_evicted(plan: Plan) -> None:

@@ -7,11 +7,10 @@ threads into buffers, of which only so much may be in flight. Owned by log.commi
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from log.env import Buffer, Env
+from log.inflight import InFlight
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, Pins
 from log.journalindex import IndexCache
 from log.journals import Journals
@@ -28,14 +27,14 @@ GAP_BYTES_AT_MOST = 16 << 10
 class Reader:
     """See the module."""
 
-    __slots__ = ("_env", "_free_bytes", "_journals", "_queue", "indexes")
+    __slots__ = ("_env", "_in_flight", "_journals", "indexes", "read_warm")
 
     def __init__(self, env: Env, journals: Journals) -> None:
         self._env = env
         self._journals = journals
-        self._free_bytes = IN_FLIGHT_BYTES
-        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self.indexes = IndexCache(env, journals)
+        self.read_warm: Callable[[Plan], Awaitable[list[Buffer]]]
 
     def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
         """Views of a hot plan's bytes, in order; call the second when they are not needed."""
@@ -62,26 +61,31 @@ class Reader:
 
         Raises OSError from the disk, and KafkaError where the plan's journals have gone since.
         """
+        if plan.warm:
+            return await self.read_warm(plan)
+        numbers = [plan.journal] if plan.journal is not None else []
+        numbers += [place >> PLACE_BITS for place, _ in plan.runs]
+        if any(number not in self._journals.by_number for number in numbers):
+            # Recycled since the plan was made: cut into segments, or below the log start.
+            plan.become(
+                make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
+            )
+            return await self.read(plan)
         if plan.journal is not None:
             await self._look_up(plan)
-        runs = plan.runs
-        if any(place >> PLACE_BITS not in self._journals.by_number for place, _ in runs):
-            again = make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
-            plan.journal, plan.runs = again.journal, again.runs
-            return await self.read(plan)
-        groups = self._by_journal(runs)
+        groups = self._by_journal(plan.runs)
         pins = Pins()
         for journal, _ in groups:
             pins.add(journal)
         buffers: list[memoryview] = []
-        total = sum(length for _, length in runs)
+        total = sum(length for _, length in plan.runs)
         try:
-            await self._take(total)
+            await self._in_flight.take(total)
             try:
                 for journal, group in groups:
                     buffers += await self._read_group(journal, group)
             finally:
-                self._give(total)
+                self._in_flight.give(total)
         finally:
             pins.release()
         return _trim(plan, buffers)
@@ -89,7 +93,12 @@ class Reader:
     async def _look_up(self, plan: Plan) -> None:
         """Find the runs of a plan whose rows are not in memory."""
         assert plan.journal is not None
-        index = await self.indexes.get(plan.journal)
+        pins = Pins()
+        pins.add(self._journals.by_number[plan.journal])
+        try:
+            index = await self.indexes.get(plan.journal)
+        finally:
+            pins.release()
         plan.runs = index.runs(
             plan.partition.number, plan.offset, plan.end, plan.max_bytes, plan.first
         )
@@ -117,33 +126,6 @@ class Reader:
             start = position - spans[at][0]
             views.append(memoryview(parts[at])[start : start + length])
         return views
-
-    async def _take(self, size_bytes: int) -> None:
-        """Wait until so much may be read; one that exceeds the bound goes alone."""
-        if not self._queue and (
-            size_bytes <= self._free_bytes or self._free_bytes == IN_FLIGHT_BYTES
-        ):
-            self._free_bytes -= size_bytes
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._queue.append((size_bytes, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._give(size_bytes)
-            raise
-
-    def _give(self, size_bytes: int) -> None:
-        self._free_bytes += size_bytes
-        while self._queue:
-            size_bytes, turn = self._queue[0]
-            if size_bytes > self._free_bytes and self._free_bytes < IN_FLIGHT_BYTES:
-                return
-            self._queue.popleft()
-            if not turn.done():
-                self._free_bytes -= size_bytes
-                turn.set_result(None)
 
 
 def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:

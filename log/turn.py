@@ -134,7 +134,7 @@ def lay_out(
     written, so that a failure leaves everything as it was.
     """
     frames = turn.frames
-    bound = journals.journal_bytes
+    bound = journals.journal_bytes if not journals.rolling else 0
     write = _begin(journals.active, journals.previous_end, stamp, now_ms)
     if _fits(turn, write, bound, entries_at_most):
         _fill(write, frames, stamp)
@@ -159,6 +159,7 @@ def lay_out(
                 for laid_out in writes:
                     laid_out.unname()
                 raise
+            bound = journals.journal_bytes
             write = _begin(journal, ended, stamp, now_ms)
     return writes
 

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log import eviction, reader
+from log import eviction
 from log.eviction import evict
 from log.hotindex import ROW_BYTES, HotIndex
+from log.inflight import InFlight
 from log.partition import Partition, Plan
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import World, batch, read_all, values
@@ -107,12 +108,11 @@ async def test_a_plan_of_many_small_batches_is_bounded(monkeypatch: pytest.Monke
     assert await fetch(partition, partition.plan(2, 1 << 20, 10, True)) == [2, 3, 4, 5]
 
 
-async def test_cold_reads_join_neighbours_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cold_reads_join_neighbours_and_are_bounded() -> None:
     world = World(journal_bytes=8192, hot_bytes=0)
     partition = await fill(world, 30)
     assert isinstance(world.env.offload, InlineOffload)
-    monkeypatch.setattr(reader, "IN_FLIGHT_BYTES", 3000)
-    world.log.commit_log.reader._free_bytes = 3000
+    world.log.commit_log.reader._in_flight = InFlight(3000)
     world.env.offload.hold("read")
     plans = [partition.plan(at, 2500, 30, True) for at in (0, 4, 8)]
     assert not any(plan.hot for plan in plans)

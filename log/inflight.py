@@ -1,0 +1,45 @@
+"""How many bytes may be in flight at once: readers beyond it wait for their turn, in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+
+class InFlight:
+    """A bound on bytes being read or not yet handed over. One that exceeds it goes alone."""
+
+    __slots__ = ("_bound_bytes", "_free_bytes", "_queue")
+
+    def __init__(self, bound_bytes: int) -> None:
+        self._bound_bytes = bound_bytes
+        self._free_bytes = bound_bytes
+        self._queue: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def take(self, size_bytes: int) -> None:
+        """Wait until so much may be read."""
+        if not self._queue and (
+            size_bytes <= self._free_bytes or self._free_bytes == self._bound_bytes
+        ):
+            self._free_bytes -= size_bytes
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.append((size_bytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give(size_bytes)
+            raise
+
+    def give(self, size_bytes: int) -> None:
+        """It has been handed over."""
+        self._free_bytes += size_bytes
+        while self._queue:
+            size_bytes, turn = self._queue[0]
+            if size_bytes > self._free_bytes and self._free_bytes < self._bound_bytes:
+                return
+            self._queue.popleft()
+            if not turn.done():
+                self._free_bytes -= size_bytes
+                turn.set_result(None)
