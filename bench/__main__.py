@@ -1,8 +1,8 @@
-"""`python -m bench`: the whole matrix against kafkawire; `--quick`: the two-minute subset.
+"""`python -m bench`: the whole matrix against kafkawire in three minutes; `--quick`: a subset.
 
 Starts the broker pinned to one core and the load client on the other, runs each cell, prints one
 table with targets beside the figures, and writes bench/out/bench.json and bench.png. The client's
-own ceiling comes first, so that it is plain which figures are the broker's.
+own ceiling comes first, and the machine's page cache, so that it is plain what the broker's are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bench.cell import Cell
 from bench.client import LoadError
 from bench.peer_recipes import PEERS, NotInstalled, installed
 from bench.report import Fact
-from bench.runner import CellResult, Place, run_cell
+from bench.runner import CellResult, Place, run_cell, warmed
 from bench.server import Recipe, Server, ServerError, kafkawire
 
 START = "start to first connection"
@@ -35,7 +35,7 @@ CEILING_JOBS = (
 def arguments(given: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser("python -m bench", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="only the cells with a first target")
+    parser.add_argument("--quick", action="store_true", help="only the cells with a target")
     parser.add_argument("--cells", default="", help="only cells whose name has one of these words")
     parser.add_argument("--seconds", type=float, help="window of every cell")
     parser.add_argument("--server-core", type=int, default=0)
@@ -44,6 +44,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="only name the cells")
     parser.add_argument("--broker", default="kafkawire", choices=["kafkawire", *PEERS])
     parser.add_argument("--no-ceiling", action="store_true", help="don't measure the client")
+    parser.add_argument("--no-warm", action="store_true", help="hold no warm memory (bench.warm)")
     return parser.parse_args(given)
 
 
@@ -73,6 +74,16 @@ def start_facts(server: Server, starts: int) -> list[Fact]:
     ]
 
 
+def flatness(results: Sequence[CellResult]) -> list[Fact]:
+    """How much dearer a request is where there are many than where there are few."""
+    cost = {found.cell: found.result.cpu_us for found in results}
+    return [
+        Fact(f"CPU of a request: {many} / {few}", cost[many] / cost[few], "x", cells.FLAT_TARGET)
+        for many, few in cells.FLAT
+        if cost.get(many) and cost.get(few)
+    ]
+
+
 class Bench:
     """One run of the matrix: a server for each durability, one after the other."""
 
@@ -87,18 +98,25 @@ class Bench:
 
     def run(self) -> None:
         """Everything; what it found is in the lists."""
-        if not self.options.no_ceiling:
-            self.facts += ceilings(self.place, 0.5)
-        with report.progress(len(self.cells)) as step:
+        wanted = [] if self.options.no_warm else self.cells
+        with (
+            report.progress(len(self.cells)) as step,
+            warmed(self.place, wanted, self.options.data, lambda text: step(text, False)) as found,
+        ):
+            self.place, page_cache = found
+            self.facts += report.page_cache_facts(page_cache)
+            if not self.options.no_ceiling:
+                self.facts += ceilings(self.place, 0.5)
             for durable in (False, True):
                 todo = [cell for cell in self.cells if cell.durable == durable]
                 recipe = self._recipe(durable)
                 if todo and recipe:
                     self._serve(recipe, todo, step)
+        self.facts += flatness(self.results)
 
     def _recipe(self, durable: bool) -> Recipe | None:
         if self.options.broker == "kafkawire":
-            return kafkawire(f"flush={'commit' if durable else 'os'}")
+            return kafkawire(durable)
         recipe = installed(self.options.broker)
         return recipe if recipe.durable == durable else None
 
@@ -111,7 +129,7 @@ class Bench:
                 server.start()
             else:
                 self.facts += start_facts(server, 3)
-            run_cell(server, cells.WARM_UP, self.place)
+            run_cell(server, cells.warm_up(recipe.durable), self.place)
             for cell in todo:
                 self._cell(server, cell, step)
             self.facts.append(

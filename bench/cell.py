@@ -11,6 +11,8 @@ from enum import Enum
 
 from bench.client import Job, JobResult
 
+MUCH_BYTES = 50_000_000
+
 
 class Metric(Enum):
     """The figure a cell is about."""
@@ -50,6 +52,12 @@ class Cell:
     quick: bool = False  # also in the two-minute subset
     both_cores: bool = False  # also run with the server free to use both cores
     load: float | None = None  # x of the plots
+
+    @property
+    def writes_much(self) -> bool:
+        """Whether it fills so much page cache that the memory behind it counts: see bench.warm."""
+        jobs = [*self.fill, *self.jobs]
+        return any(int(job.options.get("bytes", 0)) >= MUCH_BYTES for job in jobs)
 
 
 def ratio(metric: Metric, reached: float, target: float) -> float:

@@ -1,13 +1,17 @@
 """The table of cells: every row the bench knows, in the order it is run.
 
-Loads and shapes are the same for every broker. Targets are those of the first version, set for one
-pinned core of a 2.5 GHz Xeon with the client on the other core.
+Loads and shapes are the same for every broker. Targets come from what other brokers reached on one
+pinned core of a 2.5 GHz Xeon with the client on the other core: see bench.reference.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from bench import reference
 from bench.cell import Cell, Metric
 from bench.client import Job
+from bench.server import RECYCLED_BYTES
 
 GB = 1_000_000_000
 MB = 1_000_000
@@ -37,14 +41,12 @@ def small_cells() -> list[Cell]:
     cells = []
     for acks, word in ((1, "1"), (-1, "all"), (0, "0")):
         for inflight in (1, 8):
-            first = acks == 1 and inflight == 1
             # Without answers nothing holds the client back but the sockets: bound the bytes.
             bound = {"bytes": 30 * MB} if acks == 0 else {}
             cells.append(
                 Cell(
                     f"small acks={word} {inflight} in flight",
                     (produce(acks=acks, inflight=inflight, **bound),),
-                    target=76_000 if first else None,
                     quick=acks == 1,
                     both_cores=acks == 1,
                     load=16 * inflight if acks == 1 else None,
@@ -61,23 +63,19 @@ def durable_cells() -> list[Cell]:
             "small fsynced 16 connections",
             (produce(**all_acks),),
             durable=True,
-            target=24_000,
             quick=True,
         ),
         Cell("small fsynced 64 connections", (produce(connections=64, **all_acks),), durable=True),
         Cell("small fsynced 8 in flight", (produce(inflight=8, **all_acks),), durable=True),
-        Cell(
-            "bulk fsynced 100 KB",
-            (bulk(100, bytes=2 * GB, **all_acks),),
-            Metric.MB_S,
-            durable=True,
-            quick=True,
-        ),
-        Cell(
-            "bulk fsynced 1 MB",
-            (bulk(1000, bytes=2 * GB, **all_acks),),
-            Metric.MB_S,
-            durable=True,
+        *(
+            Cell(
+                f"bulk fsynced {size} KB" if size < 1000 else "bulk fsynced 1 MB",
+                (bulk(size, bytes=RECYCLED_BYTES, **all_acks),),
+                Metric.MB_S,
+                durable=True,
+                quick=size == 100,
+            )
+            for size in (16, 100, 1000)
         ),
         Cell(
             "paced fsynced 2000/s",
@@ -100,7 +98,6 @@ def bulk_cells() -> list[Cell]:
                     f"bulk {size} KB {codec}" if size < 1000 else f"bulk 1 MB {codec}",
                     (bulk(size, bytes=3 * GB, **options),),
                     Metric.MB_S,
-                    target=1500 if (size, codec) == (100, "none") else None,
                     quick=codec == "none",
                     both_cores=codec == "none",
                     seconds=1.2,
@@ -120,7 +117,6 @@ def fetch_cells() -> list[Cell]:
             (fetch(),),
             Metric.MB_S,
             fill=data,
-            target=3000,
             quick=True,
             both_cores=True,
         ),
@@ -129,7 +125,6 @@ def fetch_cells() -> list[Cell]:
             (fetch(connections=16),),
             Metric.MB_S,
             fill=data,
-            target=3000,
             quick=True,
             both_cores=True,
         ),
@@ -159,7 +154,6 @@ def latency_cells() -> list[Cell]:
                 f"paced {rate}/s",
                 (produce(rate=rate, inflight=OPEN_LOOP),),
                 Metric.P99_US,
-                target=1000 if rate == 5000 else None,
                 quick=rate in (2000, 5000),
                 both_cores=rate == 2000,
                 seconds=2.0,
@@ -190,6 +184,7 @@ def scaling_cells() -> list[Cell]:
         Cell(
             f"connections {count}",
             (produce(connections=count),),
+            warmup_s=0.3 if count < 1000 else 0.8,  # each of them has to have had its turn
             load=count,
         )
         for count in (1, 16, 64, 500, 5000)
@@ -236,20 +231,31 @@ def isolation_cells() -> list[Cell]:
 
 
 CELLS: list[Cell] = [
-    *small_cells(),
-    *bulk_cells(),
-    *fetch_cells(),
-    *latency_cells(),
-    *scaling_cells(),
-    *isolation_cells(),
-    *durable_cells(),
+    replace(cell, target=reference.target(cell))
+    for cell in (
+        *small_cells(),
+        *bulk_cells(),
+        *fetch_cells(),
+        *latency_cells(),
+        *scaling_cells(),
+        *isolation_cells(),
+        *durable_cells(),
+    )
 ]
 
-# Not measured: fills journals, so that bulk rows see files that have been written before.
-WARM_UP = Cell("warm-up", (bulk(100, bytes=GB),), Metric.MB_S, warmup_s=0.0, seconds=4.0)
 
-START_TARGET_S = 0.7
-IDLE_TARGET_BYTES = 80 << 20
+def warm_up(durable: bool) -> Cell:
+    """Not measured: fills journals, so that bulk rows see files that have been written before."""
+    job = bulk(100, acks=-1, bytes=RECYCLED_BYTES) if durable else bulk(100, bytes=GB)
+    return Cell("warm-up", (job,), Metric.MB_S, warmup_s=0.0, seconds=6.0, durable=durable)
+
+
+START_TARGET_S = 0.5
+IDLE_TARGET_BYTES = 70_000_000
+# The cost of a request should not depend on how many there are: (many, few), their CPU time's ratio
+# at most FLAT_TARGET.
+FLAT = (("partitions 10000", "partitions 1"), ("connections 5000", "connections 16"))
+FLAT_TARGET = 1.3
 
 
 def named(name: str) -> Cell:

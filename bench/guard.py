@@ -71,19 +71,16 @@ class Pair:
     """The two trees' brokers with the same settings; one runs, the other is paused."""
 
     def __init__(self, before: Path, folder: Path, durable: bool, place: Place) -> None:
-        setting = f"flush={'commit' if durable else 'os'}"
         self.place = place
-        self.now = Server(kafkawire(setting, root=ROOT), folder / "now", {place.server_core})
-        self.before = Server(
-            kafkawire(setting, root=before), folder / "before", {place.server_core}
-        )
+        self.now = Server(kafkawire(durable, ROOT), folder / "now", {place.server_core})
+        self.before = Server(kafkawire(durable, before), folder / "before", {place.server_core})
 
     def start(self) -> None:
         """Both, each warmed with a run that does not count."""
         for server in (self.before, self.now):
             server.discard()
             server.start()
-            run_cell(server, cells.WARM_UP, self.place, 1.0)
+            run_cell(server, cells.warm_up(server.recipe.durable), self.place, 2.0)
             server.pause()
 
     def measure(self, cell: Cell, rounds: int) -> list[tuple[float, float]]:

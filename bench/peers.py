@@ -183,7 +183,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
 
 def recipes(options: argparse.Namespace) -> list[Recipe]:
     """kafkawire with both durabilities, and every peer that can be had."""
-    found = [kafkawire("flush=os"), kafkawire("flush=commit")]
+    found = [kafkawire(durable=False), kafkawire(durable=True)]
     for peer in options.only or [*DEFAULT_PEERS, *options.more]:
         try:
             found.append(installed(peer))

@@ -172,12 +172,12 @@ class Profiler:
 
     def run(self, cell: Cell) -> Breakdown:
         """Plain (with perf beside a second plain run, so it costs the first nothing), cProfile."""
-        recipe = kafkawire(f"flush={'commit' if cell.durable else 'os'}")
+        recipe = kafkawire(cell.durable)
         perf: list[list[str]] = []
         server = self._server(recipe)
         try:
             server.start()
-            run_cell(server, cells.WARM_UP, self.place)
+            run_cell(server, cells.warm_up(cell.durable), self.place)
             plain = run_cell(server, cell, self.place, self.seconds)
             if shutil.which("perf"):
                 perf = self._perf(server, cell, plain.result.cpu_us)

@@ -23,6 +23,7 @@ from rich.table import Table
 
 from bench.client import BENCH, OUT
 from bench.runner import CellResult
+from bench.warm import PageCache
 
 MIB = 1 << 20
 
@@ -43,6 +44,16 @@ class Fact:
     def ratio(self) -> float | None:
         """target/reached."""
         return self.target / self.value if self.target and self.value else None
+
+
+def page_cache_facts(found: PageCache | None) -> list[Fact]:
+    """The first figures of a report: what the machine gives any broker that writes files."""
+    if found is None:
+        return []
+    return [
+        Fact("page cache, pages that lay free", found.cold_mb_s, "MB/s"),
+        Fact("page cache, pages just used (bulk rows)", found.warm_mb_s, "MB/s"),
+    ]
 
 
 def number(value: float) -> str:

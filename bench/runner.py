@@ -7,26 +7,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
 from bench import client
 from bench.admin import Admin
 from bench.cell import Cell, ratio
 from bench.client import Job, JobResult
 from bench.server import Server
+from bench.warm import PageCache, Room, Told, available_bytes, giving, page_cache
 
 # After a delete: how long to wait for the folder to shrink, and when it counts as still.
 SPACE_LIMIT_S = 15.0
 SPACE_STILL_S = 0.4
+# Fewer are deleted in the time in which the next cell is made ready.
+MANY_PARTITIONS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which cores the two sides are pinned to."""
+    """Which cores the two sides are pinned to, and the warm memory of cells that write much."""
 
     server_core: int = 0
     client_core: int = 1
+    room: Room | None = None
 
 
 @dataclass(slots=True)
@@ -58,6 +64,21 @@ class CellResult:
 
 
 _made = 0  # topic names are never used twice in one process
+
+
+@contextmanager
+def warmed(
+    place: Place, todo: Sequence[Cell], folder: Path, told: Told
+) -> Iterator[tuple[Place, PageCache | None]]:
+    """The place with a warm room where any of the cells wants one, and what it brings."""
+    if not any(cell.writes_much for cell in todo):
+        yield place, None
+        return
+    room = Room(available_bytes(), place.client_core)
+    try:
+        yield replace(place, room=room), page_cache(folder, room, told)
+    finally:
+        room.close()
 
 
 def _names(cell: Cell) -> dict[str, str]:
@@ -101,36 +122,22 @@ def run_cell(
     `beside` runs in a thread from the moment the load starts.
     """
     names = _names(cell)
-    before_bytes = server.disk_bytes()
-    options: dict[str, int | float | str] = {
-        "port": server.port,
-        "server_pid": server.pid,
-        "client_core": place.client_core,
-        "warmup": cell.warmup_s,
-        "seconds": cell.seconds if seconds is None else seconds,
-    }
-    with Admin(server.port) as admin:
+    before_bytes = server.disk_bytes() if cell.writes_much else 0
+    with giving(place.room, cell), Admin(server.port) as admin:
         try:
             for key, partitions in cell.topics.items():
                 admin.create_topic(names[key], partitions)
-            if cell.fill:
-                filled = client.run(
-                    _named(cell.fill, names), options | {"warmup": 0, "seconds": 60}
-                )
-                wrong = [job.error for job in filled if job.error]
-                if wrong:
-                    raise client.LoadError(f"{cell.name}: filling: {wrong[0]}")
-            companion = threading.Thread(target=beside) if beside else None
-            if companion:
-                companion.start()
-            jobs = client.run(_named(cell.jobs, names), options)
-            if companion:
-                companion.join()
+            jobs = _load(server, cell, place, names, seconds, beside)
+            memory = server.memory()
         finally:
             for name in names.values():
                 admin.delete_topic(name)
-    memory = server.memory()
-    wait_for_space(server, before_bytes)
+    if cell.writes_much:
+        wait_for_space(server, before_bytes)
+        if place.room:
+            place.room.take()
+    elif sum(cell.topics.values()) >= MANY_PARTITIONS:
+        time.sleep(SPACE_STILL_S)
     main = jobs.pop(cell.measured)
     value = cell.metric.of(main)
     return CellResult(
@@ -144,3 +151,33 @@ def run_cell(
         memory.rss_bytes,
         memory.anon_bytes,
     )
+
+
+def _load(
+    server: Server,
+    cell: Cell,
+    place: Place,
+    names: dict[str, str],
+    seconds: float | None,
+    beside: Callable[[], None] | None,
+) -> list[JobResult]:
+    """Fills the topics and runs the jobs."""
+    options: dict[str, int | float | str] = {
+        "port": server.port,
+        "server_pid": server.pid,
+        "client_core": place.client_core,
+        "warmup": cell.warmup_s,
+        "seconds": cell.seconds if seconds is None else seconds,
+    }
+    if cell.fill:
+        filled = client.run(_named(cell.fill, names), options | {"warmup": 0, "seconds": 60})
+        wrong = [job.error for job in filled if job.error]
+        if wrong:
+            raise client.LoadError(f"{cell.name}: filling: {wrong[0]}")
+    companion = threading.Thread(target=beside) if beside else None
+    if companion:
+        companion.start()
+    jobs = client.run(_named(cell.jobs, names), options)
+    if companion:
+        companion.join()
+    return jobs

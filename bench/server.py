@@ -21,7 +21,9 @@ from pathlib import Path
 
 READY_LIMIT_S = 90.0
 STOP_LIMIT_S = 30.0
-PAGE_BYTES = resource.getpagesize()
+# What an fsynced bulk row writes at most. So much of old journals, and a margin, the broker that
+# syncs is told to keep, so that these rows overwrite: its default is 512 MiB.
+RECYCLED_BYTES = 2_000_000_000
 
 
 class ServerError(Exception):
@@ -49,19 +51,21 @@ class Memory:
     anon_bytes: int
 
 
-def kafkawire(*settings: str, root: Path | None = None, name: str = "kafkawire") -> Recipe:
-    """Our broker with `--set` settings; `root`: a source tree other than the installed one."""
+def kafkawire(durable: bool = False, root: Path | None = None) -> Recipe:
+    """Our broker with flush=os, or flush=commit; `root`: a source tree other than the installed."""
+    settings = ["flush=commit", f"recycle.bytes={RECYCLED_BYTES * 5 // 4}"]
+    # As Kafka's node here: the heartbeat cell makes a thousand groups, one after the other.
+    settings = ["group.initial.rebalance.delay.ms=0", *(settings if durable else ["flush=os"])]
 
     def command(port: int, folder: Path) -> list[str]:
         words = [sys.executable, "-P", "-m", "kafkawire", "serve"]
         words += ["--listen", f"127.0.0.1:{port}", "--data", str(folder), "--log-level", "warning"]
-        # As Kafka's node here: the heartbeat cell makes a thousand groups, one after the other.
-        for setting in ("group.initial.rebalance.delay.ms=0", *settings):
+        for setting in settings:
             words += ["--set", setting]
         return words
 
     env = {"PYTHONPATH": str(root)} if root else {}
-    return Recipe(name, command, env=env, durable="flush=os" not in settings)
+    return Recipe("kafkawire", command, env=env, durable=durable)
 
 
 def free_port() -> int:

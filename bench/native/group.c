@@ -132,17 +132,19 @@ static void settle(Job *job, const char *name, Member *m) {
     die("group %s does not settle", name);
 }
 
-/* The round trip that gives a member its id (KIP-394). */
-static void get_id(Job *job, Conn *c, const char *name, Member *m) {
-    int error = 0;
-    for (int tries = 0; tries < TRIES; tries++) {
-        send_join(job, c, name, m);
-        error = receive_join(job->state, c, m);
-        if (error == MEMBER_ID_REQUIRED) return;
-        if (error != LOADING && error != NOT_COORDINATOR) break;
-        usleep(100000); /* a coordinator that has just been made */
+/* The round trip that gives each member its id (KIP-394), all members of a group at once. */
+static void get_ids(Job *job, const char *name, Member *m) {
+    long size = job->o.group_size;
+    for (long i = 0; i < size; i++) send_join(job, &job->conns[i], name, &m[i]);
+    for (long i = 0; i < size; i++) {
+        int error = receive_join(job->state, &job->conns[i], &m[i]);
+        for (int tries = 0; tries < TRIES && (error == LOADING || error == NOT_COORDINATOR); tries++) {
+            usleep(100000); /* a coordinator that has just been made */
+            send_join(job, &job->conns[i], name, &m[i]);
+            error = receive_join(job->state, &job->conns[i], &m[i]);
+        }
+        if (error != MEMBER_ID_REQUIRED) die("JoinGroup for an id: error %d", error);
     }
-    die("JoinGroup for an id: error %d", error);
 }
 
 static void join(Job *job, long group) {
@@ -151,11 +153,9 @@ static void join(Job *job, long group) {
     Member *m = &g->members[group * size];
     char name[96];
     group_name(g, group, name);
-    find_coordinator(g, job->conns[0].fd, group, &g->answer);
-    for (long i = 0; i < size; i++) {
-        m[i].group = group;
-        get_id(job, &job->conns[i], name, &m[i]);
-    }
+    if (!group) find_coordinator(g, job->conns[0].fd, group, &g->answer); /* there is one broker */
+    for (long i = 0; i < size; i++) m[i].group = group;
+    get_ids(job, name, m);
     settle(job, name, m);
     for (long i = 0; i < size; i++) send_sync(job, &job->conns[i], name, &m[i]);
     for (long i = 0; i < size; i++) receive_sync(g, &job->conns[i]);

@@ -1,0 +1,210 @@
+"""Memory that is warm: given to the kernel while a cell writes, so that new page cache is not cold.
+
+A virtual machine may hand the pages that lie free back to its host (free page reporting, every two
+seconds) and gets each again only at its next touch, for microseconds a page. Then new page cache is
+written at a few hundred MB/s whatever the broker, and a bulk row measures the hypervisor. A Room is
+memory that this process has touched and holds. While a cell runs, a thread gives it away just ahead
+of what is being taken, since what lies free for long is cold again. It does so for every broker
+alike, and on a machine whose memory is its own it is of no consequence. Called by the runner;
+`page_cache` measures what it brings.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.cell import Cell
+
+MIB = 1 << 20
+PAGE_BYTES = mmap.PAGESIZE
+HUGE_ORDER = 9  # a huge page is 2^9 pages
+HUGE_BYTES = PAGE_BYTES << HUGE_ORDER
+# What the cell that writes most writes in its window, and a margin.
+ROOM_BYTES = 3 << 30
+# Never more than these shares of what is available: what cells write has to fit beside them.
+ROOM_SHARE, REMNANTS_SHARE = 0.25, 0.15
+# So much is kept free ahead of the writer: more than it takes in a tick.
+AHEAD_BYTES = 256 * MIB
+TICK_S = 0.005
+STEP_BYTES = 16 * MIB
+REMNANTS_LEFT_BYTES = 64 * MIB
+IN_VAIN_MAX = 4  # steps that took huge pieces instead
+TRIAL_BYTES = 400 * MIB
+
+Told = Callable[[str], None]
+"""Is told what is being done."""
+
+
+def free_bytes() -> int:
+    """Memory nobody uses, not even as page cache."""
+    with open("/proc/vmstat", "rb", buffering=0) as file:
+        name, value = file.read(64).split()[:2]
+    if name != b"nr_free_pages":
+        raise OSError(f"/proc/vmstat begins with {name.decode()}, not nr_free_pages")
+    return int(value) * PAGE_BYTES
+
+
+def remnants(rows: Sequence[str]) -> int:
+    """Free bytes in pieces smaller than a huge page, from the rows of /proc/buddyinfo."""
+    counts = [row.split()[4 : 4 + HUGE_ORDER] for row in rows]
+    return sum(int(n) * PAGE_BYTES << order for row in counts for order, n in enumerate(row))
+
+
+def remnants_now() -> int:
+    """The machine's."""
+    return remnants(Path("/proc/buddyinfo").read_text().splitlines())
+
+
+def available_bytes() -> int:
+    """What the kernel says can be had without swapping."""
+    for row in Path("/proc/meminfo").read_text().splitlines():
+        if row.startswith("MemAvailable:"):
+            return int(row.split()[1]) * 1024
+    raise OSError("/proc/meminfo has no MemAvailable")
+
+
+def whole(size: float) -> int:
+    """In whole huge pages, at least one."""
+    return max(int(size) // HUGE_BYTES, 1) * HUGE_BYTES
+
+
+def anonymous(size: int, advice: int) -> mmap.mmap:
+    """Memory no file stands behind."""
+    memory = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.madvise(advice)
+    return memory
+
+
+def touch(memory: mmap.mmap, begin: int, end: int) -> None:
+    """A byte of every page."""
+    with memoryview(memory) as view:
+        view[begin:end:PAGE_BYTES] = bytes((end - begin) // PAGE_BYTES)
+
+
+class Remnants:
+    """Holds what lies free in small pieces, small pages of it.
+
+    The kernel serves a request from the smallest piece that is large enough: as long as there are
+    small ones, cold, whoever writes gets those and not the huge ones that have just been given.
+    """
+
+    def __init__(self, size: int, now: Callable[[], int] = remnants_now) -> None:
+        self.size = size
+        self.held = 0
+        self._now = now
+        self._memory = anonymous(size, mmap.MADV_NOHUGEPAGE)
+
+    def take(self) -> None:
+        """All of them, as far as they can be had: some are kept for the kernel's own use."""
+        left, in_vain = self._now(), 0
+        while left > REMNANTS_LEFT_BYTES and in_vain < IN_VAIN_MAX and self.held < self.size:
+            end = min(self.held + STEP_BYTES, self.size)
+            touch(self._memory, self.held, end)
+            self.held, before, left = end, left, self._now()
+            in_vain = in_vain + 1 if before - left < STEP_BYTES // 2 else 0
+
+    def close(self) -> None:
+        """They are free again."""
+        self._memory.close()
+
+
+class Room:
+    """Touched memory, a part of which is given away during a cell and taken back after it."""
+
+    def __init__(
+        self, available: int, core: int | None = None, free: Callable[[], int] = free_bytes
+    ) -> None:
+        self.size = whole(min(ROOM_BYTES, available * ROOM_SHARE))
+        self.core = core
+        self.given = self.size  # so many bytes from the begin are not held: at first all
+        self.remnants = Remnants(whole(available * REMNANTS_SHARE))
+        self._free = free
+        self._memory = anonymous(self.size, mmap.MADV_HUGEPAGE)
+
+    def take(self, told: Told | None = None) -> None:
+        """Holds again what was given away, once it is free; and the remnants of the cell."""
+        for at in range(0, self.given, STEP_BYTES):
+            touch(self._memory, at, min(at + STEP_BYTES, self.given))
+            if told:
+                told(f"touch memory: {at // MIB:,} of {self.given // MIB:,} MiB")
+        self.given = 0
+        self.remnants.take()
+
+    @contextmanager
+    def giving(self) -> Iterator[None]:
+        """Within it AHEAD_BYTES more are free than at its begin, as long as the room lasts."""
+        wanted = self._free() + AHEAD_BYTES
+        self._give(AHEAD_BYTES)
+        over = threading.Event()
+        thread = threading.Thread(target=self._follow, args=(wanted, over), name="bench-warm")
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def close(self) -> None:
+        """All of it is free again."""
+        self._memory.close()
+        self.remnants.close()
+
+    def _follow(self, wanted: int, over: threading.Event) -> None:
+        if self.core is not None:
+            os.sched_setaffinity(0, {self.core})  # this thread's: off the server's core
+        while not over.wait(TICK_S):
+            lack = wanted - self._free()
+            if lack > 0:
+                self._give(lack)
+
+    def _give(self, count: int) -> None:
+        count = min(whole(count + HUGE_BYTES - 1), self.size - self.given)
+        if count:
+            self._memory.madvise(mmap.MADV_DONTNEED, self.given, count)
+            self.given += count
+
+
+def giving(room: Room | None, cell: Cell) -> AbstractContextManager[None]:
+    """For a cell that writes much, where there is a room."""
+    return room.giving() if room and cell.writes_much else nullcontext()
+
+
+def write_mb_s(path: Path, size: int) -> float:
+    """A new file, written in pieces of 1 MiB and removed again."""
+    piece = os.urandom(MIB)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    try:
+        began = time.monotonic()
+        for at in range(0, size, MIB):
+            os.pwrite(descriptor, piece, at)
+        return size / 1e6 / (time.monotonic() - began)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class PageCache:
+    """MB/s of writing new page cache: to memory that lay free, and to a room's."""
+
+    cold_mb_s: float
+    warm_mb_s: float
+
+
+def page_cache(folder: Path, room: Room, told: Told | None = None) -> PageCache:
+    """Fills the room, too. `cold` is right if nothing has freed memory in the last two seconds."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "page-cache.bin"
+    cold = write_mb_s(path, TRIAL_BYTES)
+    room.take(told)
+    with room.giving():
+        warm = write_mb_s(path, TRIAL_BYTES)
+    room.take()
+    return PageCache(cold, warm)
