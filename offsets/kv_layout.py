@@ -1,0 +1,210 @@
+"""How offsets are laid out in an ordered key-value store: keys and values as bytes.
+
+Used by `kv_storage`. Keys sort by their bytes, so all that is stored of a partition lies together
+and its mappings in order of their offsets; numbers in keys are big-endian.
+
+    v                              format version
+    n                              the next segment id
+    l | u32 node                   the place of a broker's checkpoint
+    p | u64 number | 0             checkpoint of a partition
+    p | u64 number | 1             its records, bytes and times in segments
+    p | u64 number | 2 | u64 base  mapping
+    s | u64 id                     segment
+    i | u64 segment | u64 number | u64 base    mappings of a segment; no value
+    d | u64 due_ms | u64 number | u64 base     mappings with a due time; no value
+
+Pure.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kafkawire.metadata.checkpoint import (
+    FormatError,
+    PartitionCheckpoint,
+    pack_epochs,
+    pack_producers,
+    unpack_epochs,
+    unpack_producers,
+)
+from offsets.storage import Mapping, SegmentRow
+
+FORMAT = b"\1"
+VERSION_KEY = b"v"
+NEXT_ID_KEY = b"n"
+
+_CHECKPOINT = struct.Struct(">qqqI")  # next offset, log start, updated ms, bytes of the epochs
+_TOTALS = struct.Struct(">qqqq")
+_MAPPING = struct.Struct(">QqQQQQIqQQQ")  # without number and base, which are in the key
+_SEGMENT = struct.Struct(">16siqBQQIqq")  # the retention class follows
+_PLACE = struct.Struct(">q")
+_U64 = struct.Struct(">Q")
+_TRIPLE = struct.Struct(">QQQ")
+_MAPPING_KEY = struct.Struct(">cQBQ")
+
+CHECKPOINT, TOTALS, MAPPING = 0, 1, 2
+"""The kinds of a partition's keys, in their order."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a partition has in segments."""
+
+    records: int = 0
+    size_bytes: int = 0
+    created_ms: int = -1
+    last_activity_ms: int = -1
+
+
+def place_key(node_id: int) -> bytes:
+    """The key of a broker's place."""
+    return b"l" + node_id.to_bytes(4, "big")
+
+
+def pack_place(place: int) -> bytes:
+    """A place, or the next segment id."""
+    return _PLACE.pack(place)
+
+
+def unpack_place(value: bytes | None) -> int:
+    """What `pack_place` packed; 0 for nothing."""
+    return 0 if value is None else int(_unpack(_PLACE, value)[0])
+
+
+def partition_key(number: int, kind: int) -> bytes:
+    """The key of a partition's checkpoint or totals; of MAPPING: where its mappings begin."""
+    return b"p" + _U64.pack(number) + bytes((kind,))
+
+
+def partition_end(number: int) -> bytes:
+    """Above every key of a partition."""
+    return b"p" + _U64.pack(number + 1)
+
+
+def partition_of(key: bytes) -> tuple[int, int]:
+    """The number and the kind in a partition's key."""
+    return _U64.unpack_from(key, 1)[0], key[9]
+
+
+def mapping_key(number: int, base_offset: int) -> bytes:
+    """The key of a mapping."""
+    return _MAPPING_KEY.pack(b"p", number, MAPPING, base_offset)
+
+
+def segment_key(segment_id: int) -> bytes:
+    """The key of a segment."""
+    return b"s" + _U64.pack(segment_id)
+
+
+def member_key(row: Mapping) -> bytes:
+    """The key that says that a mapping is in its segment."""
+    return b"i" + _TRIPLE.pack(row.segment_id, row.number, row.base_offset)
+
+
+def member_of(segment_id: int) -> bytes:
+    """Where the members of a segment begin."""
+    return b"i" + _U64.pack(segment_id)
+
+
+def due_key(row: Mapping) -> bytes:
+    """The key that says when a mapping is due."""
+    return b"d" + _TRIPLE.pack(row.due_ms, row.number, row.base_offset)
+
+
+def due_from(due_ms: int) -> bytes:
+    """Where the mappings due at this time begin."""
+    return b"d" + _U64.pack(due_ms)
+
+
+def index_target(key: bytes) -> bytes:
+    """The mapping key a member key or a due key stands for."""
+    _, number, base_offset = _TRIPLE.unpack_from(key, 1)
+    return mapping_key(number, base_offset)
+
+
+def pack_checkpoint(row: PartitionCheckpoint, updated_ms: int) -> bytes:
+    """A checkpoint as stored."""
+    epochs = pack_epochs(row.leader_epochs)
+    head = _CHECKPOINT.pack(row.next_offset, row.log_start, updated_ms, len(epochs))
+    return head + epochs + pack_producers(row.producers)
+
+
+def unpack_checkpoint(number: int, value: bytes) -> tuple[PartitionCheckpoint, int]:
+    """The checkpoint and when it was stored. FormatError."""
+    next_offset, log_start, updated_ms, length = _unpack(_CHECKPOINT, value)
+    split = _CHECKPOINT.size + length
+    epochs = unpack_epochs(value[_CHECKPOINT.size : split])
+    producers = unpack_producers(value[split:])
+    return PartitionCheckpoint(number, next_offset, log_start, epochs, producers), updated_ms
+
+
+def pack_totals(totals: Totals) -> bytes:
+    """Totals as stored."""
+    return _TOTALS.pack(
+        totals.records, totals.size_bytes, totals.created_ms, totals.last_activity_ms
+    )
+
+
+def unpack_totals(value: bytes | None) -> Totals:
+    """What `pack_totals` packed; nothing stored: nothing in segments."""
+    return Totals() if value is None else Totals(*_unpack(_TOTALS, value))
+
+
+def pack_mapping(row: Mapping) -> bytes:
+    """A mapping as stored under its key."""
+    return _MAPPING.pack(row.segment_id, *row[3:])
+
+
+def unpack_mapping(key: bytes, value: bytes) -> Mapping:
+    """The mapping stored under a key."""
+    _, number, _, base_offset = _MAPPING_KEY.unpack(key)
+    segment_id, *others = _unpack(_MAPPING, value)
+    return Mapping(number, segment_id, base_offset, *others)
+
+
+def pack_segment(row: SegmentRow) -> bytes:
+    """A segment as stored under its id."""
+    return (
+        _SEGMENT.pack(
+            row.uuid,
+            row.node_id,
+            row.created_ms,
+            row.state,
+            row.size_bytes,
+            row.live_bytes,
+            row.generation,
+            row.max_timestamp,
+            row.delete_after_ms,
+        )
+        + row.retention_class.encode()
+    )
+
+
+def unpack_segment(key: bytes, value: bytes) -> SegmentRow:
+    """The segment stored under a key."""
+    uuid, node_id, created_ms, state, size, live, generation, newest, after = _unpack(
+        _SEGMENT, value[: _SEGMENT.size]
+    )
+    return SegmentRow(
+        uuid,
+        node_id,
+        created_ms,
+        _U64.unpack_from(key, 1)[0],
+        state,
+        size,
+        live,
+        generation,
+        value[_SEGMENT.size :].decode(),
+        newest,
+        after,
+    )
+
+
+def _unpack(layout: struct.Struct, value: bytes) -> tuple[Any, ...]:
+    try:
+        return layout.unpack_from(value)
+    except struct.error as error:
+        raise FormatError("a stored row of the offset storage is cut off") from error

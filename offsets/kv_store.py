@@ -1,0 +1,101 @@
+"""The port to an ordered key-value store, and one in memory.
+
+What `kv_storage` needs of RocksDB (`rocks_storage`); keys are in the order of their bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+
+class Writes:
+    """What one transaction puts and deletes; the last word on a key counts."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        self.changes: dict[bytes, bytes | None] = {}
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Stores a value."""
+        self.changes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        """Takes a key away, whether it is there or not."""
+        self.changes[key] = None
+
+
+class KeyValueStore(Protocol):
+    """Calls block; one at a time."""
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The values of these keys, in their order."""
+        ...
+
+    def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
+        """The pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
+        ...
+
+    def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
+        """The pair with the greatest key that is >= `low` and <= `key`."""
+        ...
+
+    def write(self, writes: Writes) -> None:
+        """All of the changes or none, durable when this returns."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        ...
+
+
+class MemoryStore:
+    """An ordered dict. Inserting is linear in the number of keys, at memory speed."""
+
+    __slots__ = ("_keys", "_values")
+
+    def __init__(self) -> None:
+        self._keys: list[bytes] = []
+        self._values: dict[bytes, bytes] = {}
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `KeyValueStore.get`."""
+        return [self._values.get(key) for key in keys]
+
+    def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
+        """See `KeyValueStore.scan`."""
+        start, end = bisect_left(self._keys, low), bisect_left(self._keys, high)
+        if limit >= 0:
+            end = min(end, start + limit)
+        return [(key, self._values[key]) for key in self._keys[start:end]]
+
+    def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
+        """See `KeyValueStore.floor`."""
+        at = bisect_right(self._keys, key) - 1
+        if at < 0 or self._keys[at] < low:
+            return None
+        return self._keys[at], self._values[self._keys[at]]
+
+    def write(self, writes: Writes) -> None:
+        """See `KeyValueStore.write`."""
+        new = [k for k, v in writes.changes.items() if v is not None and k not in self._values]
+        for key, value in writes.changes.items():
+            if value is not None:
+                self._values[key] = value
+            elif self._values.pop(key, None) is not None:
+                del self._keys[bisect_left(self._keys, key)]
+        self._add(new)
+
+    def _add(self, new: Iterable[bytes]) -> None:
+        added = list(new)
+        if len(added) > 64:  # sorting once beats moving the tail of the list that often
+            self._keys.extend(added)
+            self._keys.sort()
+            return
+        for key in added:
+            insort(self._keys, key)
+
+    def close(self) -> None:
+        """See `KeyValueStore.close`. What is stored stays."""

@@ -1,0 +1,149 @@
+"""What a swap of segments changes in an ordered key-value store. Part of `kv_storage`.
+
+Everything is checked and collected before anything is written, so StaleSwap changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from offsets import kv_layout as layout
+from offsets.kv_store import KeyValueStore, Writes
+from offsets.storage import (
+    DELETING,
+    LIVE,
+    NEVER,
+    STARTED,
+    Mapping,
+    SegmentRow,
+    StaleSwap,
+    Swap,
+)
+
+
+class SwapPlan:
+    """One swap. `led`: the partitions whose rows may be written."""
+
+    def __init__(self, store: KeyValueStore, swap: Swap, led: Collection[int], now_ms: int) -> None:
+        self._store = store
+        self._swap = swap
+        self._now_ms = now_ms
+        self._added = [
+            (row, [each._replace(segment_id=row.id) for each in rows if each.number in led])
+            for row, rows in swap.finished
+        ]
+        self._checkpoints = [row for row in swap.checkpoints if row.number in led]
+
+    def collect(self, writes: Writes) -> None:
+        """Enters all changes. StaleSwap."""
+        self._check_removed()
+        old = removed_from(self._store, self._swap.removed, self._swap.delete_after_ms, writes)
+        generation = 1 + max((row.generation for row in old.values()), default=-1)
+        for row, added in self._added:
+            self._finish(row, added, generation, writes)
+        changed: dict[int, tuple[list[Mapping], list[Mapping]]] = {}
+        for at, rows in enumerate((self._all_added(), self._swap.removed)):
+            for each in rows:
+                changed.setdefault(each.number, ([], []))[at].append(each)
+        for number, (added, gone) in changed.items():
+            totals = totals_of(self._store, number, added, gone, self._now_ms)
+            writes.put(layout.partition_key(number, layout.TOTALS), layout.pack_totals(totals))
+        for state in self._checkpoints:
+            key = layout.partition_key(state.number, layout.CHECKPOINT)
+            writes.put(key, layout.pack_checkpoint(state, self._now_ms))
+
+    def _all_added(self) -> list[Mapping]:
+        return [row for _, rows in self._added for row in rows]
+
+    def _check_removed(self) -> None:
+        removed = self._swap.removed
+        keys = [layout.mapping_key(row.number, row.base_offset) for row in removed]
+        for key, row, value in zip(keys, removed, self._store.get(keys), strict=True):
+            stored = None if value is None else layout.unpack_mapping(key, value)
+            same = (row.segment_id, row.end_offset)
+            if stored is None or (stored.segment_id, stored.end_offset) != same:
+                raise StaleSwap(f"a mapping of partition {row.number} at {row.base_offset} changed")
+        free = set(keys)
+        for row in self._all_added():
+            self._check_free(row, free)
+
+    def _check_free(self, row: Mapping, free: Collection[bytes]) -> None:
+        """Nothing but removed mappings may cover the offsets of an added one."""
+        first = layout.partition_key(row.number, layout.MAPPING)
+        start = layout.mapping_key(row.number, row.base_offset)
+        below = self._store.floor(first, start)
+        taken = self._store.scan(start, layout.mapping_key(row.number, row.end_offset))
+        if below is not None and layout.unpack_mapping(*below).end_offset > row.base_offset:
+            taken.append(below)
+        if any(key not in free for key, _ in taken):
+            raise StaleSwap(f"offsets of partition {row.number} at {row.base_offset} are taken")
+
+    def _finish(
+        self, row: SegmentRow, added: list[Mapping], generation: int, writes: Writes
+    ) -> None:
+        key = layout.segment_key(row.id)
+        value = self._store.get([key])[0]
+        stored = None if value is None else layout.unpack_segment(key, value)
+        if stored is None or stored.state != STARTED:
+            raise StaleSwap(f"segment {row.id} is not being written")
+        stored.state = LIVE if added else DELETING
+        stored.delete_after_ms = 0 if added else self._swap.delete_after_ms
+        stored.size_bytes, stored.max_timestamp = row.size_bytes, row.max_timestamp
+        stored.live_bytes = sum(each.length for each in added)
+        stored.generation = generation
+        writes.put(key, layout.pack_segment(stored))
+        for each in added:
+            target = layout.mapping_key(each.number, each.base_offset)
+            writes.put(target, layout.pack_mapping(each))
+            writes.put(layout.member_key(each), b"")
+            if each.due_ms < NEVER:
+                writes.put(layout.due_key(each), b"")
+
+
+def removed_from(
+    store: KeyValueStore, removed: Iterable[Mapping], delete_after_ms: int, writes: Writes
+) -> dict[int, SegmentRow]:
+    """Takes mappings out; the segments they were in, by id, as they are then."""
+    of: dict[int, list[Mapping]] = {}
+    for row in removed:
+        target = layout.mapping_key(row.number, row.base_offset)
+        stored = store.get([target])[0]
+        if stored is not None:  # its due time may not be the one it was planned with
+            writes.delete(layout.due_key(layout.unpack_mapping(target, stored)))
+        writes.delete(target)
+        writes.delete(layout.member_key(row))
+        of.setdefault(row.segment_id, []).append(row)
+    touched: dict[int, SegmentRow] = {}
+    for segment_id, rows in of.items():
+        key = layout.segment_key(segment_id)
+        value = store.get([key])[0]
+        if value is None:
+            continue
+        segment = layout.unpack_segment(key, value)
+        segment.live_bytes -= sum(row.length for row in rows)
+        members = store.scan(layout.member_of(segment_id), layout.member_of(segment_id + 1))
+        if len(members) == len(rows):
+            segment.state, segment.delete_after_ms = DELETING, delete_after_ms
+        writes.put(key, layout.pack_segment(segment))
+        touched[segment_id] = segment
+    return touched
+
+
+def totals_of(
+    store: KeyValueStore,
+    number: int,
+    added: Iterable[Mapping],
+    gone: Iterable[Mapping],
+    now_ms: int | None = None,
+) -> layout.Totals:
+    """A partition's totals after these changes; `now_ms` when they are activity."""
+    totals = layout.unpack_totals(store.get([layout.partition_key(number, layout.TOTALS)])[0])
+    for sign, rows in ((1, added), (-1, gone)):
+        for row in rows:
+            totals.records += sign * row.records
+            totals.size_bytes += sign * row.length
+    if now_ms is not None:
+        totals.last_activity_ms = now_ms
+        if totals.created_ms < 0:
+            totals.created_ms = now_ms
+    return totals

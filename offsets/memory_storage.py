@@ -1,0 +1,85 @@
+"""`OffsetStorage` in memory, for tests, the simulation and throw-away brokers.
+
+`MemoryRows` is what survives a crash; `MemoryStorage` is one process's way to it. A write pauses
+(where a crash or a fault may strike), then checks and changes everything at once: that moment is
+the commit, atomic and durable. In a broker nothing outlives the process: what was cut into
+segments is not found after a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from kafkawire.metadata.store import MetadataError
+from offsets.kv_storage import KeyValueStorage, LeaderOf
+from offsets.kv_store import MemoryStore, Writes
+
+T = TypeVar("T")
+
+
+class MemoryRows(MemoryStore):
+    """What is durable. Hand the same one to the next process."""
+
+    __slots__ = ()
+
+
+async def _at_once() -> None:
+    return None
+
+
+class MemoryStorage(KeyValueStorage):
+    """`OffsetStorage` over MemoryRows.
+
+    `pause` is awaited before and after each commit and before each read; `fault(method)` may give
+    an exception to raise instead of committing. After `crash` no call commits or reads any more.
+    """
+
+    def __init__(
+        self,
+        rows: MemoryRows,
+        node_id: int,
+        now_ms: Callable[[], int],
+        leader_of: LeaderOf | None = None,
+        *,
+        pause: Callable[[], Awaitable[None]] = _at_once,
+        fault: Callable[[str], Exception | None] = lambda method: None,
+    ) -> None:
+        super().__init__(rows, node_id, now_ms, leader_of)
+        self._pause = pause
+        self._fault = fault
+        self._turn = asyncio.Lock()
+        self._open = True
+
+    def crash(self) -> None:
+        """The process is gone: what has not been committed never will be."""
+        self._open = False
+
+    async def close(self) -> None:
+        """See `OffsetStorage.close`."""
+        async with self._turn:
+            self._open = False
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        await self._pause()
+        self._must_be_open()
+        return work()
+
+    async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
+        async with self._turn:
+            self._must_be_open()
+            await self._pause()
+            failure = self._fault(method)
+            if failure is not None:
+                raise failure
+            self._must_be_open()
+            writes = Writes()
+            result = work(writes)
+            self._store.write(writes)  # one step with the checks: the commit
+        await self._pause()
+        return result
+
+    def _must_be_open(self) -> None:
+        if not self._open:
+            raise MetadataError("the offset storage in memory is closed")
