@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from offsets.storage import Mapping
+
 if TYPE_CHECKING:
     from log.partition import Partition
-    from offsets.storage import Mapping
 
 
 def move_log_start(partition: Partition, offset: int) -> list[int]:
@@ -54,8 +55,10 @@ def replace(partition: Partition, added: Sequence[Mapping], removed: Sequence[Ma
     Rows that have left the partition meanwhile, because its log start moved, stay out.
     """
     segments = partition.segments
-    old = {row.base_offset for row in removed}
-    places = [at for at in range(len(segments)) if segments.base[at] in old]
+    old = {(row.base_offset, row.segment_id) for row in removed}
+    places = [
+        at for at in range(len(segments)) if (segments.base[at], segments.segment[at]) in old
+    ]
     living = [row for row in added if row.end_offset > partition.log_start]
     if not places:
         return

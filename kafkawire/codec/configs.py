@@ -134,6 +134,8 @@ class TopicConfig:
     retention_ms: int  # -1: for ever
     retention_bytes: int  # -1: no limit
     min_insync_replicas: int
+    segment_bytes: int
+    segment_ms: int
 
     def __init__(
         self, overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None
@@ -173,6 +175,8 @@ _TOPIC_READS = tuple(
         ("retention_ms", "retention.ms"),
         ("retention_bytes", "retention.bytes"),
         ("min_insync_replicas", "min.insync.replicas"),
+        ("segment_bytes", "segment.bytes"),
+        ("segment_ms", "segment.ms"),
     )
 )
 
@@ -203,10 +207,18 @@ class BrokerConfig:
     record_validation: str
     journal_bytes: int
     journal_entries: int
+    journal_roll_ms: int
     recycle_bytes: int
     hot_bytes: int
     uncommitted_max_bytes: int
     slow_write_ms: int
+    busy_disk_ms: int
+    cut_interval_ms: int
+    segment_dead_max_ms: int
+    file_delete_delay_ms: int  # of the broker: segments are shared
+    disk_warn_percent: int
+    disk_delete_percent: int
+    disk_refuse_percent: int
     log_flush_offset_checkpoint_interval_ms: int
     log_retention_check_interval_ms: int
     producer_id_expiration_ms: int
@@ -242,6 +254,9 @@ class BrokerConfig:
             if not row.of_topic:
                 text = texts.get(name)
                 setattr(self, row.attribute, row.default if text is None else validate(row, text))
+        delay = _topic_value(TOPIC_CONFIGS["file.delete.delay.ms"], {}, texts)
+        assert isinstance(delay, int)
+        self.file_delete_delay_ms = delay
 
 
 def markdown_table() -> str:

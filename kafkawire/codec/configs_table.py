@@ -132,8 +132,8 @@ _TOPIC_ROWS = (
            "How long a tombstone of a compacted topic stays readable. "
            "Nothing is compacted in this version.", 0, effect=NO),
     _topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
-           "Kafka's wait before a file is unlinked. Here a file goes when nothing reads it.",
-           0, effect=NO),
+           "How long a file stays when nothing in it is needed any more. Topics share files: the "
+           "broker's setting counts, a topic's own has no effect.", 0),
     _topic("flush.messages", L, INT64_MAX, "log.flush.interval.messages",
            "Kafka's fsync after so many records. Here the broker's `flush` decides for all topics.",
            1, effect=NO),
@@ -187,16 +187,16 @@ _TOPIC_ROWS = (
            "Keeps cold data in the remote tier, which this version has not: only false is taken.",
            choices=("false",)),
     _topic("retention.bytes", L, -1, "log.retention.bytes",
-           "Bytes kept for each partition; -1: no limit. Records go with their part of a journal, "
-           "so more may stay: the newest journal and, on disk, any in which something lives."),
+           "Bytes kept for each partition; -1: no limit. Records go with their part of a segment "
+           "or journal, so more may stay: the newest, and on disk any in which something lives."),
     _topic("retention.ms", L, 7 * DAY_MS, "log.retention.ms",
-           "How long records are kept; -1: for ever. Records go with their part of a journal, "
-           "the journal itself when nothing in it lives.", -1,
+           "How long records are kept; -1: for ever. Records go with their part of a segment or "
+           "journal, the file itself when nothing in it lives.", -1,
            units=(("log.retention.minutes", MINUTE_MS, None),
                   ("log.retention.hours", HOUR_MS, 168))),
     _topic("segment.bytes", I, 1 << 30, "log.segment.bytes",
-           "Kafka's size of a segment file. This version keeps all records in the journals: see "
-           "journal.bytes.", MIB, effect=NO),
+           "The most bytes of a partition in one segment. Records come into segments from rolled "
+           "journals: see journal.bytes.", MIB),
     _topic("segment.index.bytes", I, 10 * MIB, "log.index.size.max.bytes",
            "Kafka's size of an index file. Here an index is as large as it needs to be.",
            4, effect=NO),
@@ -204,8 +204,8 @@ _TOPIC_ROWS = (
            "Kafka's random part of segment.ms. This version keeps all records in the journals.",
            0, units=(("log.roll.jitter.hours", HOUR_MS, 0),), effect=NO),
     _topic("segment.ms", L, 7 * DAY_MS, "log.roll.ms",
-           "Kafka's age of a segment file. This version keeps all records in the journals.", 1,
-           units=(("log.roll.hours", HOUR_MS, 168),), effect=NO),
+           "Records come into a segment after so long, however few they are; if journal.roll.ms "
+           "is less, after that.", 1, units=(("log.roll.hours", HOUR_MS, 168),)),
     _topic("unclean.leader.election.enable", B, False, "unclean.leader.election.enable",
            "Lets a replica that lags behind lead. There is one replica, which always leads.",
            effect=NO),
@@ -248,6 +248,25 @@ _BROKER_ROWS = (
            at_least=1000, at_most=10_000_000),
     Config("recycle.bytes", L, 512 * MIB,
            "How much of the disk is kept as old journals to be written over.", at_least=0),
+    Config("journal.roll.ms", L, 600_000,
+           "Age at which the newest journal is rolled though it is not full, and at which a rolled "
+           "one is cut into segments though it is hot.", at_least=1),
+    Config("cut.interval.ms", L, 1_000, "How often it is looked for journals to be cut.",
+           at_least=1),
+    Config("segment.dead.max.ms", L, DAY_MS // 2,
+           "The longest the bytes of a deleted topic stay in a segment it shares with others.",
+           at_least=1),
+    Config("disk.warn.percent", I, 85, "From this use of its disk on the broker warns.",
+           at_least=1, at_most=100),
+    Config("disk.delete.percent", I, 90,
+           "From this use of its disk on what retention allows to go goes at once.",
+           at_least=1, at_most=100),
+    Config("disk.refuse.percent", I, 97,
+           "From this use of its disk on produces are refused with KAFKA_STORAGE_ERROR, unless "
+           "more than 16 GiB are free.", at_least=1, at_most=100),
+    Config("busy.disk.ms", L, 1_000,
+           "While a write or an fsync takes longer than this, produces are answered at once with "
+           "KAFKA_STORAGE_ERROR, which clients retry.", at_least=1),
     Config("hot.bytes", L, 256 * MIB,
            "The newest part of the commit log that is sent from memory maps.", at_least=MIB),
     Config("uncommitted.max.bytes", L, 64 * MIB,
@@ -258,7 +277,7 @@ _BROKER_ROWS = (
            "How often the state of the partitions is checkpointed, which bounds recovery.",
            at_least=0),
     Config("log.retention.check.interval.ms", L, 300_000,
-           "How often it is checked which journals may go.", at_least=1),
+           "How often it is checked which records may go.", at_least=1),
     Config("producer.id.expiration.ms", I, DAY_MS,
            "How long the state of an idempotent producer is kept after its last batch.",
            at_least=1, dynamic=True),

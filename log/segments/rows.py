@@ -11,10 +11,9 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from offsets.storage import Mapping
+from offsets.storage import Mapping
 
 Column: TypeAlias = "array[int]"
 
@@ -53,10 +52,9 @@ class SegmentRows:
 
     def mapping(self, number: int, at: int) -> Mapping:
         """One row as SQL has it."""
-        from offsets.storage import Mapping
-
-        values = {name: column[at] for name, column in zip(_FIELDS, self._columns, strict=True)}
-        return Mapping(number=number, **values)
+        segment = self.segment[at]
+        base, end = self.base[at], self.end[at]
+        return Mapping(number, segment, base, end, *[column[at] for column in self._columns[3:]])
 
     def mappings(self, number: int) -> Iterator[Mapping]:
         """All rows, in offset order."""
