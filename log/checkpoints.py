@@ -10,11 +10,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from kafkawire.metadata.checkpoint import Checkpoint
-from kafkawire.metadata.store import Metadata
 from log.commitlog import CommitLog
 from log.partition import Partition
+
+
+class Saver(Protocol):
+    """Who keeps checkpoints: OffsetStorage, or Metadata where there is no such."""
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """One transaction; durable when it returns."""
+        ...
 
 
 class Checkpoints:
@@ -23,22 +31,22 @@ class Checkpoints:
     __slots__ = (
         "_commit_log",
         "_lock",
-        "_metadata",
         "_node_id",
         "_partitions",
         "_released",
+        "_saver",
         "place",
     )
 
     def __init__(
         self,
-        metadata: Metadata,
+        saver: Saver,
         node_id: int,
         commit_log: CommitLog,
         partitions: Mapping[int, Partition],
         released: Callable[[list[int]], None],
     ) -> None:
-        self._metadata = metadata
+        self._saver = saver
         self._node_id = node_id
         self._commit_log = commit_log
         self._partitions = partitions
@@ -58,7 +66,7 @@ class Checkpoints:
                 partition.dirty = False
             try:
                 await self._commit_log.commits.durable()
-                await self._metadata.save_checkpoint(Checkpoint(self._node_id, place, rows))
+                await self._saver.save_checkpoint(Checkpoint(self._node_id, place, rows))
             except BaseException:
                 for partition in changed:
                     partition.dirty = True
@@ -84,7 +92,7 @@ class Checkpoints:
             if not rows:
                 return
             await self._commit_log.commits.durable()
-            await self._metadata.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
+            await self._saver.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
             for partition, start in moving:
                 if not partition.removed:
                     self._released(partition.start_at(start))

@@ -8,10 +8,9 @@ epochs. Called by log.manager at start, nothing else runs yet.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kafkawire.codec.batches import HEAD
-from kafkawire.metadata.checkpoint import Checkpoint
 from log.env import FileSystem
 from log.eviction import INDEX_BYTES_AT_MOST, add_portion
 from log.frame import batch_starts
@@ -21,6 +20,7 @@ from log.partition import Partition
 from log.producers import last_sequence
 from log.recovery import Found, Recovered
 from offsets.manager import PartitionOffsetManager
+from offsets.storage import PartitionRow
 
 logger = logging.getLogger(__name__)
 
@@ -29,22 +29,28 @@ def load_partitions(
     fs: FileSystem,
     partitions: Mapping[int, Partition],
     recovered: Recovered,
-    checkpoint: Checkpoint,
+    place: int,
+    rows: Sequence[PartitionRow],
 ) -> set[int]:
-    """Fill the partitions; the numbers of those written since the checkpoint."""
-    _load_checkpoint(partitions, checkpoint)
+    """Fill the partitions; the numbers of those written since the checkpoint.
+
+    `place` is that of the checkpoint, `rows` what is stored of the partitions.
+    """
+    for row in rows:
+        if row.number in partitions:
+            _take_row(partitions[row.number], row)
     written: set[int] = set()
     loaded_from = _first_loaded(recovered.found)
     for at, found in enumerate(recovered.found):
         for number, parts in found.rows(fs):
             partition = partitions.get(number)
-            for rows in parts if partition is not None else ():
+            for part in parts if partition is not None else ():
                 assert partition is not None, "only known partitions have rows to load"
-                if rows.place[-1] >= checkpoint.place:
+                if part.place[-1] >= place:
                     written.add(number)
                     partition.dirty = True
-                    _replay(partition, found.journal.warm(fs), rows, checkpoint.place)
-                _load(partition, found.journal, rows, at >= loaded_from)
+                    _replay(partition, found.journal.warm(fs), part, place)
+                _load(partition, found.journal, part, at >= loaded_from)
     for number, naming in recovered.namings.items():
         if number in partitions:
             partition = partitions[number]
@@ -54,18 +60,30 @@ def load_partitions(
     return written
 
 
-def _load_checkpoint(partitions: Mapping[int, Partition], checkpoint: Checkpoint) -> None:
-    """Take over what SQL remembers."""
-    for row in checkpoint.partitions:
-        partition = partitions.get(row.number)
-        if partition is None:
-            continue
-        partition.next_offset = row.next_offset
-        partition.log_start = row.log_start
-        if row.leader_epochs:
-            partition.epochs = list(row.leader_epochs)
-        partition.producers.load(row.producers)
+def fill(partition: Partition, row: PartitionRow) -> None:
+    """Load a partition of which the journals hold nothing."""
+    _take_row(partition, row)
+    _finish(partition)
+
+
+def _take_row(partition: Partition, row: PartitionRow) -> None:
+    """Take over what SQL remembers.
+
+    Where its segments end is not its next offset yet: batches behind the checkpoint are to be
+    replayed though they were cut.
+    """
+    state = row.checkpoint
+    if state is not None:
+        partition.next_offset = state.next_offset
+        partition.log_start = state.log_start
+        if state.leader_epochs:
+            partition.epochs = list(state.leader_epochs)
+        partition.producers.load(state.producers)
         partition.dirty = False
+    living = [mapping for mapping in row.mappings if mapping.end_offset > partition.log_start]
+    if living:
+        partition.segments.splice(0, 0, living)
+        partition.cut_offset = living[-1].end_offset
 
 
 def _first_loaded(found: list[Found]) -> int:
@@ -82,7 +100,7 @@ def _load(partition: Partition, journal: Journal, rows: Columns, in_memory: bool
     """Take rows of one journal, after all those before."""
     end = rows.base[-1] + rows.count[-1]
     partition.next_offset = max(partition.next_offset, end)
-    if end <= partition.log_start:
+    if end <= max(partition.log_start, partition.cut_offset):
         return
     if in_memory:
         partition.rows.extend(rows)
@@ -119,10 +137,12 @@ def _replay(partition: Partition, view: memoryview, rows: Columns, place: int) -
 
 def _finish(partition: Partition) -> None:
     """All rows are there: set what follows from them."""
+    partition.next_offset = max(partition.next_offset, partition.cut_offset)
     log_start = min(partition.log_start, partition.next_offset)
     partition.log_start = 0
     portions, rows = partition.portions, partition.rows
     partition.size_bytes = sum(rows.length) + sum(portions.size[: partition.evicted])
+    partition.size_bytes += sum(partition.segments.length)
     partition.offsets = PartitionOffsetManager(partition.next_offset)
     partition.high_watermark = partition.next_offset
     dirty = partition.dirty

@@ -17,6 +17,7 @@ import asyncio
 import logging
 import os.path
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import BrokerConfig, TopicConfig, resolve_topic
 from kafkawire.metadata.catalog import Catalog, TopicInfo
@@ -36,6 +37,10 @@ from log.partition import Partition
 from log.recovery import Found, Recovered, recover
 from log.retention import Retention
 from log.runfile import Run, read_run, write_run
+from offsets.storage import OffsetStorage, PartitionRow
+
+if TYPE_CHECKING:
+    from log.segments.keeper import Segments
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +71,7 @@ class Log:
         metadata: Metadata,
         node_id: int,
         lock: Lock,
+        storage: OffsetStorage | None = None,
     ) -> None:
         self.env = env
         self.folder = folder
@@ -86,8 +92,16 @@ class Log:
         )
         self.commit_log = CommitLog(env, config, self.journals)
         self.checkpoints = Checkpoints(
-            metadata, node_id, self.commit_log, self.partitions, self._released
+            storage or metadata, node_id, self.commit_log, self.partitions, self._released
         )
+        self._storage = storage
+        self.segments: Segments | None = None
+        if storage is not None:
+            from log.segments.keeper import Segments
+
+            self.segments = Segments(
+                self.commit_log, storage, self.partitions, folder, node_id, self._released
+            )
         self._catalog = catalog
         self._metadata = metadata
         self.catalog_frames: CatalogFrames
@@ -104,6 +118,7 @@ class Log:
         metadata: Metadata,
         node_id: int,
         lock: Lock | None = None,
+        storage: OffsetStorage | None = None,
     ) -> Log:
         """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already.
 
@@ -113,7 +128,7 @@ class Log:
         if lock is None:
             lock = lock_folder(env, folder)
         try:
-            log = cls(env, folder, config, catalog, metadata, node_id, lock)
+            log = cls(env, folder, config, catalog, metadata, node_id, lock, storage)
             await log._recover(checkpoint)
         except BaseException:
             lock.release()
@@ -135,7 +150,10 @@ class Log:
         write_run(fs, self.folder, Run(self._start, -1, self.config.flush))
         for info in self._catalog.by_id.values():
             self._make(info, resolve_topic(info.configs, self.config.texts))
-        written = load_partitions(fs, self.partitions, recovered, checkpoint)
+        rows = [PartitionRow(state.number, state) for state in checkpoint.partitions]
+        if self._storage is not None:
+            rows = await self._storage.load_partitions(sorted(self.partitions))
+        written = load_partitions(fs, self.partitions, recovered, checkpoint.place, rows)
         self._resume(recovered)
         self.checkpoints.place = checkpoint.place if clean else -1
         if not clean and recovered.found:
