@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 
 from groups import loading
 from groups.ask import Ask, Client, Request, Settings, append_error, error_answer
-from groups.decision import CancelTimer, Decision, Reply, SetTimer
+from groups.decision import CancelTimer, Decision, Reply, SetTimer, session
 from groups.records import Record, batches_of
 from groups.settling import Settling
 from groups.shard import Shard
@@ -62,6 +62,9 @@ class Phase(Enum):
     LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     ACTIVE = ErrorCode.NONE
     CLOSED = ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+_ACTIVE = Phase.ACTIVE  # at hand for heartbeats: looking it up costs as much as a call
 
 
 class Coordinator:
@@ -118,6 +121,21 @@ class Coordinator:
             self._waiting.pop(token, None)
             raise
         return future
+
+    def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
+        """The answer to a Heartbeat if it can be given at once, its session moved; None with
+        nothing done where something unsettled goes before it: then `ask`. Hot.
+
+        The same as carrying out its decision, of which a timer and a code is all there is.
+        """
+        if self.phase is not _ACTIVE:
+            return self._refusal(request)
+        if self.settling.unsettled:
+            return None
+        code, member = self.shard.check_heartbeat(request)
+        if member is not None:
+            self.timers.set(request.group_id, session(member.id), member.session_timeout_ms)
+        return code
 
     def _decide(self, ask: Ask, now_ms: int) -> None:
         if isinstance(ask.request, OffsetCommitRequest):
@@ -190,7 +208,7 @@ class Coordinator:
 
     def _settled(self) -> None:
         self._forgive()
-        if not self.settling:
+        if not self.settling.unsettled:
             self._consider_snapshot()
 
     # -- commits of one turn --------------------------------------------------------------

@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar
 
 from kafkawire.codec.batches import HEAD_BYTES, build
@@ -37,6 +38,11 @@ GROUP_METADATA = 2
 GROUP_VERSION = 3
 OFFSET_VERSION = 3
 OFFSET_VERSION_WITH_EXPIRY = 1
+
+REMEMBERED_IDS = 8192
+"""Group ids whose hash is remembered: members repeat theirs every few seconds, and the hash takes
+as long as the rest of a heartbeat's work. With `REMEMBERED_CHARS`, 5 MiB at most."""
+REMEMBERED_CHARS = 249
 
 RECORD_OVERHEAD_BYTES = 32
 """What a record takes in a batch beyond key and value, at most: seven varints and an attribute."""
@@ -139,11 +145,17 @@ def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list
 def partition_for(group_id: str, partitions: int) -> int:
     """The partition of `__consumer_offsets` that holds `group_id`: Java's String.hashCode over
     UTF-16 units with its sign bit cleared, modulo the partition count (Kafka: Utils.abs)."""
+    hash_of = _hash if len(group_id) <= REMEMBERED_CHARS else _hash.__wrapped__
+    return (hash_of(group_id) & 0x7FFFFFFF) % partitions
+
+
+@lru_cache(REMEMBERED_IDS)
+def _hash(group_id: str) -> int:
     units = group_id.encode("utf-16-be", "surrogatepass")
     code = 0
     for (unit,) in struct.iter_unpack(">H", units):
         code = (31 * code + unit) & 0xFFFFFFFF
-    return (code & 0x7FFFFFFF) % partitions
+    return code
 
 
 def _bytes(offset: Offset) -> bytes:

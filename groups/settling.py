@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 class Settling:
-    """The unsettled batches of one coordinator. `settled` counts the settled ones.
+    """The batches of one coordinator: `unsettled` has the replies of each that waits for its
+    commit, `settled` counts the others.
 
     `answer` is called for each reply whose time has come, `done` after each settled batch,
     `failed` once when a commit failed: by then everything unsettled has been forgotten.
     """
 
-    __slots__ = ("_answer", "_commit_log", "_done", "_failed", "_life", "_unsettled", "settled")
+    __slots__ = ("_answer", "_commit_log", "_done", "_failed", "_life", "settled", "unsettled")
 
     def __init__(
         self,
@@ -42,26 +43,23 @@ class Settling:
         self._answer = answer
         self._done = done
         self._failed = failed
-        self._unsettled: deque[list[Reply]] = deque()
+        self.unsettled: deque[list[Reply]] = deque()
         self._life = 0  # one more each time it is cleared: commits of an earlier life do nothing
         self.settled = 0
-
-    def __len__(self) -> int:
-        return len(self._unsettled)
 
     @property
     def due(self) -> int:
         """`settled` will be this when everything appended so far is committed."""
-        return self.settled + len(self._unsettled)
+        return self.settled + len(self.unsettled)
 
     def release(self, replies: list[Reply], *, appended: bool) -> None:
         """Let replies go when everything appended so far is committed. `appended`: something
         has just been, and these replies tell of it."""
         if appended:
-            self._unsettled.append(replies)
+            self.unsettled.append(replies)
             self._commit_log.after_commit(partial(self._committed, self._life))
-        elif self._unsettled:
-            self._unsettled[-1].extend(replies)
+        elif self.unsettled:
+            self.unsettled[-1].extend(replies)
         else:
             for reply in replies:
                 self._answer(reply)
@@ -69,7 +67,7 @@ class Settling:
     def clear(self) -> None:
         """Forget what is unsettled; its replies are somebody else's business now."""
         self._life += 1
-        self._unsettled.clear()
+        self.unsettled.clear()
 
     def _committed(self, life: int, failure: BaseException | None) -> None:
         if life != self._life:
@@ -79,6 +77,6 @@ class Settling:
             self._failed(failure)
             return
         self.settled += 1
-        for reply in self._unsettled.popleft():
+        for reply in self.unsettled.popleft():
             self._answer(reply)
         self._done()

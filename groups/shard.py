@@ -18,9 +18,11 @@ from groups.classic import ClassicGroup
 from groups.decision import Decision, Reply, SetTimer, Step, session
 from groups.draft import join_error
 from groups.joining import FRESH_ID_BYTES
+from groups.member import Member
 from groups.offsets import Offsets
 from groups.records import GroupRecord, OffsetRecord, Record, fits
 from groups.states import State
+from groups.syncing import check_heartbeat
 from groups.views import described, listed
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.delete_groups import (
@@ -97,6 +99,15 @@ class Shard:
         if group is None:
             return _answer(ask, error_answer(request, ErrorCode.UNKNOWN_MEMBER_ID))
         return group.decide(ask, now_ms)
+
+    def check_heartbeat(self, request: HeartbeatRequest) -> tuple[ErrorCode, Member | None]:
+        """What `decide` would answer to a Heartbeat, and the member whose session it moves."""
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID, None
+        group = self.groups.get(request.group_id)
+        if group is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID, None
+        return check_heartbeat(group, request)
 
     def _leave(self, ask: Ask, now_ms: int) -> Decision:
         request = ask.request

@@ -27,6 +27,10 @@ from kafkawire.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
     from groups.classic import ClassicGroup
+    from groups.member import Member
+
+# Looking a member of an enum up costs as much as a call, so what heartbeats need is at hand.
+_DEAD, _PREPARING, _NONE = State.DEAD, State.PREPARING, ErrorCode.NONE
 
 
 def sync(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
@@ -89,22 +93,31 @@ def heartbeat(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
     """Answer a Heartbeat and move the member's session."""
     request = ask.request
     assert isinstance(request, HeartbeatRequest)
-    member_id = request.member_id
     decision = Decision(group.group_id)
-    code = ErrorCode.NONE
-    if group.state is State.DEAD:
-        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    else:
-        code = group.find(member_id, request.group_instance_id)
-        if code is ErrorCode.NONE and request.generation_id != group.generation:
-            code = ErrorCode.ILLEGAL_GENERATION
-    if code is ErrorCode.NONE:
-        timeout_ms = group.members[member_id].session_timeout_ms
-        decision.effects.append(SetTimer(session(member_id), now_ms + timeout_ms))
-        if group.state is State.PREPARING:
-            code = ErrorCode.REBALANCE_IN_PROGRESS
+    code, member = check_heartbeat(group, request)
+    if member is not None:
+        at_ms = now_ms + member.session_timeout_ms
+        decision.effects.append(SetTimer(session(member.id), at_ms))
     decision.effects.append(Reply(ask.token, HeartbeatResponse(error_code=int(code))))
     return decision
+
+
+def check_heartbeat(
+    group: ClassicGroup, request: HeartbeatRequest
+) -> tuple[ErrorCode, Member | None]:
+    """All there is to decide about a Heartbeat: the answer, and the member whose session begins
+    anew with it. Hot."""
+    state = group.state
+    if state is _DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE, None
+    member = group.members.get(request.member_id)
+    if member is None or request.group_instance_id is not None:
+        code = group.find(request.member_id, request.group_instance_id)
+        if code is not _NONE:
+            return code, None
+    if request.generation_id != group.generation:
+        return ErrorCode.ILLEGAL_GENERATION, None
+    return ErrorCode.REBALANCE_IN_PROGRESS if state is _PREPARING else _NONE, member
 
 
 def leave(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:

@@ -26,11 +26,12 @@ class _Entry:
 class Timers:
     """Timers by (scope, key); `fire(scope, key)` is called once when one is due."""
 
-    __slots__ = ("_entries", "_env", "_fire")
+    __slots__ = ("_entries", "_env", "_fire", "_now")
 
     def __init__(self, env: Env, fire: Callable[[str, str], None]) -> None:
         self._env = env
         self._fire = fire
+        self._now = env.clock.monotonic
         self._entries: dict[tuple[str, str], _Entry] = {}
 
     def __len__(self) -> int:
@@ -38,11 +39,11 @@ class Timers:
 
     def set(self, scope: str, key: str, delay_ms: int) -> None:
         """Fire `delay_ms` from now, from the loop even if that is zero; moves one that is set."""
-        due_s = self._env.clock.monotonic() + max(delay_ms, 0) / 1000
+        due_s = self._now() + delay_ms / 1000
         entry = self._entries.get((scope, key))
         if entry is None:
             entry = self._entries[(scope, key)] = _Entry(due_s)
-        elif due_s >= entry.handle_s:
+        elif due_s >= entry.handle_s:  # what a heartbeat does
             entry.due_s = due_s
             return
         elif entry.handle is not None:
@@ -65,13 +66,13 @@ class Timers:
 
     def _arm(self, scope: str, key: str, entry: _Entry) -> None:
         entry.handle_s = entry.due_s
-        delay_s = max(entry.due_s - self._env.clock.monotonic(), 0.0)
+        delay_s = max(entry.due_s - self._now(), 0.0)
         entry.handle = self._env.call_later(delay_s, self._look, scope, key, entry)
 
     def _look(self, scope: str, key: str, entry: _Entry) -> None:
         if self._entries.get((scope, key)) is not entry:
             return
-        if self._env.clock.monotonic() < entry.due_s:
+        if self._now() < entry.due_s:
             self._arm(scope, key, entry)  # it was moved meanwhile
             return
         del self._entries[(scope, key)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from groups.decision import session
 from groups.records import GroupRecord, OffsetRecord, decode_record
 from groups.states import State
 from groups.timers import Timers
@@ -100,6 +101,21 @@ async def test_a_heartbeat_is_answered_at_once_when_nothing_is_pending() -> None
     assert not later.done()
     bench.log.commit()
     assert later.result().error_code == 0
+
+
+async def test_a_heartbeat_on_the_short_way_moves_the_session_too() -> None:
+    bench = Bench().begin()
+    leader, _ = await stable_pair(bench)
+    coordinator = bench.coordinator
+    coordinator.timers.set("g", session(leader), 50)
+    await asyncio.sleep(0.03)
+    assert coordinator.heartbeat(beat(leader, 1)) is ErrorCode.NONE
+    assert coordinator.heartbeat(beat(leader, 2)) is ErrorCode.ILLEGAL_GENERATION
+    await asyncio.sleep(0.05)
+    assert leader in coordinator.shard.groups["g"].members
+    bench.ask(commit_of({("t", 0): 5}, generation=1, member=leader))
+    await turns()
+    assert coordinator.heartbeat(beat(leader, 1)) is None  # the commit goes before it
 
 
 async def test_commits_of_one_turn_share_a_batch() -> None:

@@ -361,7 +361,9 @@ class Life:
                 generation_id=consumer.generation,
                 group_instance_id=consumer.instance,
             )
-            code = (await self.ask(self.groups.heartbeat(CLIENT, 4, beat))).error_code
+            code: int | None = self.groups.heartbeat_now(beat)
+            if code is None:
+                code = (await self.ask(self.groups.heartbeat(CLIENT, 4, beat))).error_code
             if code in FORGET:
                 consumer.member_id = ""
             if code == ErrorCode.REBALANCE_IN_PROGRESS and self.rng.random() < 0.5:

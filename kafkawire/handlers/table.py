@@ -2,8 +2,8 @@
 
 A row names its handler by module, so that starting a broker imports neither handlers nor message
 modules: the first request for an API does. Cold handlers are `async def name(ctx, request)` in
-`kafkawire.handlers.<name>`; hot ones (Produce, Fetch) are classes that read the receive buffer
-themselves. Adding an API is adding a row and a module.
+`kafkawire.handlers.<name>`; hot ones (Produce, Fetch, Heartbeat) are classes that read the receive
+buffer themselves. Adding an API is adding a row and a module.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ROWS: tuple[Row, ...] = (
     Row(9, "offset_fetch", 1, 10),
     Row(10, "find_coordinator", 0, 6),
     Row(11, "join_group", 0, 9),
-    Row(12, "heartbeat", 0, 4),
+    Row(12, "heartbeat", 0, 4, "Heartbeat"),
     Row(13, "leave_group", 0, 5),
     Row(14, "sync_group", 0, 5),
     Row(15, "describe_groups", 0, 6),
