@@ -278,7 +278,6 @@ class Log:
 
     def _rolled(self, journals: list[Journal]) -> None:
         """Journals are full: index them on disk, then checkpoint."""
-        self.retention.rolled = True
         for journal in journals:
             rows = close_portions(journal, self.partitions)
             extent = Extent(journal.end, self.commit_log.run, journal.end_place, journal.entries)

@@ -1,19 +1,20 @@
 """Retention: log starts move when data is too old or too much, and dead journals are recycled.
 
-What Kafka does with segments is done with portions (a partition's share of a rolled journal); the
-active journal's part goes only when everything in the partition is past `retention.ms`. Deciding
-is pure (`due`); the log start moves in SQL before it moves here. A journal in which nothing lives
-any more becomes a spare, when nobody reads it and a checkpoint covers it.
+What Kafka does with segments is done with a partition's share of each segment and of each rolled
+journal; the active journal's part goes only when everything in the partition is past
+`retention.ms`. Deciding is pure (`due`); the log start moves in SQL before it moves here. A journal
+in which nothing lives any more becomes a spare, when nobody reads it and a checkpoint covers it.
 
-Topics whose policy is `compact` alone are not expired (the cleaner is another issue's).
+Looked at are partitions with something in the journals and those that were `touched`: loaded, cut,
+or given other settings. When a segment's part of any other becomes due is asked of SQL
+(log.segments.lifecycle). Topics whose policy is `compact` alone are not expired.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from kafkawire.codec.configs import TopicConfig
 from log.catalogframes import CatalogFrames
 from log.checkpoints import Checkpoints
 from log.commitlog import CommitLog
@@ -24,14 +25,13 @@ logger = logging.getLogger(__name__)
 
 SLICE = 256
 """Partitions looked at between two turns of the loop: a fraction of a millisecond."""
-NEVER = 1 << 62
-
-Settings = tuple[int, int, bool]
 
 
-def settings_of(config: TopicConfig) -> Settings:
-    """What retention depends on."""
-    return config.retention_ms, config.retention_bytes, config.cleanup_delete
+def _pieces(partition: Partition) -> Iterator[tuple[int, int, int]]:
+    """(end offset, bytes, newest timestamp) of each share of a segment or rolled journal."""
+    segments, portions = partition.segments, partition.portions
+    yield from zip(segments.end, segments.length, segments.newest, strict=True)
+    yield from zip(portions.end, portions.size, portions.newest, strict=True)
 
 
 def due(partition: Partition, now_ms: int) -> int:
@@ -40,44 +40,25 @@ def due(partition: Partition, now_ms: int) -> int:
     start = partition.log_start
     if not config.cleanup_delete:
         return start
-    portions = partition.portions
     too_old = now_ms - config.retention_ms if config.retention_ms >= 0 else -1
     size = partition.size_bytes
-    for at in range(len(portions)):
-        expired = 0 <= portions.newest[at] < too_old
-        too_much = 0 <= config.retention_bytes <= size - portions.size[at]
-        if portions.end[at] > partition.high_watermark or not (expired or too_much):
+    for end, length, newest in _pieces(partition):
+        expired = not length or 0 <= newest < too_old
+        too_much = 0 <= config.retention_bytes <= size - length
+        if end > partition.high_watermark or not (expired or too_much):
             return start
-        start = portions.end[at]
-        size -= portions.size[at]
+        start = max(start, end)
+        size -= length
     rows = partition.rows
     if 0 <= rows.latest() < too_old:
         start = partition.high_watermark
     return start
 
 
-def due_at(partition: Partition) -> int:
-    """Before this moment (ms) nothing more of the partition can expire by time."""
-    config = partition.config
-    if config.retention_ms < 0 or not config.cleanup_delete:
-        return NEVER
-    portions, rows = partition.portions, partition.rows
-    if len(portions):
-        return portions.newest[0] + config.retention_ms
-    return rows.latest() + config.retention_ms if len(rows) else NEVER
-
-
 class Retention:
-    """Runs now and then; `rolled` says that a journal was rolled since the last run."""
+    """Runs now and then. `touched`: numbers to look at, whatever the journals hold."""
 
-    __slots__ = (
-        "_catalog_frames",
-        "_checkpoints",
-        "_commit_log",
-        "_known",
-        "_partitions",
-        "rolled",
-    )
+    __slots__ = ("_catalog_frames", "_checkpoints", "_commit_log", "_partitions", "touched")
 
     def __init__(
         self,
@@ -90,42 +71,27 @@ class Retention:
         self._partitions = partitions
         self._checkpoints = checkpoints
         self._catalog_frames = catalog_frames
-        self._known: dict[bytes, tuple[Settings, int]] = {}
-        self.rolled = True
+        self.touched: set[int] = set()
 
     async def run(self) -> None:
-        """Move log starts that are due, then recycle what died.
-
-        Topics are skipped while their settings are the same, nothing can have expired since the
-        last look and no journal was rolled.
-        """
+        """Move log starts that are due, then recycle what died."""
         env = self._commit_log.env
         now_ms = env.clock.now_ms()
-        look_at_all, self.rolled = self.rolled, False
-        by_topic: dict[bytes, list[Partition]] = {}
-        for partition in self._partitions.values():
-            by_topic.setdefault(partition.topic_id, []).append(partition)
-        self._known = {key: known for key, known in self._known.items() if key in by_topic}
+        numbers, self.touched = self.touched, set()
+        for journal in self._commit_log.journals:
+            numbers |= journal.numbers
         starts: dict[int, int] = {}
-        looked = 0
-        for topic_id, partitions in by_topic.items():
-            settings = settings_of(partitions[0].config)
-            known = self._known.get(topic_id)
-            if not look_at_all and known is not None and known[0] == settings and known[1] > now_ms:
-                continue
-            for partition in partitions:
+        for at, number in enumerate(sorted(numbers)):
+            partition = self._partitions.get(number)
+            if partition is not None:
                 start = due(partition, now_ms)
                 if start > partition.log_start:
-                    starts[partition.number] = start
-                looked += 1
-                if looked % SLICE == 0:
-                    await env.sleep(0)
-            # Empty partitions may be written to right after this look.
-            soonest = now_ms + max(settings[0], 0)
-            next_due = min(soonest, *(due_at(partition) for partition in partitions))
-            self._known[topic_id] = settings, next_due
+                    starts[number] = start
+            if at % SLICE == SLICE - 1:
+                await env.sleep(0)
         if starts:
             logger.info("retention moves the log start of %d partitions", len(starts))
+            self.touched |= starts.keys()  # looked at again if this fails, and more may be due
             await self._checkpoints.move_log_starts(starts)
         await self.reclaim()
 

@@ -88,22 +88,26 @@ async def test_a_compacted_topic_is_not_expired() -> None:
     assert partition.log_start == 0
 
 
-async def test_nothing_is_looked_at_while_nothing_can_be_due(
+async def test_partitions_are_looked_at_that_the_journals_name_or_that_were_touched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world, partition = await started(retention_ms=str(HOUR_MS))
+    idle = (await world.topic("idle"))[0]
     await append(world, partition, 1, EPOCH_MS)
-    await world.log.retention.run()
+    looked: list[int] = []
 
-    def fail(*_: object) -> int:
-        raise AssertionError("nothing can be due")
+    def look(partition: Partition, _: int) -> int:
+        looked.append(partition.number)
+        return partition.log_start
 
     with monkeypatch.context() as patch:
-        patch.setattr("log.retention.due", fail)
+        patch.setattr("log.retention.due", look)
         await world.log.retention.run()
-        partition.config.retention_ms = 5  # a changed setting is looked at
-        with pytest.raises(AssertionError):
-            await world.log.retention.run()
+        assert looked == [partition.number]
+        world.log.retention.touched.add(idle.number)
+        await world.log.retention.run()
+        assert looked[1:] == [partition.number, idle.number]
+    partition.config.retention_ms = 5  # acts at the next look
     move_clock(world, 6)
     await world.log.retention.run()
     assert partition.log_start == 1
