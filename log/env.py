@@ -1,6 +1,6 @@
 """The ports: everything the broker knows of the world outside, each method with its promise.
 
-Clock, Random, FileSystem (with File and Lock) and Offload are Protocols; `Env` carries one of
+Clock, Random, FileSystem (with File and Lock), Offload and Worker are Protocols; `Env` carries one of
 each, plus what it takes to start tasks and timers. The real ones are in log/disk.py, the simulated
 ones in tests/kit (memfs, simloop, env); tests/test_log_ports.py holds both to the same promises.
 
@@ -21,6 +21,10 @@ Buffer = bytes | bytearray | memoryview
 
 class LogError(RuntimeError):
     """The log cannot be opened or used; the text is one sentence for the operator."""
+
+
+class WorkerError(LogError):
+    """A job of the worker process failed, or the process died of it."""
 
 
 class Clock(Protocol):
@@ -158,6 +162,26 @@ class Offload(Protocol):
 
     def close(self) -> None:
         """Wait for the running calls and end the threads."""
+        ...
+
+
+class Worker(Protocol):
+    """One other process, for what loops over batches: cutting, rewriting, compaction, scrubbing.
+
+    Jobs are functions by name (log.segments.jobs); one runs at a time, in the order of the calls.
+    """
+
+    async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
+        """Run a job, reading at most so many bytes a second (-1: as fast as it goes).
+
+        Raises OSError from the disk, WorkerError for whatever else; in both cases the job may
+        have written files, which are the caller's to remove. If the caller is cancelled a job
+        that has begun goes on or dies, and its outcome is lost.
+        """
+        ...
+
+    async def close(self) -> None:
+        """End the process. Jobs that run or wait fail with WorkerError."""
         ...
 
 

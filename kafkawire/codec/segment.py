@@ -1,0 +1,308 @@
+"""Segments, format version 1: sorted batches of many partitions in one immutable file.
+
+    +-----------------------+ 0
+    | header                | 64 bytes
+    +-----------------------+ 64
+    | batches               | sorted by (partition number, offset), back to back, byte for byte
+    +-----------------------+ batches end
+    | sections              | index, state, directory; in any order, back to back
+    +-----------------------+ table position
+    | section table         | 32 bytes for each section
+    +-----------------------+ file size - 96
+    | trailer               | 96 bytes
+    +-----------------------+ file size
+
+Integers are little-endian (in batches, Kafka's, they are big-endian); checksums are CRC-32C.
+
+    header      0 magic "KWSEGMNT"      8 version u32            12 checksum u32 (of 16-63)
+               16 uuid 16 bytes        32 node id i32           36 zero u32
+               40 created ms i64       48 zeros
+
+    trailer     0 uuid 16 bytes        16 file size u64         24 batches end u64
+               32 batches u64          40 records u64           48 partitions u32
+               52 sections u32         56 table position u64    64 checksum of the table u32
+               68 zeros                80 version u32           84 checksum u32 (of 0-83)
+               88 magic "KWSEGEND"
+
+    table row   0 type u16              2 version u16            4 flags u32 (1: must be known)
+                8 start u64            16 body length u64       24 checksum u32 (head and body)
+               28 zeros
+
+    section     0 type u16              2 version u16            4 flags u32
+                8 body length u64      16 body
+
+    directory   0 partitions u32        4 topics u32             8 entries, rising number
+                then topics: id 16 bytes, name length u16, name (UTF-8)
+      entry     0 number u64            8 topic u32 (ordinal)   12 index in the topic u32
+               16 start u64            24 length u64            32 base offset i64
+               40 end offset i64       48 max timestamp i64     56 records u64
+               64 batches u32          68 index checksum u32    72 index start u64
+               80 index length u32     84 zero u32
+
+    index       for each partition in the directory's order, n = index length / 28:
+                offset of each block's first batch - base offset, i64 * n
+                position of each block - start, i64 * n
+                largest timestamp in the block and all before it, i64 * n
+                checksum of each block's bytes, u32 * n
+
+    state       0 partitions u32        4 zero u32               8 entries, rising number
+      entry     0 number u64            8 log start i64         16 length of epochs u32
+               20 length of producers u32                       24 aborted transactions u32
+               28 epochs, producers (kafkawire.metadata.checkpoint),
+                  then producer id i64, first offset i64, last offset i64 of each aborted one
+
+This module writes; reading is in segment_layout and segment_index, re-exported here. Pure: whoever
+calls it reads and writes files. docs/segment-format.md says the same at length.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from struct import error as StructError
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
+from kafkawire.codec.segment_index import BLOCK_BYTES, SparseIndex, write_index
+from kafkawire.codec.segment_layout import (
+    DIRECTORY,
+    HEADER_BYTES,
+    INDEX,
+    REQUIRED,
+    SECTION,
+    SECTION_HEAD_BYTES,
+    STATE,
+    TAIL_BYTES,
+    TRAILER_BYTES,
+    FormatError,
+    Header,
+    NewerFormatError,
+    PartitionEntry,
+    PartitionState,
+    Section,
+    Trailer,
+    check_directory,
+    read_directory,
+    read_header,
+    read_state,
+    read_trailer,
+    section_body,
+    write_directory,
+    write_header,
+    write_section,
+    write_state,
+    write_trailer,
+)
+from kafkawire.codec.types import Buffer
+
+__all__ = [
+    "DIRECTORY",
+    "HEADER_BYTES",
+    "INDEX",
+    "STATE",
+    "TAIL_BYTES",
+    "TRAILER_BYTES",
+    "DamagedBatch",
+    "FormatError",
+    "Header",
+    "NewerFormatError",
+    "PartitionEntry",
+    "PartitionState",
+    "Section",
+    "SegmentBuilder",
+    "SparseIndex",
+    "Trailer",
+    "check_directory",
+    "read_directory",
+    "read_header",
+    "read_state",
+    "read_trailer",
+    "section_body",
+]
+
+_BATCH = Struct(">qi4xbI2xi8xq14xi")
+"""Base offset, length, magic, CRC, last delta, max timestamp, count."""
+assert _BATCH.size == HEAD_BYTES
+
+
+class DamagedBatch(FormatError):
+    """A batch that is not what a producer sent: `part` and `at` say where in what was handed in,
+    `offset` which one it must be (the first offset expected there)."""
+
+    def __init__(self, part: int, at: int, offset: int) -> None:
+        super().__init__(f"the batch with offset {offset} is damaged")
+        self.part = part
+        self.at = at
+        self.offset = offset
+
+
+class SegmentBuilder:
+    """Says what to write where, in order: header, each partition's batches, the rest.
+
+    Partitions come with rising numbers, batches with rising offsets. Whoever calls writes the
+    header, then the very buffers handed to `extend`, then what `finish` returns. `position`: the
+    next byte of the file; `entries`: one for each partition that was ended.
+    """
+
+    def __init__(self, uuid: bytes, node_id: int, created_ms: int) -> None:
+        assert len(uuid) == 16, f"a uuid has 16 bytes, not {len(uuid)}"
+        self._header = Header(uuid, node_id, created_ms)
+        self.position = HEADER_BYTES
+        self.entries: list[PartitionEntry] = []
+        self._states: list[tuple[int, PartitionState]] = []
+        self._indexes: list[bytes] = []
+        self._entry: PartitionEntry | None = None
+
+    def header(self) -> bytes:
+        """The first bytes of the file."""
+        return write_header(self._header)
+
+    def begin(
+        self,
+        number: int,
+        topic_id: bytes,
+        topic: str,
+        index: int,
+        base_offset: int,
+        state: PartitionState,
+    ) -> None:
+        """Go on to the next partition; its offsets are covered from `base_offset` on."""
+        assert self._entry is None, "the partition before was not ended"
+        assert not self.entries or number > self.entries[-1].number, "numbers must rise"
+        self._entry = PartitionEntry(
+            number, topic_id, topic, index, self.position, 0, base_offset, base_offset, 0, 0, -1,
+            0, 0, 0,
+        )  # fmt: skip
+        self._state = state
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        self._newest: list[int] = []
+        self._sums: list[int] = []
+        self._sum = 0
+        self._block_end = 0
+        self._next = -1 << 63
+
+    def add(self, batches: Buffer) -> None:
+        """`extend` with one buffer."""
+        self.extend([memoryview(batches)])
+
+    def extend(self, parts: Sequence[memoryview]) -> None:
+        """More of the current partition: each part is whole batches, back to back. Hot.
+
+        Every CRC is checked. DamagedBatch for a bad one or a falling offset; then only `abandon`
+        may follow. `_block_end`: where, from the partition's start on, the next block may begin.
+        """
+        entry = self._entry
+        assert entry is not None, "no partition was begun"
+        offsets, positions, newest, sums = self._offsets, self._positions, self._newest, self._sums
+        head, checksum = _BATCH.unpack_from, crc32c
+        base_offset, following, top = entry.base_offset, self._next, entry.max_timestamp
+        block_end, block_sum, length = self._block_end, self._sum, entry.length
+        batches = records = 0
+        for number, part in enumerate(parts):
+            at = block_from = 0
+            size = len(part)
+            while at < size:
+                try:
+                    base, after, magic, crc, delta, stamp, count = head(part, at)
+                except StructError:
+                    raise DamagedBatch(number, at, max(following, base_offset)) from None
+                stop = at + after + PREFIX_BYTES
+                if (
+                    stop > size
+                    or after < HEAD_BYTES - PREFIX_BYTES
+                    or magic != 2
+                    or base < following
+                    or delta < 0
+                    or count < 0
+                    or checksum(part[at + CRC_FROM : stop]) != crc
+                ):
+                    raise DamagedBatch(number, at, max(following, base_offset))
+                if length + at >= block_end:
+                    if at > block_from:
+                        block_sum = checksum(part[block_from:at], block_sum)
+                    if positions:
+                        sums.append(block_sum)
+                        newest.append(top)
+                    offsets.append(base - base_offset)
+                    positions.append(length + at)
+                    block_sum, block_from = 0, at
+                    block_end = length + at + BLOCK_BYTES
+                if stamp > top:
+                    top = stamp
+                following = base + delta + 1
+                batches += 1
+                records += count
+                at = stop
+            block_sum = checksum(part[block_from:] if block_from else part, block_sum)
+            length += size
+        self._next, self._block_end, self._sum = following, block_end, block_sum
+        self.position += length - entry.length
+        entry.length = length
+        entry.max_timestamp = top
+        entry.batches += batches
+        entry.records += records
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the last one added to the current partition."""
+        assert self._entry is not None
+        return max(self._next, self._entry.base_offset)
+
+    def abandon(self) -> None:
+        """Forget the current partition: `position` is where it began, write on from there."""
+        assert self._entry is not None, "no partition was begun"
+        self.position = self._entry.start
+        self._entry = None
+
+    def end(self, end_offset: int) -> None:
+        """The current partition is complete and covers the offsets below `end_offset`."""
+        entry = self._entry
+        assert entry is not None, "no partition was begun"
+        assert self.next_offset <= end_offset, f"batches reach beyond {end_offset}"
+        if self._positions:
+            self._sums.append(self._sum)
+            self._newest.append(entry.max_timestamp)
+        entry.end_offset = end_offset
+        index = write_index(self._offsets, self._positions, self._newest, self._sums)
+        entry.index_length = len(index)
+        entry.index_checksum = crc32c(index)
+        self._indexes.append(index)
+        self._states.append((entry.number, self._state))
+        self.entries.append(entry)
+        self._entry = None
+
+    def finish(self) -> bytes:
+        """Sections and trailer: the rest of the file. `position` becomes its size."""
+        assert self._entry is None, "the last partition was not ended"
+        batches_end = self.position
+        at = batches_end + SECTION_HEAD_BYTES
+        for entry in self.entries:
+            entry.index_start = at
+            at += entry.index_length
+        bodies = (
+            (INDEX, REQUIRED, b"".join(self._indexes)),
+            (STATE, 0, write_state(self._states)),
+            (DIRECTORY, REQUIRED, write_directory(self.entries)),
+        )
+        parts: list[bytes] = []
+        sections: list[Section] = []
+        at = batches_end
+        for kind, flags, body in bodies:
+            data, section = write_section(kind, flags, body, at)
+            parts.append(data)
+            sections.append(section)
+            at += len(data)
+        self.position = at + len(sections) * SECTION.size + TRAILER_BYTES
+        trailer = Trailer(
+            self._header.uuid,
+            self.position,
+            batches_end,
+            len(self.entries),
+            sum(entry.batches for entry in self.entries),
+            sum(entry.records for entry in self.entries),
+            sections,
+        )
+        parts.append(write_trailer(trailer))
+        return b"".join(parts)

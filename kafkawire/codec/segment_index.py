@@ -1,0 +1,133 @@
+"""The sparse index of one partition in one segment; drawn in kafkawire.codec.segment.
+
+A block is a run of whole batches from one index entry to the next: at least 4 KiB, unless it is
+the last one. An entry has the block's first offset, its place, the running maximum of timestamps
+and the CRC-32C of the block's bytes, which also covers what a batch's own CRC leaves out. Pure.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from typing import Literal
+
+from crc32c import crc32c
+
+from kafkawire.codec.segment_layout import FormatError
+from kafkawire.codec.types import Buffer
+
+BLOCK_BYTES = 4096
+"""A new block begins with the first batch this far behind the last one's beginning."""
+ENTRY_BYTES = 28
+
+
+def write_index(
+    offsets: Sequence[int], positions: Sequence[int], newest: Sequence[int], sums: Sequence[int]
+) -> bytes:
+    """The bytes of an index: offset deltas, position deltas, running maxima, checksums."""
+    codes: tuple[Literal["q", "I"], ...] = ("q", "q", "q", "I")
+    columns = (offsets, positions, newest, sums)
+    parts = []
+    for code, values in zip(codes, columns, strict=True):
+        column: array[int] = array(code, values)
+        if sys.byteorder == "big":
+            column.byteswap()
+        parts.append(column.tobytes())
+    return b"".join(parts)
+
+
+class SparseIndex:
+    """An index as it lies in memory, without a copy. Positions are those of the file.
+
+    `entry_start`, `entry_length`, `base_offset`, `checksum`: as in the partition's entry of the
+    directory. Raises FormatError if the bytes are not what was written.
+    """
+
+    __slots__ = ("_base", "_length", "_newest", "_offsets", "_positions", "_start", "_sums")
+
+    def __init__(
+        self, body: Buffer, entry_start: int, entry_length: int, base_offset: int, checksum: int
+    ) -> None:
+        view = memoryview(body)
+        count, rest = divmod(len(view), ENTRY_BYTES)
+        if rest or crc32c(view) != checksum:
+            raise FormatError("its index is damaged")
+        self._base = base_offset
+        self._start = entry_start
+        self._length = entry_length
+        self._offsets = _column("q", view[: 8 * count])
+        self._positions = _column("q", view[8 * count : 16 * count])
+        self._newest = _column("q", view[16 * count : 24 * count])
+        self._sums = _column("I", view[24 * count :])
+        # The checksum holds, so a fault here is one of the writer; looked at all the same.
+        if bool(count) != bool(entry_length) or (
+            count and (self._positions[0] or self._positions[-1] >= entry_length)
+        ):
+            raise FormatError("its index does not fit its batches")
+
+    def __len__(self) -> int:
+        """How many blocks there are."""
+        return len(self._positions)
+
+    def block(self, at: int) -> tuple[int, int, int, int, int]:
+        """Block `at`: position, length, first offset, running maximum timestamp, checksum."""
+        start = self._positions[at]
+        stop = self._end(at)
+        return (
+            self._start + start, stop - start,
+            self._base + self._offsets[at], self._newest[at], self._sums[at],
+        )  # fmt: skip
+
+    def span(self, offset: int, max_bytes: int) -> tuple[int, int]:
+        """(position, length) of whole blocks, from the last that begins at or before `offset` on.
+
+        At most `max_bytes` unless the first block alone is larger. If the offset was compacted
+        away the first block may end before it: read on behind it. (start, 0) of an empty index.
+        """
+        if not self._positions:
+            return self._start, 0
+        at = max(0, bisect_right(self._offsets, offset - self._base) - 1)
+        start = self._positions[at]
+        if start + max_bytes >= self._length:
+            return self._start + start, self._length - start
+        last = bisect_right(self._positions, start + max_bytes) - 1
+        return self._start + start, (self._positions[last] if last > at else self._end(at)) - start
+
+    def since(self, timestamp: int) -> int | None:
+        """Position of the first block that may hold a record at or after `timestamp` (ms)."""
+        at = bisect_left(self._newest, timestamp)
+        return self._start + self._positions[at] if at < len(self._newest) else None
+
+    def damaged(self, position: int, data: Buffer) -> int | None:
+        """The first block of `data` (bytes of the file from `position` on) that is not as written.
+
+        Its position; None if all are sound. Looked at are the blocks that lie wholly in `data`.
+        """
+        view = memoryview(data)
+        shift = position - self._start
+        at = bisect_left(self._positions, shift)
+        while at < len(self._positions):
+            start, stop = self._positions[at] - shift, self._end(at) - shift
+            if stop > len(view):
+                break
+            if crc32c(view[start:stop]) != self._sums[at]:
+                return position + start
+            at += 1
+        return None
+
+    def _end(self, at: int) -> int:
+        """Where a block ends, from the first batch on."""
+        if at + 1 < len(self._positions):
+            return self._positions[at + 1]
+        return self._length
+
+
+def _column(code: Literal["q", "I"], part: memoryview) -> memoryview | array[int]:
+    if sys.byteorder == "little":
+        return part.cast("B").cast(code)
+    column: array[int] = array(code)
+    column.frombytes(part)
+    column.byteswap()
+    return column

@@ -1,0 +1,1 @@
+"""Segments: immutable files of sorted batches that are cut from the journals."""
