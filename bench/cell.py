@@ -45,7 +45,7 @@ class Cell:
     topics: Mapping[str, int] = field(default_factory=lambda: {"a": 1})  # -> partitions
     fill: tuple[Job, ...] = ()  # what must be in the topics before
     durable: bool = False  # acked after an fsync (flush=commit)
-    seconds: float = 1.5
+    seconds: float = 1.2
     warmup_s: float = 0.3
     measured: int = 0
     target: float | None = None  # of the first version, see docs/performance.md

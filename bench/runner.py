@@ -19,9 +19,10 @@ from bench.client import Job, JobResult
 from bench.server import Server
 from bench.warm import PageCache, Room, Told, available_bytes, giving, page_cache
 
-# After a delete: how long to wait for the folder to shrink, and when it counts as still.
+# After a delete: how long to wait for the folder to shrink, to begin with it, and to go on.
 SPACE_LIMIT_S = 15.0
-SPACE_STILL_S = 0.4
+SPACE_BEGIN_S = 0.8
+SPACE_STILL_S = 0.25
 # Fewer are deleted in the time in which the next cell is made ready.
 MANY_PARTITIONS = 200
 
@@ -100,14 +101,14 @@ def _named(jobs: Sequence[Job], names: dict[str, str]) -> list[Job]:
 def wait_for_space(server: Server, before_bytes: int) -> None:
     """Returns when the folder is back at its size, or has stopped shrinking."""
     limit = time.monotonic() + SPACE_LIMIT_S
-    smallest, since = server.disk_bytes(), time.monotonic()
+    smallest, patience, since = server.disk_bytes(), SPACE_BEGIN_S, time.monotonic()
     while time.monotonic() < limit:
         size = server.disk_bytes()
-        if size <= before_bytes or time.monotonic() - since > SPACE_STILL_S:
+        if size <= before_bytes or time.monotonic() - since > patience:
             return
         if size < smallest:
-            smallest, since = size, time.monotonic()
-        time.sleep(0.05)
+            smallest, patience, since = size, SPACE_STILL_S, time.monotonic()
+        time.sleep(0.02)
 
 
 def run_cell(
@@ -123,21 +124,20 @@ def run_cell(
     """
     names = _names(cell)
     before_bytes = server.disk_bytes() if cell.writes_much else 0
-    with giving(place.room, cell), Admin(server.port) as admin:
-        try:
-            for key, partitions in cell.topics.items():
-                admin.create_topic(names[key], partitions)
-            jobs = _load(server, cell, place, names, seconds, beside)
-            memory = server.memory()
-        finally:
-            for name in names.values():
-                admin.delete_topic(name)
-    if cell.writes_much:
-        wait_for_space(server, before_bytes)
-        if place.room:
-            place.room.take()
-    elif sum(cell.topics.values()) >= MANY_PARTITIONS:
-        time.sleep(SPACE_STILL_S)
+    with giving(place.room, cell):
+        with Admin(server.port) as admin:
+            try:
+                for key, partitions in cell.topics.items():
+                    admin.create_topic(names[key], partitions)
+                jobs = _load(server, cell, place, names, seconds, beside)
+                memory = server.memory()
+            finally:
+                for name in names.values():
+                    admin.delete_topic(name)
+        if cell.writes_much:
+            wait_for_space(server, before_bytes)
+        elif sum(cell.topics.values()) >= MANY_PARTITIONS:
+            time.sleep(SPACE_BEGIN_S)
     main = jobs.pop(cell.measured)
     value = cell.metric.of(main)
     return CellResult(

@@ -53,9 +53,15 @@ class Memory:
 
 def kafkawire(durable: bool = False, root: Path | None = None) -> Recipe:
     """Our broker with flush=os, or flush=commit; `root`: a source tree other than the installed."""
-    settings = ["flush=commit", f"recycle.bytes={RECYCLED_BYTES * 5 // 4}"]
-    # As Kafka's node here: the heartbeat cell makes a thousand groups, one after the other.
-    settings = ["group.initial.rebalance.delay.ms=0", *(settings if durable else ["flush=os"])]
+    settings = [
+        # As Kafka's node here: the heartbeat cell makes a thousand groups, one after the other,
+        "group.initial.rebalance.delay.ms=0",
+        # and a deleted topic's files must go before the next cell, not minutes later.
+        "log.retention.check.interval.ms=500",
+    ]
+    settings += (
+        ["flush=commit", f"recycle.bytes={RECYCLED_BYTES * 5 // 4}"] if durable else ["flush=os"]
+    )
 
     def command(port: int, folder: Path) -> list[str]:
         words = [sys.executable, "-P", "-m", "kafkawire", "serve"]

@@ -4,9 +4,9 @@ A virtual machine may hand the pages that lie free back to its host (free page r
 seconds) and gets each again only at its next touch, for microseconds a page. Then new page cache is
 written at a few hundred MB/s whatever the broker, and a bulk row measures the hypervisor. A Room is
 memory that this process has touched and holds. While a cell runs, a thread gives it away just ahead
-of what is being taken, since what lies free for long is cold again. It does so for every broker
-alike, and on a machine whose memory is its own it is of no consequence. Called by the runner;
-`page_cache` measures what it brings.
+of what is being used, and takes back at once what comes free: two seconds later that would be cold.
+It does so for every broker alike, and on a machine whose memory is its own it is of no consequence.
+Called by the runner; `page_cache` measures what it brings.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ PAGE_BYTES = mmap.PAGESIZE
 HUGE_ORDER = 9  # a huge page is 2^9 pages
 HUGE_BYTES = PAGE_BYTES << HUGE_ORDER
 # What the cell that writes most writes in its window, and a margin.
-ROOM_BYTES = 3 << 30
+ROOM_BYTES = 2304 * MIB
 # Never more than these shares of what is available: what cells write has to fit beside them.
-ROOM_SHARE, REMNANTS_SHARE = 0.25, 0.15
-# So much is kept free ahead of the writer: more than it takes in a tick.
+ROOM_SHARE, REMNANTS_SHARE = 0.25, 0.3
+# So much is kept free ahead of the writer, and up to twice that: more than it uses in a tick.
 AHEAD_BYTES = 256 * MIB
 TICK_S = 0.005
 STEP_BYTES = 16 * MIB
-REMNANTS_LEFT_BYTES = 64 * MIB
-IN_VAIN_MAX = 4  # steps that took huge pieces instead
+REMNANTS_LEFT_BYTES = 256 * MIB  # about what the kernel keeps for its own use
+# Steps that took nothing of them: a core may keep an eighth of all memory in lists of its own.
+IN_VAIN_MAX = 128
 TRIAL_BYTES = 400 * MIB
 
 Told = Callable[[str], None]
@@ -98,17 +99,19 @@ class Remnants:
     def __init__(self, size: int, now: Callable[[], int] = remnants_now) -> None:
         self.size = size
         self.held = 0
+        self.enough = REMNANTS_LEFT_BYTES
         self._now = now
         self._memory = anonymous(size, mmap.MADV_NOHUGEPAGE)
 
     def take(self) -> None:
         """All of them, as far as they can be had: some are kept for the kernel's own use."""
         left, in_vain = self._now(), 0
-        while left > REMNANTS_LEFT_BYTES and in_vain < IN_VAIN_MAX and self.held < self.size:
+        while left > self.enough and in_vain < IN_VAIN_MAX and self.held < self.size:
             end = min(self.held + STEP_BYTES, self.size)
             touch(self._memory, self.held, end)
             self.held, before, left = end, left, self._now()
             in_vain = in_vain + 1 if before - left < STEP_BYTES // 2 else 0
+        self.enough = max(self.enough, left + STEP_BYTES)  # the rest can't be had
 
     def close(self) -> None:
         """They are free again."""
@@ -116,7 +119,7 @@ class Remnants:
 
 
 class Room:
-    """Touched memory, a part of which is given away during a cell and taken back after it."""
+    """Touched memory: a part is given away while a cell writes, and taken back."""
 
     def __init__(
         self, available: int, core: int | None = None, free: Callable[[], int] = free_bytes
@@ -129,17 +132,19 @@ class Room:
         self._memory = anonymous(self.size, mmap.MADV_HUGEPAGE)
 
     def take(self, told: Told | None = None) -> None:
-        """Holds again what was given away, once it is free; and the remnants of the cell."""
-        for at in range(0, self.given, STEP_BYTES):
-            touch(self._memory, at, min(at + STEP_BYTES, self.given))
+        """Holds again whatever was given away, and the remnants of the cell."""
+        while self.given:
+            self._take(STEP_BYTES)
             if told:
-                told(f"touch memory: {at // MIB:,} of {self.given // MIB:,} MiB")
-        self.given = 0
+                told(f"touch memory: {self.given // MIB:,} of {self.size // MIB:,} MiB to go")
         self.remnants.take()
 
     @contextmanager
     def giving(self) -> Iterator[None]:
-        """Within it AHEAD_BYTES more are free than at its begin, as long as the room lasts."""
+        """Within it AHEAD_BYTES more are free than at its begin, as long as the room lasts.
+
+        To be left when the data has been deleted.
+        """
         wanted = self._free() + AHEAD_BYTES
         self._give(AHEAD_BYTES)
         over = threading.Event()
@@ -150,6 +155,7 @@ class Room:
         finally:
             over.set()
             thread.join()
+        self.take()
 
     def close(self) -> None:
         """All of it is free again."""
@@ -163,6 +169,13 @@ class Room:
             lack = wanted - self._free()
             if lack > 0:
                 self._give(lack)
+            elif -lack > AHEAD_BYTES:
+                self._take(STEP_BYTES)
+
+    def _take(self, count: int) -> None:
+        begin = max(self.given - count, 0)
+        touch(self._memory, begin, self.given)
+        self.given = begin
 
     def _give(self, count: int) -> None:
         count = min(whole(count + HUGE_BYTES - 1), self.size - self.given)
@@ -206,5 +219,4 @@ def page_cache(folder: Path, room: Room, told: Told | None = None) -> PageCache:
     room.take(told)
     with room.giving():
         warm = write_mb_s(path, TRIAL_BYTES)
-    room.take()
     return PageCache(cold, warm)
