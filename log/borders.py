@@ -56,9 +56,7 @@ def replace(partition: Partition, added: Sequence[Mapping], removed: Sequence[Ma
     """
     segments = partition.segments
     old = {(row.base_offset, row.segment_id) for row in removed}
-    places = [
-        at for at in range(len(segments)) if (segments.base[at], segments.segment[at]) in old
-    ]
+    places = [at for at in range(len(segments)) if (segments.base[at], segments.segment[at]) in old]
     living = [row for row in added if row.end_offset > partition.log_start]
     if not places:
         return

@@ -34,7 +34,8 @@ class CommitLog:
     """Appends, commits and reads of all partitions.
 
     `failed` is why nothing is written any more (after a failed fsync, or when closed); `full`
-    that the server should start no produce; `run` is the number frames carry. `frames`,
+    that the server should start no produce, `refusal` why it should answer them all with that;
+    `run` is the number frames carry. `frames`,
     `turn_bytes`, `scheduled` and `room_bytes` are the current turn, for Partition.append alone.
     `turn_number` is another one as soon as what is appended belongs to another turn.
     """
@@ -42,6 +43,7 @@ class CommitLog:
     __slots__ = (
         "_commit_callbacks",
         "_flying",
+        "_flying_since",
         "_slow",
         "_slow_s",
         "_trouble",
@@ -55,6 +57,7 @@ class CommitLog:
         "journals",
         "on_roll",
         "reader",
+        "refusal",
         "room_bytes",
         "run",
         "save_log_starts",
@@ -74,6 +77,7 @@ class CommitLog:
         self.written = 0
         self.failed: str | None = None
         self.full = False
+        self.refusal: str | None = None
         self.validate_all = config.record_validation == "full"
         self.frames: list[Frame] = []
         self.turn_bytes = 0
@@ -84,6 +88,7 @@ class CommitLog:
         self._write_callbacks: list[Callback] = []
         self._commit_callbacks: list[Callback] = []
         self._flying: asyncio.Future[float] | None = None
+        self._flying_since = 0.0
         self._slow = False
         self._slow_s = config.slow_write_ms / 1000
         self._trouble = False
@@ -180,11 +185,27 @@ class CommitLog:
     def measure_room(self) -> None:
         """See how much more may be queued, and wake who waits for that."""
         self.room_bytes = self.commits.room_bytes()
-        self.full = self.turn_bytes > self.room_bytes
+        self.full = self.turn_bytes > self.room_bytes or self.refusal is not None
         if not self.full and self.waiting_for_room:
             waiting, self.waiting_for_room = self.waiting_for_room, []
             for fn in waiting:
                 self.env.call_soon(fn)
+
+    def refuse(self, why: str | None) -> None:
+        """Let produces be answered with KAFKA_STORAGE_ERROR at once, also those that wait for
+        room; None: no longer."""
+        self.refusal = why
+        self.measure_room()
+        if why is not None:
+            waiting, self.waiting_for_room = self.waiting_for_room, []
+            for fn in waiting:
+                self.env.call_soon(fn)
+
+    def busy_s(self) -> float:
+        """For how long the write or the fsync on its way has been running."""
+        now = self.env.clock.monotonic()
+        writing = now - self._flying_since if self._flying is not None else 0.0
+        return max(writing, self.commits.running_s())
 
     def _flush(self) -> None:
         """Write the turn: here, or in the writer thread while writes are slow."""
@@ -224,6 +245,7 @@ class CommitLog:
     def _hand_over(self, turn: Turn, writes: list[Write]) -> None:
         future = self.env.offload.submit("write", write_all, writes, self.env.clock.monotonic)
         self._flying = future
+        self._flying_since = self.env.clock.monotonic()
 
         def landed(_: object) -> None:
             failure = asyncio.CancelledError() if future.cancelled() else future.exception()

@@ -48,6 +48,7 @@ class Commits:
         "_dirty",
         "_log",
         "_running",
+        "_running_since",
         "_target",
         "_timer",
         "_uncommitted_bytes",
@@ -70,6 +71,7 @@ class Commits:
         self._waiting: list[Callback] = []
         self._wanted = False
         self._running = False
+        self._running_since = 0.0
         self._target = 0
         self._covered_bytes = 0
         self._covered_callbacks: list[Callback] = []
@@ -146,6 +148,10 @@ class Commits:
         self._log.after_write(written)
         await done
 
+    def running_s(self) -> float:
+        """For how long the fsync on its way has been running; 0: none is."""
+        return self._log.env.clock.monotonic() - self._running_since if self._running else 0.0
+
     def stop(self) -> None:
         """Start no more commits."""
         if self._timer is not None:
@@ -184,6 +190,7 @@ class Commits:
     def _commit(self) -> None:
         self.stop()
         self._running = True
+        self._running_since = self._log.env.clock.monotonic()
         self._wanted = False
         self._target = self._log.written
         self._covered_bytes = self._uncommitted_bytes

@@ -149,13 +149,21 @@ class Produce:
     ) -> bool:
         """Append what is asked. False: the log has no room yet, `peer.resume` will tell."""
         log = self._commit_log
+        refused = None
         if log.full:
-            log.when_room(peer.resume)
-            return False
+            if log.refusal is None:
+                log.when_room(peer.resume)
+                return False
+            refused = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.refusal)
         if self._turn.number != log.turn_number:
             self._turn = Turn(log.turn_number, self._now_ms())
         shape = peer.memo
-        if shape.__class__ is Shape and shape.version == version and not shape.partition.removed:
+        if (
+            refused is None
+            and shape.__class__ is Shape
+            and shape.version == version
+            and not shape.partition.removed
+        ):
             found = shape.find(buf, pos, end)
             if found is not None:
                 exchange = ShapedExchange(
@@ -165,7 +173,7 @@ class Produce:
                 return True
         transactional_id, acks, items = read_request(buf, pos, end, version)
         general = ProduceExchange(peer, version, correlation_id, acks, block, end - pos)
-        self._append_all(general, buf, items, _refusal(acks, transactional_id))
+        self._append_all(general, buf, items, refused or _refusal(acks, transactional_id))
         if len(items) == 1 and not general.results[0][2]:
             self._remember(peer, version, acks, buf, pos, items[0])
         return True
