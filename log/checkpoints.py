@@ -10,19 +10,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Protocol
 
+from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.checkpoint import Checkpoint
 from log.commitlog import CommitLog
 from log.partition import Partition
+from offsets.storage import OffsetStorage
 
 
-class Saver(Protocol):
-    """Who keeps checkpoints: OffsetStorage, or Metadata where there is no such."""
-
-    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """One transaction; durable when it returns."""
-        ...
+async def load_checkpoint(storage: OffsetStorage, node_id: int, catalog: Catalog) -> Checkpoint:
+    """The last place of a broker and the last state of all partitions it leads."""
+    led = [
+        partition.number
+        for info in catalog.by_id.values()
+        for partition in info.partitions
+        if partition.leader == node_id
+    ]
+    found = await storage.load_partitions(sorted(led))
+    states = [row.checkpoint for row in found if row.checkpoint is not None]
+    return Checkpoint(node_id, await storage.load_place(node_id), states)
 
 
 class Checkpoints:
@@ -34,19 +40,19 @@ class Checkpoints:
         "_node_id",
         "_partitions",
         "_released",
-        "_saver",
+        "_storage",
         "place",
     )
 
     def __init__(
         self,
-        saver: Saver,
+        storage: OffsetStorage,
         node_id: int,
         commit_log: CommitLog,
         partitions: Mapping[int, Partition],
         released: Callable[[list[int]], None],
     ) -> None:
-        self._saver = saver
+        self._storage = storage
         self._node_id = node_id
         self._commit_log = commit_log
         self._partitions = partitions
@@ -66,7 +72,7 @@ class Checkpoints:
                 partition.dirty = False
             try:
                 await self._commit_log.commits.durable()
-                await self._saver.save_checkpoint(Checkpoint(self._node_id, place, rows))
+                await self._storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
             except BaseException:
                 for partition in changed:
                     partition.dirty = True
@@ -92,7 +98,7 @@ class Checkpoints:
             if not rows:
                 return
             await self._commit_log.commits.durable()
-            await self._saver.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
+            await self._storage.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
             for partition, start in moving:
                 if not partition.removed:
                     self._released(partition.start_at(start))

@@ -72,6 +72,7 @@ class Log:
         node_id: int,
         lock: Lock,
         storage: OffsetStorage | None = None,
+        saver: OffsetStorage | None = None,
     ) -> None:
         self.env = env
         self.folder = folder
@@ -91,8 +92,10 @@ class Log:
             config.recycle_bytes,
         )
         self.commit_log = CommitLog(env, config, self.journals)
+        saver = storage or saver
+        assert saver is not None, "somebody must keep checkpoints"
         self.checkpoints = Checkpoints(
-            storage or metadata, node_id, self.commit_log, self.partitions, self._released
+            saver, node_id, self.commit_log, self.partitions, self._released
         )
         self._storage = storage
         self.segments: Segments | None = None
@@ -119,6 +122,7 @@ class Log:
         node_id: int,
         lock: Lock | None = None,
         storage: OffsetStorage | None = None,
+        saver: OffsetStorage | None = None,
     ) -> Log:
         """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already.
 
@@ -128,7 +132,7 @@ class Log:
         if lock is None:
             lock = lock_folder(env, folder)
         try:
-            log = cls(env, folder, config, catalog, metadata, node_id, lock, storage)
+            log = cls(env, folder, config, catalog, metadata, node_id, lock, storage, saver)
             await log._recover(checkpoint)
         except BaseException:
             lock.release()

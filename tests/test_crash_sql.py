@@ -21,17 +21,19 @@ import pytest
 
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
-from kafkawire.metadata.store import Metadata, open_metadata
+from kafkawire.metadata.store import SqlStore, open_metadata
+from log.checkpoints import load_checkpoint
+from offsets.sql_storage import SqlStorage
 
 ROUNDS = 5
 Step = dict[str, Any]
 State = dict[str, Any]  # {"topics": {name: topic}, "place": place, "offsets": {number: offset}}
 
 
-async def stored_state(store: Metadata) -> State:
+async def stored_state(store: SqlStore) -> State:
     """What a database holds, in the words of the model."""
     catalog = await store.open()
-    checkpoint = await store.load_checkpoint(1)
+    checkpoint = await load_checkpoint(SqlStorage(store, 1, lambda: 0), 1, catalog)
     return {
         "topics": {
             info.name: {
@@ -93,7 +95,7 @@ def apply(state: State, step: Step, result: Any) -> None:
         state["offsets"].update(step["offsets"])
 
 
-async def perform(store: Metadata, state: State, step: Step) -> Any:
+async def perform(store: SqlStore, state: State, step: Step) -> Any:
     """Does a step to the database."""
     topic = state["topics"].get(step.get("name"))
     if step["what"] == "create":
@@ -119,7 +121,7 @@ async def perform(store: Metadata, state: State, step: Step) -> Any:
             PartitionCheckpoint(int(number), offset, 0, [(0, 0)], producers)
             for number, offset in step["offsets"].items()
         ]
-        await store.save_checkpoint(Checkpoint(1, step["place"], states))
+        await SqlStorage(store, 1, lambda: 0).save_checkpoint(Checkpoint(1, step["place"], states))
     elif step["what"] == "lease":
         return await store.lease_producer_ids(1000)
     return None

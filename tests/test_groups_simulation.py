@@ -42,6 +42,7 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.metadata.catalog import NewTopic, TopicInfo
+from log.checkpoints import load_checkpoint
 from log.manager import Log
 from tests.kit.env import sim_env
 from tests.kit.logs import FOLDER, settings
@@ -171,9 +172,17 @@ class Life:
         model = self.model
         self.catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
-        checkpoint = await self.metadata.load_checkpoint(1)
+        storage = self.metadata.storage(self.env.clock.now_ms)
+        checkpoint = await load_checkpoint(storage, 1, self.catalog)
         self.log = await Log.open(
-            self.env, FOLDER, model.config, self.catalog, checkpoint, self.metadata, 1
+            self.env,
+            FOLDER,
+            model.config,
+            self.catalog,
+            checkpoint,
+            self.metadata,
+            1,
+            saver=storage,
         )
         if TOPIC not in self.catalog.by_name:
             await self.make(NewTopic(TOPIC, [1] * PARTITIONS, {}))

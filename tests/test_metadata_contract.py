@@ -23,7 +23,6 @@ from kafkawire.metadata.catalog import (
     NewTopic,
     TopicInfo,
 )
-from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import Metadata, MetadataError, open_metadata
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
@@ -282,55 +281,6 @@ async def test_leader_epochs_rise_where_this_broker_leads(
     assert await node.store.bump_leader_epochs([]) == {}
 
 
-def state(number: int, next_offset: int = 9) -> PartitionCheckpoint:
-    producers = [
-        ProducerEntry(2**40, 32767, [(i, i + 1, 10 * i, 1700000000000) for i in range(5)]),
-        ProducerEntry(7, 0, []),
-    ]
-    return PartitionCheckpoint(number, next_offset, 3, [(0, 0), (4, 5)], producers)
-
-
-async def test_a_checkpoint_keeps_the_last_state_of_each_partition(
-    process: Callable[[], Metadata],
-) -> None:
-    node = await opened(process)
-    assert await node.store.load_checkpoint(1) == Checkpoint(1, 0, [])
-    (a,) = await node.create(NewTopic("a", [1, 1, 1]))
-    one, two, three = (p.number for p in a.partitions)
-    await node.store.save_checkpoint(Checkpoint(1, 2**40, [state(two), state(one)]))
-    await node.store.save_checkpoint(Checkpoint(1, 2**40 + 5, [state(two, 12), state(three)]))
-    await node.store.save_checkpoint(Checkpoint(2, 77, []))
-    again = await opened(process)
-    expected = [state(one), state(two, 12), state(three)]
-    assert await again.store.load_checkpoint(1) == Checkpoint(1, 2**40 + 5, expected)
-    assert await again.store.load_checkpoint(2) == Checkpoint(2, 77, [])
-
-
-async def test_a_checkpoint_is_of_partitions_its_broker_leads(
-    process: Callable[[], Metadata],
-) -> None:
-    node = await opened(process)
-    (a,) = await node.create(NewTopic("a", [1, 2]))
-    mine, other = (p.number for p in a.partitions)
-    await node.store.save_checkpoint(Checkpoint(1, 1, [state(mine)]))
-    for wrong in (other, 10**6):
-        call = node.store.save_checkpoint(Checkpoint(1, 2, [state(mine, 20), state(wrong)]))
-        await refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, call)
-    assert await node.store.load_checkpoint(1) == Checkpoint(1, 1, [state(mine)])
-    await node.store.save_checkpoint(Checkpoint(2, 3, [state(other)]))
-    assert await node.store.load_checkpoint(2) == Checkpoint(2, 3, [state(other)])
-
-
-async def test_a_checkpoint_leaves_deleted_topics_out(process: Callable[[], Metadata]) -> None:
-    node = await opened(process)
-    a, b = await node.create(NewTopic("a", [1]), NewTopic("b", [1]))
-    gone, here = a.partitions[0].number, b.partitions[0].number
-    await node.store.save_checkpoint(Checkpoint(1, 1, [state(gone), state(here)]))
-    await node.store.delete_topics([a.id])
-    await node.store.save_checkpoint(Checkpoint(1, 2, [state(gone), state(here, 10)]))
-    assert await node.store.load_checkpoint(1) == Checkpoint(1, 2, [state(here, 10)])
-
-
 async def test_what_does_not_fit_into_one_statement(
     process: Callable[[], Metadata], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,9 +292,7 @@ async def test_what_does_not_fit_into_one_statement(
     )
     numbers = [p.number for info in made for p in info.partitions]
     assert len(set(numbers)) == 2 * count
-    await node.store.save_checkpoint(Checkpoint(1, 1, [state(n) for n in numbers]))
     assert set((await node.store.bump_leader_epochs(numbers)).values()) == {1}
-    assert len((await node.store.load_checkpoint(1)).partitions) == len(numbers)
     assert (await stored(process)).by_name["t9"].configs == {"retention.ms": "9"}
     reset = [ConfigChange(TOPIC_RESOURCE, info.name, "retention.ms", None) for info in made]
     await node.store.alter_configs(reset)

@@ -14,11 +14,12 @@ from kafkawire.metadata import engine
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.sql import SqlMetadata
-from kafkawire.metadata.store import Metadata, MetadataError, open_metadata
+from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from offsets.sql_storage import SqlStorage
 from tests.kit.postgres import postgres
 
 
-async def opened(folder: Path) -> Metadata:
+async def opened(folder: Path) -> SqlStore:
     store = open_metadata("", str(folder))
     await store.open()
     await store.register_broker(1, {}, None)
@@ -67,14 +68,17 @@ async def test_a_file_somebody_else_writes_is_waited_for_and_then_named(
         await store.close()
         store = await opened(tmp_path)
     checkpoint = Checkpoint(1, 5, [PartitionCheckpoint(info.partitions[0].number, 1, 0)])
+    storage = SqlStorage(store, 1, lambda: 0)
     other = sqlite3.connect(tmp_path / "metadata.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(MetadataError, match=r"metadata.db failed .*locked"):
-        await store.save_checkpoint(checkpoint)
+        await storage.save_checkpoint(checkpoint)
     other.execute("ROLLBACK")
     other.close()
-    await store.save_checkpoint(checkpoint)
-    assert await store.load_checkpoint(1) == checkpoint
+    await storage.save_checkpoint(checkpoint)
+    assert await storage.load_place(1) == 5
+    (row,) = await storage.load_partitions([info.partitions[0].number])
+    assert row.checkpoint == checkpoint.partitions[0]
     await store.close()
 
 

@@ -27,15 +27,17 @@ from kafkawire.metadata.database import Database
 from kafkawire.metadata.engine import random_id
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, open_metadata
+from offsets.sql_storage import SqlStorage
+from offsets.storage import PartitionRow
 from tests.kit.postgres import postgres
 
-SECOND_STEP = '''"""A step of the future."""
+NEXT_STEP = f'''"""A step of the future."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
-down_revision = "0001"
+revision = "9999"
+down_revision = "{schema_text.REVISION}"
 
 
 def upgrade() -> None:
@@ -115,8 +117,8 @@ async def test_an_old_database_is_brought_up_to_date(
     await some_topics(tmp_path)
     steps = tmp_path / "migrations"
     shutil.copytree(migrate.STEPS, steps)
-    (steps / "versions" / "0002_colour.py").write_text(SECOND_STEP)
-    monkeypatch.setattr(schema_text, "REVISION", "0002")
+    (steps / "versions" / "9999_colour.py").write_text(NEXT_STEP)
+    monkeypatch.setattr(schema_text, "REVISION", "9999")
     upgrade = migrate.upgrade
     monkeypatch.setattr(migrate, "upgrade", lambda c: upgrade(c, steps=steps))
     for _ in range(2):  # the second time there is nothing to do
@@ -126,7 +128,7 @@ async def test_an_old_database_is_brought_up_to_date(
     with sqlite3.connect(tmp_path / "metadata.db") as connection:
         assert connection.execute("SELECT name, colour FROM topics").fetchall() == [("a", None)]
         stamp = f"SELECT version_num FROM {schema_text.VERSION_TABLE}"
-        assert connection.execute(stamp).fetchall() == [("0002",)]
+        assert connection.execute(stamp).fetchall() == [("9999",)]
     connection.close()
 
 
@@ -137,9 +139,9 @@ async def test_a_step_that_fails_changes_nothing(
     before = (tmp_path / "metadata.db").read_bytes()
     steps = tmp_path / "migrations"
     shutil.copytree(migrate.STEPS, steps)
-    failing = SECOND_STEP + '    op.execute("SELECT nonsense")\n'
-    (steps / "versions" / "0002_colour.py").write_text(failing)
-    monkeypatch.setattr(schema_text, "REVISION", "0002")
+    failing = NEXT_STEP + '    op.execute("SELECT nonsense")\n'
+    (steps / "versions" / "9999_colour.py").write_text(failing)
+    monkeypatch.setattr(schema_text, "REVISION", "9999")
     upgrade = migrate.upgrade
     monkeypatch.setattr(migrate, "upgrade", lambda c: upgrade(c, steps=steps))
     with pytest.raises(MetadataError, match=r"metadata.db failed .*nonsense"):
@@ -162,9 +164,9 @@ async def refusal(url: str, folder: Path) -> str:
 
 async def test_a_newer_database_is_refused_in_one_sentence(tmp_path: Path) -> None:
     await some_topics(tmp_path)
-    stamped(tmp_path, "0417")
+    stamped(tmp_path, "10417")
     assert await refusal("", tmp_path) == (
-        f"{tmp_path}/metadata.db was written by a newer kafkawire (revision 0417, this one knows "
+        f"{tmp_path}/metadata.db was written by a newer kafkawire (revision 10417, this one knows "
         f"{schema_text.REVISION}): use that version or another data folder"
     )
     stamped(tmp_path, "spam")
@@ -226,11 +228,14 @@ def test_a_start_imports_neither_sqlalchemy_nor_alembic(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
         "from kafkawire.metadata.store import open_metadata\n"
+        "from offsets.sql_storage import SqlStorage\n"
         "async def start():\n"
         f"    store = open_metadata('', {str(tmp_path)!r})\n"
         "    await store.open()\n"
         "    await store.register_broker(1, {'P': ('h', 1)}, None)\n"
-        "    await store.load_checkpoint(1)\n"
+        "    storage = SqlStorage(store, 1, lambda: 0)\n"
+        "    await storage.load_place(1)\n"
+        "    await storage.load_partitions([1, 2])\n"
         "    print([name for name in sys.modules if name in ('sqlalchemy', 'alembic')])\n"
         "    await store.prepare()\n"
         "    print([name for name in sys.modules if name in ('sqlalchemy', 'alembic')])\n"
@@ -269,13 +274,15 @@ async def test_both_ways_to_a_file_find_the_same(tmp_path: Path) -> None:
     await quick.alter_configs(changes)
     number = info.partitions[0].number
     saved = PartitionCheckpoint(number, 5, 1, [(0, 0)], [ProducerEntry(1, 2, [(3, 4, 5, 6)])])
-    await quick.save_checkpoint(Checkpoint(1, 99, [saved]))
+    await SqlStorage(quick, 1, lambda: 5).save_checkpoint(Checkpoint(1, 99, [saved]))
     await quick.close()
     one = open_metadata("", str(tmp_path))
     other = SqlMetadata(f"sqlite:///{tmp_path}/metadata.db")
     assert await one.open() == await other.open()
-    assert await one.load_checkpoint(1) == await other.load_checkpoint(1)
-    assert (await other.load_checkpoint(1)).partitions == [saved]
+    for store in (one, other):
+        storage = SqlStorage(store, 1, lambda: 5)
+        assert await storage.load_place(1) == 99
+        assert await storage.load_partitions([number]) == [PartitionRow(number, saved)]
     for store in (one, other):
         await store.close()
 

@@ -17,9 +17,12 @@ from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.metadata.store import Metadata
+from kafkawire.metadata.store import SqlStore
+from log.checkpoints import load_checkpoint
 from log.env import Env
 from log.manager import Log, lock_folder
+from offsets.opening import open_storage
+from offsets.storage import OffsetStorage
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +35,8 @@ class Broker:
     def __init__(
         self,
         env: Env,
-        metadata: Metadata,
+        metadata: SqlStore,
+        storage: OffsetStorage,
         catalog: Catalog,
         config: BrokerConfig,
         static: dict[str, str],
@@ -42,6 +46,7 @@ class Broker:
     ) -> None:
         self.env = env
         self.metadata = metadata
+        self.storage = storage
         self.catalog = catalog
         self.config = config
         self.static = static
@@ -65,7 +70,7 @@ class Broker:
     async def start(
         cls,
         env: Env,
-        metadata: Metadata,
+        metadata: SqlStore,
         folder: str,
         static: Mapping[str, str],
         listeners: dict[str, Address],
@@ -84,12 +89,22 @@ class Broker:
             catalog = await metadata.open()
             config.update({**static, **catalog.broker_configs(node_id)})
             await metadata.register_broker(node_id, listeners, config.broker_rack)
-            checkpoint = await metadata.load_checkpoint(node_id)
+            storage = open_storage(
+                config.offset_storage,
+                metadata,
+                home,
+                node_id,
+                env.clock.now_ms,
+                lambda number: catalog.leader_of(number),
+            )
+            checkpoint = await load_checkpoint(storage, node_id, catalog)
         except BaseException:
             lock.release()
             raise
-        log = await Log.open(env, home, config, catalog, checkpoint, metadata, node_id, lock)
-        broker = cls(env, metadata, catalog, config, dict(static), log, listeners, home)
+        log = await Log.open(
+            env, home, config, catalog, checkpoint, metadata, node_id, lock, saver=storage
+        )
+        broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
         broker._fill_table()
         await broker.groups.start()
         return broker
@@ -104,6 +119,7 @@ class Broker:
         """Commit what was accepted and let go. Calling it again does nothing."""
         await self.groups.close()
         await self.log.close()
+        await self.storage.close()
         await self.metadata.close()
 
 

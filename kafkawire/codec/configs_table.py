@@ -273,6 +273,11 @@ _BROKER_ROWS = (
            "Appended but not yet fsynced bytes past which produces wait.", at_least=MIB),
     Config("slow.write.ms", I, 5, "A write slower than this moves writing to a thread for a while.",
            at_least=1),
+    Config("offset.storage", S, "sql",
+           "Where checkpoints and the rows of segments are kept. sql: in the database of the "
+           "metadata; memory: nowhere, so what was cut into segments is not found after a restart "
+           "(for tests). To be chosen once, for an empty data folder.",
+           choices=("sql", "memory")),
     Config("log.flush.offset.checkpoint.interval.ms", I, 60_000,
            "How often the state of the partitions is checkpointed, which bounds recovery.",
            at_least=0),

@@ -8,7 +8,7 @@ is opened, and turns SQL errors into MetadataError. The statements are in `sql.p
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from kafkawire.metadata import engine as device
 from kafkawire.metadata import schema, tables
+from kafkawire.metadata.session import Row
 from kafkawire.metadata.store import MetadataError
 
 CONNECT_TIMEOUT_S = 10  # asyncpg would try for a minute, and the admin request with it
@@ -92,6 +93,40 @@ class Database:
                 await engine.dispose()
 
 
+class EngineSession:
+    """`session.Session` over a connection of SQLAlchemy, whose Row objects and parameter styles
+    would take longer than the statements: text goes to the driver, tuples come from its cursor."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.dialect = connection.dialect.name
+
+    def rows(self, sql: str, values: Row = ()) -> list[Row]:
+        """See `Session.rows`."""
+        result = self._connection.exec_driver_sql(self._text(sql), values)
+        found: list[Row] = list(result.cursor.fetchall())
+        result.close()
+        return found if self.dialect == "sqlite" else [tuple(row) for row in found]
+
+    def run(self, sql: str, values: Row = ()) -> int:
+        """See `Session.run`."""
+        return self._connection.exec_driver_sql(self._text(sql), values).rowcount
+
+    def many(self, sql: str, values: Sequence[Row]) -> None:
+        """See `Session.many`."""
+        if values:
+            self._connection.exec_driver_sql(self._text(sql), list(values))
+
+    def _text(self, sql: str) -> str:
+        return sql if self.dialect == "sqlite" else _numbered(sql)
+
+
+def _numbered(sql: str) -> str:
+    """`?` as asyncpg wants it: $1, $2, ..."""
+    first, *others = sql.split("?")
+    return first + "".join(f"${at}{part}" for at, part in enumerate(others, 1))
+
+
 def _engine(url: URL) -> AsyncEngine:
     if not url.drivername.startswith("sqlite"):
         return create_async_engine(
@@ -102,7 +137,11 @@ def _engine(url: URL) -> AsyncEngine:
             connect_args={"timeout": CONNECT_TIMEOUT_S},
         )
     engine = create_async_engine(
-        url, pool_size=1, max_overflow=0, connect_args={"timeout": device.BUSY_TIMEOUT_S}
+        url,
+        pool_size=1,
+        max_overflow=0,
+        # Statements with numbers in them (session.PART) come once: few are worth keeping.
+        connect_args={"timeout": device.BUSY_TIMEOUT_S, "cached_statements": 16},
     )
     event.listen(engine.sync_engine, "connect", _on_connect)
     event.listen(engine.sync_engine, "begin", _on_begin)

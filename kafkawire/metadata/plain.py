@@ -1,4 +1,4 @@
-"""The statements a start and the checkpoints need of an SQLite file, without SQLAlchemy.
+"""The statements a start needs of an SQLite file, without SQLAlchemy.
 
 What `sql.py` does with the same names, for `quick.SqliteMetadata`; each function is run inside
 a transaction of `engine.sqlite_transaction`, on a thread. The contract tests run against both
@@ -14,7 +14,6 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import engine, rows, schema
 from kafkawire.metadata.catalog import BrokerInfo, Catalog
-from kafkawire.metadata.checkpoint import Checkpoint
 
 
 def load(connection: sqlite3.Connection) -> Catalog | None:
@@ -77,37 +76,6 @@ def bump_leader_epochs(
     )
     one = "SELECT number, leader_epoch FROM partitions WHERE number = ?"
     return dict(connection.execute(one, key).fetchone() for key in keys)
-
-
-def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
-    """Stores the place and the given partitions but those of deleted topics."""
-    one = (
-        "SELECT p.leader, t.deleted_ms FROM partitions p JOIN topics t ON t.id = p.topic_id"
-        " WHERE p.number = ?"
-    )
-    changed = []
-    for state in checkpoint.partitions:
-        found = connection.execute(one, (state.number,)).fetchone()
-        if found is None or found[0] != checkpoint.node_id:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if found[1] is None:
-            changed.append(rows.state_row(state))
-    _put(connection, "partition_checkpoints", changed)
-    _put(connection, "checkpoints", [rows.place_row(checkpoint, engine.now_ms())])
-
-
-def load_checkpoint(connection: sqlite3.Connection, node_id: int) -> Checkpoint:
-    """The last place of a broker and the last state of all partitions it leads."""
-    place = connection.execute(
-        "SELECT place FROM checkpoints WHERE node_id = ?", (node_id,)
-    ).fetchone()
-    states = connection.execute(
-        "SELECT c.number, c.next_offset, c.log_start, c.leader_epochs, c.producers"
-        " FROM partition_checkpoints c JOIN partitions p ON p.number = c.number"
-        " WHERE p.leader = ? ORDER BY c.number",
-        (node_id,),
-    )
-    return Checkpoint(node_id, place[0] if place else 0, rows.states(states))
 
 
 def _advance(connection: sqlite3.Connection) -> int:

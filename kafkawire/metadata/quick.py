@@ -1,6 +1,6 @@
 """Metadata in an SQLite file, opened without SQLAlchemy.
 
-What a broker asks of the file without being asked by an admin (catalog, its own row, checkpoints,
+What a broker asks of the file without being asked by an admin (catalog, its own row, offsets,
 leader epochs) is done with the standard library (`plain.py`) in milliseconds. Importing SQLAlchemy
 takes half a second and waits for the first other write, or for `prepare`; it runs on a thread, so
 that the loop goes on. Everything that is not plain (an old, newer or damaged file) is left to
@@ -23,7 +23,8 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.checkpoint import Checkpoint, FormatError
+from kafkawire.metadata.checkpoint import FormatError
+from kafkawire.metadata.session import Session, SqliteSession
 from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
 
 if TYPE_CHECKING:
@@ -85,24 +86,12 @@ class SqliteMetadata:
             self._opened().set_leader_epochs(epochs)
             return epochs
 
-    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `Metadata.save_checkpoint`."""
+    async def transact(self, work: Callable[[Session], T]) -> T:
+        """See `Transactions.transact`."""
         async with self._turn:
             if self._whole is not None:
-                await self._whole.save_checkpoint(checkpoint)
-            else:
-                await self._write(lambda connection: plain.save_checkpoint(connection, checkpoint))
-
-    async def load_checkpoint(self, node_id: int) -> Checkpoint:
-        """See `Metadata.load_checkpoint`."""
-        async with self._turn:
-            if self._whole is None:
-                self._opened()
-                try:
-                    return await self._run(lambda c: plain.load_checkpoint(c, node_id))
-                except _UNREADABLE:
-                    pass  # SqlMetadata meets the same and says what it is
-        return await (await self._sql()).load_checkpoint(node_id)
+                return await self._whole.transact(work)
+            return await self._write(lambda connection: work(SqliteSession(connection)))
 
     async def prepare(self) -> None:
         """See `Metadata.prepare`."""
@@ -153,6 +142,8 @@ class SqliteMetadata:
             return await self._run(call)
         except sqlite3.Error as error:
             raise MetadataError(f"{self._path} failed ({error})") from error
+        except FormatError as error:
+            raise MetadataError(f"{self._path}: {error}") from error
 
     def _opened(self) -> Catalog:
         if self._closed or self._catalog is None:

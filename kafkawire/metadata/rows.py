@@ -1,4 +1,4 @@
-"""Between the rows of the metadata tables and the objects of the catalog and checkpoints.
+"""Between the rows of the metadata tables and the objects of the catalog.
 
 Pure: rows are plain tuples and dicts here, whoever read them or will write them (`sql`,
 `statements`, `quick`).
@@ -18,14 +18,6 @@ from kafkawire.metadata.catalog import (
     NewTopic,
     PartitionInfo,
     TopicInfo,
-)
-from kafkawire.metadata.checkpoint import (
-    Checkpoint,
-    PartitionCheckpoint,
-    pack_epochs,
-    pack_producers,
-    unpack_epochs,
-    unpack_producers,
 )
 
 Row = dict[str, Any]
@@ -143,30 +135,4 @@ def config_rows(info: TopicInfo) -> list[Row]:
     return [
         {"resource_type": TOPIC_RESOURCE, "resource": resource, "name": name, "value": value}
         for name, value in info.configs.items()
-    ]
-
-
-def state_row(state: PartitionCheckpoint) -> Row:
-    """The state of a partition for `partition_checkpoints`."""
-    return {
-        "number": state.number,
-        "next_offset": state.next_offset,
-        "log_start": state.log_start,
-        "leader_epochs": pack_epochs(state.leader_epochs),
-        "producers": pack_producers(state.producers),
-    }
-
-
-def place_row(checkpoint: Checkpoint, now_ms: int) -> Row:
-    """A checkpoint's place for `checkpoints`."""
-    return {"node_id": checkpoint.node_id, "place": checkpoint.place, "saved_ms": now_ms}
-
-
-def states(found: Iterable[Sequence[Any]]) -> list[PartitionCheckpoint]:
-    """The states in rows of `partition_checkpoints`. FormatError when one cannot be read."""
-    return [
-        PartitionCheckpoint(
-            number, next_offset, log_start, unpack_epochs(epochs), unpack_producers(producers)
-        )
-        for number, next_offset, log_start, epochs, producers in found
     ]

@@ -5,8 +5,11 @@ without importing SQLAlchemy (`quick.py`); tests/test_migrations.py fails when t
 says what to write here.
 """
 
-REVISION = "0001"  # numbers, so that older and newer can be told apart without Alembic
+REVISION = "0002"  # numbers, so that older and newer can be told apart without Alembic
 VERSION_TABLE = "kafkawire_revision"  # not Alembic's name: a database may be shared with others
+
+ORPHANED = -1
+"""offset_mappings.due_ms of a deleted topic, set by the transaction that deletes it."""
 
 SQLITE_TABLES = """
 CREATE TABLE brokers (
@@ -43,6 +46,21 @@ CREATE TABLE kafkawire_revision (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT kafkawire_revision_pkc PRIMARY KEY (version_num)
 );
+CREATE TABLE segments (
+    id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
+    uuid BLOB NOT NULL,
+    node_id INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    live_bytes BIGINT NOT NULL,
+    generation INTEGER NOT NULL,
+    retention_class TEXT NOT NULL,
+    created_ms BIGINT NOT NULL,
+    max_timestamp BIGINT NOT NULL,
+    delete_after_ms BIGINT NOT NULL,
+    UNIQUE (uuid)
+);
+CREATE INDEX segments_state ON segments (node_id, state);
 CREATE TABLE topics (
     id BLOB NOT NULL,
     name VARCHAR(249) NOT NULL,
@@ -65,13 +83,45 @@ CREATE TABLE partitions (
     CONSTRAINT partitions_of_topic UNIQUE (topic_id, idx),
     FOREIGN KEY(topic_id) REFERENCES topics (id)
 );
-CREATE TABLE partition_checkpoints (
-    number INTEGER NOT NULL,
-    next_offset BIGINT NOT NULL,
+CREATE TABLE offset_mappings (
+    partition_number INTEGER NOT NULL,
+    base_offset BIGINT NOT NULL,
+    segment_id BIGINT NOT NULL,
+    end_offset BIGINT NOT NULL,
+    start BIGINT NOT NULL,
+    length BIGINT NOT NULL,
+    index_start BIGINT NOT NULL,
+    index_length BIGINT NOT NULL,
+    index_checksum BIGINT NOT NULL,
+    max_timestamp BIGINT NOT NULL,
+    batches BIGINT NOT NULL,
+    records BIGINT NOT NULL,
+    due_ms BIGINT NOT NULL,
+    created_at BIGINT NOT NULL,
+    PRIMARY KEY (partition_number, base_offset),
+    FOREIGN KEY(partition_number) REFERENCES partitions (number),
+    FOREIGN KEY(segment_id) REFERENCES segments (id)
+)
+ WITHOUT ROWID;
+CREATE INDEX offset_mappings_segment ON offset_mappings (segment_id);
+CREATE INDEX offset_mappings_due ON offset_mappings (due_ms);
+CREATE TABLE partition_metadata (
+    partition_number INTEGER NOT NULL,
+    created_at BIGINT NOT NULL,
+    last_activity_at BIGINT NOT NULL,
+    record_count BIGINT NOT NULL,
+    total_size BIGINT NOT NULL,
+    PRIMARY KEY (partition_number),
+    FOREIGN KEY(partition_number) REFERENCES partitions (number)
+);
+CREATE TABLE partition_offset_checkpoints (
+    partition_number INTEGER NOT NULL,
+    checkpoint_offset BIGINT NOT NULL,
     log_start BIGINT NOT NULL,
     leader_epochs BLOB NOT NULL,
     producers BLOB NOT NULL,
-    PRIMARY KEY (number),
-    FOREIGN KEY(number) REFERENCES partitions (number)
+    updated_at BIGINT NOT NULL,
+    PRIMARY KEY (partition_number),
+    FOREIGN KEY(partition_number) REFERENCES partitions (number)
 );
 """

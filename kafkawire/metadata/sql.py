@@ -9,7 +9,8 @@ Rows become objects in `rows.py`. Made by `store.open_metadata` for PostgreSQL, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from sqlalchemy import URL, func, select, update
 from sqlalchemy.exc import IntegrityError
@@ -26,16 +27,16 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.checkpoint import Checkpoint, FormatError
-from kafkawire.metadata.database import Database
+from kafkawire.metadata.checkpoint import FormatError
+from kafkawire.metadata.database import Database, EngineSession
 from kafkawire.metadata.engine import now_ms, random_id
+from kafkawire.metadata.session import Session
 from kafkawire.metadata.statements import (
     ConfigKey,
     advance,
     chunks,
     forget,
     insert,
-    led_alive,
     living,
     load_catalog,
     touch,
@@ -45,13 +46,13 @@ from kafkawire.metadata.statements import (
 from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
 from kafkawire.metadata.tables import (
     brokers,
-    checkpoints,
     cluster,
     configs,
-    partition_checkpoints,
     partitions,
     topics,
 )
+
+T = TypeVar("T")
 
 
 class SqlMetadata:
@@ -204,35 +205,13 @@ class SqlMetadata:
         self._catalog.set_leader_epochs(epochs)
         return epochs
 
-    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """See `Metadata.save_checkpoint`."""
-        row = rows.place_row(checkpoint, now_ms())
-        async with self._database.transaction() as connection:
-            alive = await led_alive(
-                connection, [state.number for state in checkpoint.partitions], checkpoint.node_id
-            )
-            changed = [rows.state_row(p) for p in checkpoint.partitions if p.number in alive]
-            await upsert(connection, partition_checkpoints, changed)
-            await upsert(connection, checkpoints, [row])
-
-    async def load_checkpoint(self, node_id: int) -> Checkpoint:
-        """See `Metadata.load_checkpoint`."""
-        async with self._database.transaction() as connection:
-            place = (
-                await connection.execute(
-                    select(checkpoints.c.place).where(checkpoints.c.node_id == node_id)
-                )
-            ).scalar()
-            found = await connection.execute(
-                select(partition_checkpoints)
-                .join(partitions, partitions.c.number == partition_checkpoints.c.number)
-                .where(partitions.c.leader == node_id)
-                .order_by(partition_checkpoints.c.number)
-            )
-            try:
-                return Checkpoint(node_id, place or 0, rows.states(found))
-            except FormatError as error:
-                raise MetadataError(f"{self._database.name}: {error}") from error
+    async def transact(self, work: Callable[[Session], T]) -> T:
+        """See `Transactions.transact`. Runs on the loop; the database on its driver's thread."""
+        try:
+            async with self._database.transaction() as connection:
+                return await connection.run_sync(lambda sync: work(EngineSession(sync)))
+        except FormatError as error:
+            raise MetadataError(f"{self._database.name}: {error}") from error
 
     async def close(self) -> None:
         """See `Metadata.close`."""

@@ -18,11 +18,14 @@ from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import rows
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, Catalog, ConfigChange
 from kafkawire.metadata.engine import now_ms, random_id
+from kafkawire.metadata.schema import ORPHANED
 from kafkawire.metadata.tables import (
     brokers,
     cluster,
     configs,
-    partition_checkpoints,
+    offset_mappings,
+    partition_metadata,
+    partition_offset_checkpoints,
     partitions,
     topics,
 )
@@ -128,7 +131,8 @@ async def touch(connection: AsyncConnection, ids: Iterable[bytes], version: int)
 
 
 async def forget(connection: AsyncConnection, ids: Sequence[bytes]) -> None:
-    """Drops what nobody needs of deleted topics: settings and the state of partitions."""
+    """Drops what nobody needs of deleted topics: settings and the state of
+    partitions; mappings into segments are marked."""
     for part in chunks(ids):
         names = [uuid_text(topic_id) for topic_id in part]
         await connection.execute(
@@ -137,8 +141,12 @@ async def forget(connection: AsyncConnection, ids: Sequence[bytes]) -> None:
             )
         )
         numbers = select(partitions.c.number).where(partitions.c.topic_id.in_(part))
-        await connection.execute(
-            delete(partition_checkpoints).where(partition_checkpoints.c.number.in_(numbers))
+        for table in (partition_offset_checkpoints, partition_metadata):
+            await connection.execute(delete(table).where(table.c.partition_number.in_(numbers)))
+        await connection.execute(  # the log drops them, and must find them after a crash too
+            update(offset_mappings)
+            .where(offset_mappings.c.partition_number.in_(numbers))
+            .values(due_ms=ORPHANED)
         )
 
 
@@ -180,21 +188,3 @@ async def write_configs(
         if value is not None
     ]
     await upsert(connection, configs, kept)
-
-
-async def led_alive(connection: AsyncConnection, numbers: Sequence[int], node_id: int) -> set[int]:
-    """Those of the partitions whose topic is not deleted; NOT_LEADER_OR_FOLLOWER unless
-    `node_id` leads every one of them. Nobody can take one over before the transaction ends."""
-    alive: set[int] = set()
-    for part in chunks(numbers):
-        found = await connection.execute(
-            select(partitions.c.number, topics.c.deleted_ms)
-            .join(topics, topics.c.id == partitions.c.topic_id)
-            .where(partitions.c.number.in_(part), partitions.c.leader == node_id)
-            .with_for_update(read=True, of=partitions)
-        )
-        led = found.all()
-        if len(led) != len(part):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        alive.update(number for number, deleted_ms in led if deleted_ms is None)
-    return alive

@@ -8,11 +8,13 @@ SQL library: `open_metadata` does when it is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from kafkawire.metadata.catalog import Catalog, ConfigChange, NewTopic, PartitionInfo, TopicInfo
-from kafkawire.metadata.checkpoint import Checkpoint
+from kafkawire.metadata.session import Session
+
+T = TypeVar("T")
 
 
 class MetadataError(OSError):
@@ -72,15 +74,6 @@ class Metadata(Protocol):
         NOT_LEADER_OR_FOLLOWER when another broker leads one of them or it does not exist."""
         ...
 
-    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Stores the place and the given partitions, all or none. Those of deleted topics are
-        left out; NOT_LEADER_OR_FOLLOWER when another broker leads one or it does not exist."""
-        ...
-
-    async def load_checkpoint(self, node_id: int) -> Checkpoint:
-        """The last place of a broker and the last state of all partitions it leads."""
-        ...
-
     async def prepare(self) -> None:
         """Does ahead what the first write would otherwise wait for (half a second of imports),
         without keeping the loop. To be called once the broker serves; need not be."""
@@ -91,7 +84,20 @@ class Metadata(Protocol):
         ...
 
 
-def open_metadata(url: str, folder: str) -> Metadata:
+class Transactions(Protocol):
+    """The database below, for what lies beside the catalog: see `offsets.sql_storage`."""
+
+    async def transact(self, work: Callable[[Session], T]) -> T:
+        """Runs `work` in one transaction, in turn with all other writes; what it raises undoes
+        it. `work` must not wait for anything. MetadataError."""
+        ...
+
+
+class SqlStore(Metadata, Transactions, Protocol):
+    """Metadata in an SQL database that others may share."""
+
+
+def open_metadata(url: str, folder: str) -> SqlStore:
     """The store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened yet."""
     driver, _, path = url.partition(":///")
     file = driver in ("sqlite", "sqlite+aiosqlite") and path and path[0] != ":" and "?" not in path

@@ -91,7 +91,7 @@ configs = Table(  # dynamic settings; `resource` is a topic id, a broker number,
     sqlite_with_rowid=False,
 )
 
-checkpoints = Table(  # how far the journals of a broker are covered by partition_checkpoints
+checkpoints = Table(  # how far a broker's journals are covered by partition_offset_checkpoints
     "checkpoints",
     metadata,
     Column("node_id", Integer, primary_key=True, autoincrement=False),
@@ -99,14 +99,65 @@ checkpoints = Table(  # how far the journals of a broker are covered by partitio
     Column("saved_ms", BigInteger, nullable=False),
 )
 
-partition_checkpoints = Table(
-    "partition_checkpoints",
+partition_offset_checkpoints = Table(  # up to where each partition is known
+    "partition_offset_checkpoints",
     metadata,
-    Column("number", Number, ForeignKey("partitions.number"), primary_key=True),
-    Column("next_offset", BigInteger, nullable=False),
+    Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
+    Column("checkpoint_offset", BigInteger, nullable=False),  # the next offset
     Column("log_start", BigInteger, nullable=False),
     Column("leader_epochs", LargeBinary, nullable=False),  # checkpoint.pack_epochs
     Column("producers", LargeBinary, nullable=False),  # checkpoint.pack_producers
+    Column("updated_at", BigInteger, nullable=False),  # ms, as all times here
+)
+
+segments = Table(  # the segment files of all brokers; states in offsets.storage
+    "segments",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("uuid", LargeBinary(16), nullable=False, unique=True),
+    Column("node_id", Integer, nullable=False),
+    Column("state", Integer, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("live_bytes", BigInteger, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("retention_class", Text, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("max_timestamp", BigInteger, nullable=False),
+    Column("delete_after_ms", BigInteger, nullable=False),
+    Index("segments_state", "node_id", "state"),
+    sqlite_autoincrement=True,  # an id is never given again, even if the highest one goes
+)
+
+offset_mappings = Table(  # which offsets of a partition lie where in which segment
+    "offset_mappings",
+    metadata,
+    Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
+    Column("base_offset", BigInteger, primary_key=True, autoincrement=False),
+    Column("segment_id", BigInteger, ForeignKey("segments.id"), nullable=False),
+    Column("end_offset", BigInteger, nullable=False),
+    Column("start", BigInteger, nullable=False),  # of its batches in the file
+    Column("length", BigInteger, nullable=False),
+    Column("index_start", BigInteger, nullable=False),
+    Column("index_length", BigInteger, nullable=False),
+    Column("index_checksum", BigInteger, nullable=False),
+    Column("max_timestamp", BigInteger, nullable=False),
+    Column("batches", BigInteger, nullable=False),
+    Column("records", BigInteger, nullable=False),
+    Column("due_ms", BigInteger, nullable=False),  # -1: its topic is deleted
+    Column("created_at", BigInteger, nullable=False),
+    Index("offset_mappings_segment", "segment_id"),
+    Index("offset_mappings_due", "due_ms"),
+    sqlite_with_rowid=False,  # one tree, in order of partition and offset
+)
+
+partition_metadata = Table(  # what a partition has in segments; written with each cut
+    "partition_metadata",
+    metadata,
+    Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
+    Column("created_at", BigInteger, nullable=False),
+    Column("last_activity_at", BigInteger, nullable=False),
+    Column("record_count", BigInteger, nullable=False),
+    Column("total_size", BigInteger, nullable=False),
 )
 
 revision = Table(  # one row; as Alembic would make it

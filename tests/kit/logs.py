@@ -7,6 +7,7 @@ from typing import Any
 from kafkawire.codec.batches import Record, build, iter_batches, records
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.metadata.catalog import NewTopic
+from log.checkpoints import load_checkpoint
 from log.env import Buffer, Env
 from log.manager import Log
 from log.partition import Partition
@@ -64,9 +65,17 @@ class World:
         self.metadata = MemoryMetadata(self.database)
         self.catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
-        checkpoint = await self.metadata.load_checkpoint(1)
+        self.storage = self.metadata.storage(self.env.clock.now_ms)
+        checkpoint = await load_checkpoint(self.storage, 1, self.catalog)
         self.log = await Log.open(
-            self.env, self.folder, self.config, self.catalog, checkpoint, self.metadata, 1
+            self.env,
+            self.folder,
+            self.config,
+            self.catalog,
+            checkpoint,
+            self.metadata,
+            1,
+            saver=self.storage,
         )
         return self.log
 

@@ -25,8 +25,8 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.store import MetadataError
+from offsets.memory_storage import MemoryRows, MemoryStorage
 
 
 @dataclass
@@ -38,8 +38,7 @@ class MemoryDatabase:
     next_partition: int = 1
     next_producer_id: int = 0
     deleted_partitions: set[int] = field(default_factory=set)
-    places: dict[int, int] = field(default_factory=dict)
-    states: dict[int, PartitionCheckpoint] = field(default_factory=dict)
+    offsets: MemoryRows = field(default_factory=MemoryRows)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -48,6 +47,11 @@ class MemoryDatabase:
         """The partitions of living topics, by number."""
         assert self.catalog is not None
         return {p.number: p for info in self.catalog.by_id.values() for p in info.partitions}
+
+    def leader_of(self, number: int) -> int | None:
+        """The node that leads a partition; None when it does not exist (any more)."""
+        partition = self.partitions().get(number)
+        return None if partition is None else partition.leader
 
 
 async def _yield() -> None:
@@ -74,10 +78,13 @@ class MemoryMetadata:
         self._open = False
         self._node_id: int | None = None
         self._served = Catalog("")
+        self._storages: list[MemoryStorage] = []
 
     def crash(self) -> None:
         """The process is gone: what has not been committed never will be."""
         self._open = False
+        for storage in self._storages:
+            storage.crash()
 
     async def open(self) -> Catalog:
         self._open = True
@@ -128,7 +135,6 @@ class MemoryMetadata:
             for topic_id in set(ids):
                 for partition in self._stored.remove_topic(topic_id).partitions:
                     self._database.deleted_partitions.add(partition.number)
-                    self._database.states.pop(partition.number, None)
 
         await self._write("delete_topics", check)
 
@@ -193,30 +199,18 @@ class MemoryMetadata:
         self._served.set_leader_epochs(epochs)
         return epochs
 
-    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        saved = copy.deepcopy(checkpoint)
-
-        def check() -> Callable[[], None]:
-            self._check_leads([state.number for state in saved.partitions], saved.node_id)
-            return commit
-
-        def commit() -> None:
-            alive = self._database.partitions()
-            states = {s.number: s for s in saved.partitions if s.number in alive}
-            self._database.states.update(states)
-            self._database.places[saved.node_id] = saved.place
-
-        await self._write("save_checkpoint", check)
-
-    async def load_checkpoint(self, node_id: int) -> Checkpoint:
-        await self._pause()
-        leaders = self._database.partitions()
-        states = [
-            copy.deepcopy(state)
-            for number, state in sorted(self._database.states.items())
-            if leaders[number].leader == node_id
-        ]
-        return Checkpoint(node_id, self._database.places.get(node_id, 0), states)
+    def storage(self, now_ms: Callable[[], int], node_id: int = 1) -> MemoryStorage:
+        """The offsets of the same database, with the same pauses and faults."""
+        made = MemoryStorage(
+            self._database.offsets,
+            node_id,
+            now_ms,
+            self._database.leader_of,
+            pause=self._pause,
+            fault=self._fault,
+        )
+        self._storages.append(made)
+        return made
 
     async def prepare(self) -> None:
         await self._pause()

@@ -1,0 +1,279 @@
+"""The statements of `sql_storage`, each inside a transaction of its caller.
+
+Text that SQLite and PostgreSQL both understand; sets of numbers are written into it, so that one
+statement takes any number of rows. Tables: kafkawire/metadata/tables.py.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.metadata.checkpoint import (
+    PartitionCheckpoint,
+    pack_epochs,
+    pack_producers,
+    unpack_epochs,
+    unpack_producers,
+)
+from kafkawire.metadata.session import Session, numbers_text, parts, values_text
+from offsets.storage import (
+    DELETING,
+    Mapping,
+    PartitionRow,
+    SegmentRow,
+    StorageMetrics,
+    StoredStats,
+)
+
+MAPPING = (
+    "partition_number, segment_id, base_offset, end_offset, start, length, index_start,"
+    " index_length, index_checksum, max_timestamp, batches, records, due_ms"
+)
+SEGMENT = (
+    "uuid, node_id, created_ms, id, state, size_bytes, live_bytes, generation, retention_class,"
+    " max_timestamp, delete_after_ms"
+)
+UNUSED = "NOT EXISTS (SELECT 1 FROM offset_mappings m WHERE m.segment_id = segments.id)"
+"""A condition on segments."""
+
+_GROUP = 16
+"""Checkpoints in one statement: half the time of one by one, more gains little."""
+_MARKS = "(?, ?, ?, ?, ?, ?)"
+_SAVE = (
+    "INSERT INTO partition_offset_checkpoints (partition_number, checkpoint_offset, log_start,"
+    " leader_epochs, producers, updated_at) VALUES {} ON CONFLICT (partition_number) DO UPDATE SET"
+    " checkpoint_offset = excluded.checkpoint_offset, log_start = excluded.log_start,"
+    " leader_epochs = excluded.leader_epochs, producers = excluded.producers,"
+    " updated_at = excluded.updated_at"
+)
+
+
+def led(session: Session, numbers: Sequence[int], node_id: int) -> Collection[int]:
+    """Those of the partitions that exist; NOT_LEADER_OR_FOLLOWER unless this broker leads all of
+    them. Nobody can take one over before the transaction ends."""
+    gone: set[int] = set()
+    for part in parts(numbers):
+        if session.dialect == "postgresql":  # SQLite has one writer anyway
+            some = f"SELECT number FROM partitions WHERE number IN ({numbers_text(part)})"
+            session.rows(f"{some} FOR SHARE")
+        others = session.rows(
+            f"WITH wanted(number) AS (VALUES {values_text((n,) for n in part)})"
+            " SELECT w.number, p.number IS NOT NULL AND t.deleted_ms IS NULL FROM wanted w"
+            " LEFT JOIN partitions p ON p.number = w.number LEFT JOIN topics t ON t.id = p.topic_id"
+            f" WHERE p.number IS NULL OR p.leader <> {node_id:d} OR t.deleted_ms IS NOT NULL"
+        )
+        if any(foreign for _, foreign in others):
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        gone.update(number for number, _ in others)
+    return set(numbers) - gone if gone else numbers
+
+
+def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms: int) -> None:
+    """Stores checkpoints. Whole groups go as one statement each."""
+    values = [
+        (
+            state.number,
+            state.next_offset,
+            state.log_start,
+            pack_epochs(state.leader_epochs),
+            pack_producers(state.producers),
+            now_ms,
+        )
+        for state in states
+    ]
+    whole = len(values) - len(values) % _GROUP
+    groups = [
+        tuple(chain.from_iterable(values[at : at + _GROUP])) for at in range(0, whole, _GROUP)
+    ]
+    session.many(_SAVE.format(", ".join([_MARKS] * _GROUP)), groups)
+    session.many(_SAVE.format(_MARKS), values[whole:])
+
+
+def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
+    """Checkpoints and mappings of these partitions. FormatError."""
+    by_number = {number: PartitionRow(number) for number in numbers}
+    for part in parts(numbers):
+        some = f"WHERE partition_number IN ({numbers_text(part)})"
+        for number, next_offset, log_start, epochs, producers in session.rows(
+            "SELECT partition_number, checkpoint_offset, log_start, leader_epochs, producers"
+            f" FROM partition_offset_checkpoints {some}"
+        ):
+            by_number[number].checkpoint = PartitionCheckpoint(
+                number, next_offset, log_start, unpack_epochs(epochs), unpack_producers(producers)
+            )
+        found = session.rows(
+            f"SELECT {MAPPING} FROM offset_mappings {some} ORDER BY partition_number, base_offset"
+        )
+        for row in map(Mapping._make, found):
+            by_number[row.number].mappings.append(row)
+    return [by_number[number] for number in numbers]
+
+
+def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[list[Mapping]]:
+    """For each (number, from, to) the mappings that cover an offset of [from, to)."""
+    made: list[list[Mapping]] = [[] for _ in ranges]
+    wanted = [(at, *each) for at, each in enumerate(ranges) if each[1] < each[2]]
+    for part in parts(wanted):
+        # The last mapping that begins at or before `low` is the first that may cover it.
+        found = session.rows(
+            f"WITH wanted(at, number, low, high) AS (VALUES {values_text(part)})"
+            f" SELECT w.at, {_of('m', MAPPING)} FROM wanted w CROSS JOIN offset_mappings m"
+            " WHERE m.partition_number = w.number"
+            " AND m.base_offset < w.high AND m.end_offset > w.low"
+            " AND m.base_offset >= coalesce((SELECT max(b.base_offset) FROM offset_mappings b"
+            " WHERE b.partition_number = w.number AND b.base_offset <= w.low), w.low)"
+        )
+        for row in found:
+            made[row[0]].append(Mapping._make(row[1:]))
+    for rows in made:
+        rows.sort(key=_offset)  # sorted already, unless the database took another way
+    return made
+
+
+def _offset(row: Mapping) -> int:
+    return row.base_offset
+
+
+def _of(table: str, columns: str) -> str:
+    return ", ".join(f"{table}.{name.strip()}" for name in columns.split(","))
+
+
+def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[Mapping]:
+    """The mappings that end at or below the log start of (number, log start)."""
+    made: list[Mapping] = []
+    for part in parts(below):
+        found = session.rows(
+            f"WITH wanted(number, low) AS (VALUES {values_text(part)})"
+            f" SELECT {_of('m', MAPPING)} FROM wanted w CROSS JOIN offset_mappings m"
+            " WHERE m.partition_number = w.number"
+            " AND m.base_offset < w.low AND m.end_offset <= w.low"
+        )
+        made += map(Mapping._make, found)
+    return made
+
+
+def mappings_where(session: Session, condition: str) -> list[Mapping]:
+    """Mappings. The condition, with the order, is text of this package, never of a user."""
+    found = session.rows(f"SELECT {MAPPING} FROM offset_mappings WHERE {condition}")
+    return list(map(Mapping._make, found))
+
+
+def insert_mappings(session: Session, rows: Sequence[Mapping], now_ms: int) -> None:
+    """Adds mappings."""
+    marks = ", ".join("?" * (len(Mapping._fields) + 1))
+    session.many(
+        f"INSERT INTO offset_mappings ({MAPPING}, created_at) VALUES ({marks})",
+        [(*row, now_ms) for row in rows],
+    )
+
+
+def delete_mappings(session: Session, rows: Sequence[Mapping]) -> int:
+    """Takes mappings away, if they are as given; how many."""
+    count = 0
+    for part in parts(rows):
+        keys = values_text((r.number, r.base_offset, r.segment_id, r.end_offset) for r in part)
+        count += session.run(
+            "DELETE FROM offset_mappings"
+            " WHERE (partition_number, base_offset, segment_id, end_offset)"
+            f" IN (VALUES {keys})"
+        )
+    return count
+
+
+def release_segments(
+    session: Session, gone: Iterable[Mapping], delete_after_ms: int
+) -> list[SegmentRow]:
+    """After mappings have gone: their segments hold less; DELETING when nothing is left."""
+    bytes_of: dict[int, int] = defaultdict(int)
+    for row in gone:
+        bytes_of[row.segment_id] += row.length
+    session.many(
+        "UPDATE segments SET live_bytes = live_bytes - ? WHERE id = ?",
+        [(length, segment_id) for segment_id, length in sorted(bytes_of.items())],
+    )
+    touched: list[SegmentRow] = []
+    for part in parts(sorted(bytes_of)):
+        session.run(
+            "UPDATE segments SET state = ?, delete_after_ms = ?"
+            f" WHERE id IN ({numbers_text(part)}) AND {UNUSED}",
+            (DELETING, delete_after_ms),
+        )
+        touched += segments_where(session, f"id IN ({numbers_text(part)})")
+    return touched
+
+
+def segments_where(session: Session, condition: str, limit: int = -1) -> list[SegmentRow]:
+    """Segments by id. The condition is text of this package, never of a user."""
+    most = f" LIMIT {limit:d}" if limit >= 0 else ""
+    found = session.rows(f"SELECT {SEGMENT} FROM segments WHERE {condition} ORDER BY id{most}")
+    return [SegmentRow(bytes(row[0]), *row[1:]) for row in found]
+
+
+def add_totals(
+    session: Session, added: Iterable[Mapping], gone: Iterable[Mapping], now_ms: int
+) -> None:
+    """Enters what mappings bring and take with the partitions they are of; `now_ms` -1 when
+    that is no activity."""
+    changed: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for sign, rows in ((1, added), (-1, gone)):
+        for row in rows:
+            change = changed[row.number]
+            change[0] += sign * row.records
+            change[1] += sign * row.length
+    session.many(
+        "INSERT INTO partition_metadata (partition_number, created_at, last_activity_at,"
+        " record_count, total_size) VALUES (?, ?, ?, ?, ?) ON CONFLICT (partition_number) DO"
+        " UPDATE SET last_activity_at = CASE WHEN excluded.last_activity_at >"
+        " partition_metadata.last_activity_at THEN excluded.last_activity_at"
+        " ELSE partition_metadata.last_activity_at END,"
+        " record_count = partition_metadata.record_count + excluded.record_count,"
+        " total_size = partition_metadata.total_size + excluded.total_size",
+        [(number, now_ms, now_ms, *change) for number, change in sorted(changed.items())],
+    )
+
+
+def forget_partitions(session: Session, numbers: Sequence[int]) -> None:
+    """Drops the checkpoints and totals of deleted partitions."""
+    for part in parts(numbers):
+        for table in ("partition_offset_checkpoints", "partition_metadata"):
+            session.run(f"DELETE FROM {table} WHERE partition_number IN ({numbers_text(part)})")
+
+
+def stats(session: Session, numbers: Sequence[int]) -> dict[int, StoredStats]:
+    """What is stored of partitions, by number; nothing of those that do not exist."""
+    made: dict[int, StoredStats] = {}
+    for part in parts(numbers):
+        found = session.rows(
+            "SELECT p.number, coalesce(c.checkpoint_offset, -1), coalesce(c.log_start, 0),"
+            " (SELECT count(*) FROM offset_mappings m WHERE m.partition_number = p.number),"
+            " coalesce(d.record_count, 0), coalesce(d.total_size, 0), coalesce(d.created_at, -1),"
+            " coalesce(c.updated_at, -1), coalesce(d.last_activity_at, -1) FROM partitions p"
+            " LEFT JOIN partition_offset_checkpoints c ON c.partition_number = p.number"
+            " LEFT JOIN partition_metadata d ON d.partition_number = p.number"
+            f" WHERE p.number IN ({numbers_text(part)})"
+        )
+        for row in found:
+            made[row[0]] = StoredStats(*(*row[:7], max(row[7:])))
+    return made
+
+
+def metrics(session: Session) -> StorageMetrics:
+    """The tables in numbers."""
+    counts = [
+        int(session.rows(f"SELECT count(*) FROM {table}")[0][0])
+        for table in ("partition_offset_checkpoints", "offset_mappings")
+    ]
+    states = session.rows(
+        "SELECT state, count(*), coalesce(sum(size_bytes), 0), coalesce(sum(live_bytes), 0)"
+        " FROM segments GROUP BY state"
+    )
+    return StorageMetrics(
+        counts[0],
+        counts[1],
+        {state: int(count) for state, count, _, _ in states},
+        sum(int(size) for state, _, size, _ in states if state != DELETING),
+        sum(int(live) for _, _, _, live in states),
+    )

@@ -1,0 +1,241 @@
+"""`OffsetStorage` in the database of the metadata, SQLite or PostgreSQL.
+
+It shares the write turn of the metadata, so a process is one writer to the database. With an
+SQLite file a broker may use it before SQLAlchemy is imported. The statements are in
+`sql_statements`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Map
+
+from kafkawire.metadata.checkpoint import Checkpoint
+from kafkawire.metadata.schema import ORPHANED
+from kafkawire.metadata.session import Session, numbers_text, parts
+from kafkawire.metadata.store import Transactions
+from offsets import sql_statements as sql
+from offsets.storage import (
+    DELETING,
+    EVERYTHING,
+    LIVE,
+    STARTED,
+    Mapping,
+    PartitionRow,
+    SegmentRow,
+    StaleSwap,
+    StorageMetrics,
+    StoredStats,
+    Swap,
+)
+
+
+class SqlStorage:
+    """See `OffsetStorage`. `now_ms` is the clock of the time columns; nothing is decided by it."""
+
+    def __init__(self, transactions: Transactions, node_id: int, now_ms: Callable[[], int]) -> None:
+        self._transact = transactions.transact
+        self._node_id = node_id
+        self._now_ms = now_ms
+
+    async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """See `OffsetStorage.save_checkpoint`."""
+        states, now_ms = checkpoint.partitions, self._now_ms()
+
+        def work(session: Session) -> None:
+            numbers = [state.number for state in states]
+            led = sql.led(session, numbers, checkpoint.node_id)
+            kept = states if led is numbers else [s for s in states if s.number in led]
+            sql.save_states(session, kept, now_ms)
+            session.run(
+                "INSERT INTO checkpoints (node_id, place, saved_ms) VALUES (?, ?, ?)"
+                " ON CONFLICT (node_id) DO UPDATE"
+                " SET place = excluded.place, saved_ms = excluded.saved_ms",
+                (checkpoint.node_id, checkpoint.place, now_ms),
+            )
+
+        await self._transact(work)
+
+    async def load_place(self, node_id: int) -> int:
+        """See `OffsetStorage.load_place`."""
+        query = "SELECT place FROM checkpoints WHERE node_id = ?"
+        found = await self._transact(lambda session: session.rows(query, (node_id,)))
+        return int(found[0][0]) if found else 0
+
+    async def load_partitions(self, numbers: Sequence[int]) -> list[PartitionRow]:
+        """See `OffsetStorage.load_partitions`."""
+        return await self._transact(lambda session: sql.load_rows(session, numbers))
+
+    async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
+        """See `OffsetStorage.start_segments`."""
+
+        def work(session: Session) -> list[int]:
+            session.many(
+                "INSERT INTO segments (uuid, node_id, state, size_bytes, live_bytes, generation,"
+                " retention_class, created_ms, max_timestamp, delete_after_ms)"
+                " VALUES (?, ?, ?, 0, 0, 0, ?, ?, -1, 0)",
+                [(r.uuid, r.node_id, STARTED, r.retention_class, r.created_ms) for r in rows],
+            )
+            query = "SELECT id FROM segments WHERE uuid = ?"
+            return [int(session.rows(query, (row.uuid,))[0][0]) for row in rows]
+
+        return await self._transact(work)
+
+    async def finish_segments(self, swap: Swap) -> None:
+        """See `OffsetStorage.finish_segments`."""
+        now_ms = self._now_ms()
+        await self._transact(lambda session: self._swap(session, swap, now_ms))
+
+    def _swap(self, session: Session, swap: Swap, now_ms: int) -> None:
+        numbers = {row.number for _, rows in swap.finished for row in rows}
+        numbers.update(state.number for state in swap.checkpoints)
+        led = set(sql.led(session, sorted(numbers), self._node_id))
+        if sql.delete_mappings(session, swap.removed) != len(swap.removed):
+            raise StaleSwap("a mapping that is to be replaced has changed")
+        old = sql.release_segments(session, swap.removed, swap.delete_after_ms)
+        generation = 1 + max((row.generation for row in old), default=-1)
+        added: list[Mapping] = []
+        for segment, rows in swap.finished:
+            kept = [row._replace(segment_id=segment.id) for row in rows if row.number in led]
+            self._finish(session, segment, kept, generation, swap.delete_after_ms)
+            added += kept
+        spans = [(row.number, row.base_offset, row.end_offset) for row in added]
+        if any(sql.covering(session, spans)):
+            raise StaleSwap("offsets of a new mapping are taken")
+        sql.insert_mappings(session, added, now_ms)
+        sql.add_totals(session, added, swap.removed, now_ms)
+        sql.save_states(session, [s for s in swap.checkpoints if s.number in led], now_ms)
+
+    def _finish(
+        self,
+        session: Session,
+        segment: SegmentRow,
+        rows: Sequence[Mapping],
+        generation: int,
+        delete_after_ms: int,
+    ) -> None:
+        changed = session.run(
+            "UPDATE segments SET state = ?, size_bytes = ?, live_bytes = ?, generation = ?,"
+            " max_timestamp = ?, delete_after_ms = ? WHERE id = ? AND state = ?",
+            (
+                LIVE if rows else DELETING,
+                segment.size_bytes,
+                sum(row.length for row in rows),
+                generation,
+                segment.max_timestamp,
+                0 if rows else delete_after_ms,
+                segment.id,
+                STARTED,
+            ),
+        )
+        if changed != 1:
+            raise StaleSwap(f"segment {segment.id} is not being written")
+
+    async def remove_mappings(
+        self, below: Map[int, int], delete_after_ms: int = 0
+    ) -> list[SegmentRow]:
+        """See `OffsetStorage.remove_mappings`."""
+        if not below:
+            return []
+        whole = [number for number, log_start in below.items() if log_start >= EVERYTHING]
+
+        def work(session: Session) -> list[SegmentRow]:
+            gone = sql.ended(session, list(below.items()))
+            sql.delete_mappings(session, gone)
+            sql.forget_partitions(session, whole)
+            kept = [row for row in gone if below[row.number] < EVERYTHING]
+            sql.add_totals(session, [], kept, now_ms=-1)
+            return sql.release_segments(session, gone, delete_after_ms)
+
+        return await self._transact(work)
+
+    async def drop_segments(self, ids: Sequence[int]) -> None:
+        """See `OffsetStorage.drop_segments`."""
+
+        def work(session: Session) -> None:
+            for part in parts(ids):
+                some = f"id IN ({numbers_text(part)})"
+                session.run(f"DELETE FROM segments WHERE {some} AND {sql.UNUSED}")
+
+        await self._transact(work)
+
+    async def segments(
+        self, node_id: int, states: Sequence[int], limit: int, after_id: int = 0
+    ) -> list[SegmentRow]:
+        """See `OffsetStorage.segments`."""
+        wanted = (
+            f"node_id = {node_id:d} AND state IN ({numbers_text(states)}) AND id > {after_id:d}"
+        )
+        if not states:
+            return []
+        return await self._transact(lambda session: sql.segments_where(session, wanted, limit))
+
+    async def segments_by_id(self, ids: Sequence[int]) -> list[SegmentRow]:
+        """See `OffsetStorage.segments_by_id`."""
+
+        def work(session: Session) -> list[SegmentRow]:
+            found: list[SegmentRow] = []
+            for part in parts(sorted(set(ids))):
+                found += sql.segments_where(session, f"id IN ({numbers_text(part)})")
+            return found
+
+        return await self._transact(work)
+
+    async def segment_mappings(self, segment_ids: Sequence[int]) -> list[Mapping]:
+        """See `OffsetStorage.segment_mappings`."""
+
+        def work(session: Session) -> list[Mapping]:
+            found: list[Mapping] = []
+            for part in parts(sorted(set(segment_ids))):
+                some = f"segment_id IN ({numbers_text(part)})"
+                order = "segment_id, partition_number, base_offset"
+                found += sql.mappings_where(session, f"{some} ORDER BY {order}")
+            return found
+
+        return await self._transact(work)
+
+    async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[Mapping]]:
+        """See `OffsetStorage.mappings`."""
+        return await self._transact(lambda session: sql.covering(session, ranges))
+
+    async def expiring(self, before_ms: int, limit: int) -> list[Mapping]:
+        """See `OffsetStorage.expiring`."""
+        due = f"due_ms >= 0 AND due_ms < {before_ms:d}"
+        order = f"due_ms, partition_number, base_offset LIMIT {limit:d}"
+        return await self._transact(
+            lambda session: sql.mappings_where(session, f"{due} ORDER BY {order}")
+        )
+
+    async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
+        """See `OffsetStorage.set_due`."""
+        change = f"UPDATE offset_mappings SET due_ms = {due_ms:d} WHERE due_ms >= 0"
+
+        def work(session: Session) -> None:
+            if numbers is None:
+                session.run(change)
+                return
+            for part in parts(numbers):
+                session.run(f"{change} AND partition_number IN ({numbers_text(part)})")
+
+        await self._transact(work)
+
+    async def orphans(self, limit: int) -> list[int]:
+        """See `OffsetStorage.orphans`. Complete: deleting a topic marks its mappings."""
+        query = (
+            "SELECT DISTINCT partition_number FROM offset_mappings"
+            f" WHERE due_ms = {ORPHANED} LIMIT {limit:d}"
+        )
+        found = await self._transact(lambda session: session.rows(query))
+        return sorted(number for (number,) in found)
+
+    async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:
+        """See `OffsetStorage.stats`."""
+        found = await self._transact(lambda session: sql.stats(session, numbers))
+        return [found.get(number) or StoredStats(number) for number in numbers]
+
+    async def metrics(self) -> StorageMetrics:
+        """See `OffsetStorage.metrics`."""
+        return await self._transact(sql.metrics)
+
+    async def close(self) -> None:
+        """See `OffsetStorage.close`. The database is the metadata's to close."""
