@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from log.env import Buffer, Env
+from log.segments.worker import WorkerProcess
 
 T = TypeVar("T")
 
@@ -206,4 +207,5 @@ class ThreadOffload:
 
 def real_env() -> Env:
     """The world of a broker that runs for real."""
-    return Env(SystemClock(), random.SystemRandom(), DiskFileSystem(), ThreadOffload(), set())
+    clock, fs, offload = SystemClock(), DiskFileSystem(), ThreadOffload()
+    return Env(clock, random.SystemRandom(), fs, offload, set(), WorkerProcess())

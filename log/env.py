@@ -1,8 +1,9 @@
 """The ports: everything the broker knows of the world outside, each method with its promise.
 
-Clock, Random, FileSystem (with File and Lock), Offload and Worker are Protocols; `Env` carries one of
-each, plus what it takes to start tasks and timers. The real ones are in log/disk.py, the simulated
-ones in tests/kit (memfs, simloop, env); tests/test_log_ports.py holds both to the same promises.
+Clock, Random, FileSystem (with File and Lock), Offload and Worker are Protocols; `Env` carries
+one of each, plus what it takes to start tasks and timers. The real ones are in log/disk.py and
+log/segments/worker.py, the simulated ones in tests/kit (memfs, simloop, env);
+tests/test_log_ports.py holds both to the same promises.
 
 Not here: SQL (kafkawire.metadata.store.Metadata), sockets (server.listener). Shell modules take an
 Env; pure modules take values.
@@ -202,6 +203,7 @@ class Env:
     fs: FileSystem
     offload: Offload
     tasks: set[asyncio.Task[Any]]
+    worker: Worker
 
     def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Start a task that is kept alive, has a name, and whose failure is not lost.

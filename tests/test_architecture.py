@@ -26,6 +26,7 @@ DEVICES = {
     "kafkawire/metadata/engine.py",
     "kafkawire/server/listener.py",
     "log/disk.py",
+    "log/segments/worker.py",
 }
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("log/env.py", "asyncio.get_running_loop().create_task()")

@@ -11,7 +11,8 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from log.env import Env
+from log.env import Env, FileSystem, Offload, WorkerError
+from log.segments.jobs import no_pace, run_job
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop
 
@@ -122,6 +123,23 @@ class InlineOffload:
         pass
 
 
+class OffloadWorker:
+    """No process: jobs run on the offload as the calls of a pool of one thread do."""
+
+    def __init__(self, offload: Offload, fs: FileSystem) -> None:
+        self._offload = offload
+        self._fs = fs
+        self._closed = False
+
+    async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
+        if self._closed:
+            raise WorkerError(f"the job {job!r} was not begun: the worker is closed")
+        return await self._offload.submit("worker", run_job, self._fs, job, arguments, no_pace)
+
+    async def close(self) -> None:
+        self._closed = True
+
+
 def _resolve(future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
     if future.done():
         return
@@ -133,9 +151,13 @@ def _resolve(future: asyncio.Future[Any], outcome: Any, failure: BaseException |
 
 def sim_env(loop: SimLoop, rng: random.Random, fs: MemFileSystem) -> Env:
     """The world of one simulated process."""
-    return Env(SimClock(loop), rng, fs, SimOffload(loop, rng), set())
+    offload = SimOffload(loop, rng)
+    return Env(SimClock(loop), rng, fs, offload, set(), OffloadWorker(offload, fs))
 
 
 def memory_env(fs: MemFileSystem | None = None) -> Env:
     """A world without waiting, for tests on an ordinary loop."""
-    return Env(SettableClock(), random.Random(0), fs or MemFileSystem(), InlineOffload(), set())
+    fs = fs or MemFileSystem()
+    offload = InlineOffload()
+    worker = OffloadWorker(offload, fs)
+    return Env(SettableClock(), random.Random(0), fs, offload, set(), worker)

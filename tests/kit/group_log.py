@@ -20,6 +20,7 @@ from kafkawire.codec.batches import iter_batches, read_head, records
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import Env
+from tests.kit.env import OffloadWorker
 from tests.kit.script import GroupSettings
 
 Callback = Callable[[BaseException | None], None]
@@ -219,7 +220,7 @@ def fake_env() -> Env:
     fs: Any = FakeFs()
     offload: Any = InlineOffload()
     seeded: Any = random.Random(7)
-    return Env(clock, seeded, fs, offload, set())
+    return Env(clock, seeded, fs, offload, set(), OffloadWorker(offload, fs))
 
 
 class Bench:

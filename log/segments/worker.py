@@ -1,0 +1,251 @@
+"""The worker process: both ends of the Worker port of log.env, and what runs in between.
+
+A device. `WorkerProcess` is the broker's end: one child, `python -P -m log.segments.worker`,
+started at the first job and ended when it had none for a while. Requests and answers are pickled,
+each in a frame with its length before it, over the child's standard input and output. Both ends
+are the same program of the same installation, so pickle is no danger and no version is needed.
+
+The child is nice, lets the terminal's Ctrl-C pass (the broker decides when it ends), and does not
+outlive the broker: Linux kills it with its parent, elsewhere it looks for itself before each piece
+of work; and when it waits for a job, the end of its input is its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from log.env import FileSystem, WorkerError
+from log.segments.jobs import run_job
+
+IDLE_S = 60.0
+"""An idle child costs 30 MB; starting one costs a tenth of a second."""
+NICE = 10
+FRAME_BYTES_AT_MOST = 1 << 28
+"""Ten thousand partitions with a thousand idempotent producers each would be larger, and such a
+job can be asked for in parts; whatever else claims to be larger is no frame."""
+NAP_S = 0.5
+"""The longest sleep of the throttle: how late a change of mind by the broker's death is seen."""
+_LENGTH = Struct(">Q")
+_PR_SET_PDEATHSIG = 1
+
+
+class WorkerProcess:
+    """The real Worker; see log.env.Worker. `idle_s`: how long a child without jobs is kept."""
+
+    __slots__ = ("_closed", "_idle", "_idle_s", "_process", "_turn")
+
+    def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._idle_s = idle_s
+        self._process: Process | None = None
+        self._idle: asyncio.TimerHandle | None = None
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
+        """See log.env.Worker."""
+        request = pickle.dumps((job, arguments, bytes_per_second), pickle.HIGHEST_PROTOCOL)
+        if len(request) > FRAME_BYTES_AT_MOST:
+            raise WorkerError(
+                f"a job {job!r} of {len(request)} bytes is too large: {FRAME_BYTES_AT_MOST} are "
+                "allowed, so it must be asked for in parts"
+            )
+        async with self._turn:
+            if self._closed:
+                raise WorkerError(f"the job {job!r} was not begun: the worker is closed")
+            answer = await self._ask(job, request)
+        kind, *outcome = pickle.loads(answer)
+        if kind == "os":
+            raise OSError(*outcome)
+        if kind == "failed":
+            raise WorkerError(*outcome)
+        return outcome[0]
+
+    async def _ask(self, job: str, request: bytes) -> bytes:
+        """One request and its answer, while no other is under way."""
+        if self._idle is not None:
+            self._idle.cancel()
+        process = await self._running()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.writelines((_LENGTH.pack(len(request)), request))
+            await process.stdin.drain()
+            (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+            if length > FRAME_BYTES_AT_MOST:
+                raise ConnectionError(f"an answer of {length} bytes is none")
+            answer = await process.stdout.readexactly(length)
+        except (asyncio.IncompleteReadError, ConnectionError) as failure:
+            code = await self._kill()
+            raise WorkerError(f"the worker process ended with {_words(code)} during {job!r}") from (
+                failure
+            )
+        except BaseException:
+            # The caller gave up: whatever the child answers now, nobody may take it for the
+            # answer to the next job.
+            process.kill()
+            self._process = None
+            raise
+        self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._rest)
+        return answer
+
+    async def _running(self) -> Process:
+        if self._process is None or self._process.returncode is not None:
+            command = (sys.executable, "-P", "-m", "log.segments.worker", str(os.getpid()))
+            self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+        return self._process
+
+    def _rest(self) -> None:
+        """It had nothing to do for a while: the end of its input ends it."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+
+    async def _kill(self) -> int:
+        process, self._process = self._process, None
+        assert process is not None
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        return await process.wait()
+
+    async def close(self) -> None:
+        """See log.env.Worker."""
+        self._closed = True
+        if self._idle is not None:
+            self._idle.cancel()
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            self._process = None
+
+
+def _words(code: int) -> str:
+    if code >= 0:
+        return f"code {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+class Throttle:
+    """Keeps a job to so many bytes a second, by sleeping after each piece of work.
+
+    `look` is called at each piece, and after each nap: it ends the process if it should end.
+    """
+
+    __slots__ = ("_due", "_look", "_now", "_rate", "_sleep")
+
+    def __init__(
+        self,
+        bytes_per_second: int,
+        look: Callable[[], None],
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate = bytes_per_second
+        self._look = look
+        self._now = now
+        self._sleep = sleep
+        self._due = now()
+
+    def __call__(self, size_bytes: int) -> None:
+        """So many bytes were read."""
+        self._look()
+        if self._rate <= 0:
+            return
+        # Time not used is not saved up: a job that waited for the disk does not then rush.
+        self._due = max(self._due, self._now() - NAP_S) + size_bytes / self._rate
+        while (left := self._due - self._now()) > 0:
+            self._sleep(min(left, NAP_S))
+            self._look()
+
+
+def answer(fs: FileSystem, request: bytes, look: Callable[[], None]) -> bytes:
+    """Do what a request asks for; never raises."""
+    try:
+        job, arguments, rate = pickle.loads(request)
+        reply: tuple[Any, ...] = "done", run_job(fs, job, arguments, Throttle(rate, look))
+    except OSError as failure:
+        reply = "os", failure.errno, failure.strerror or str(failure), failure.filename
+    except Exception as failure:
+        reply = "failed", str(failure)
+    return pickle.dumps(reply, pickle.HIGHEST_PROTOCOL)
+
+
+def serve(fs: FileSystem, source: int, sink: int, look: Callable[[], None]) -> None:
+    """Answer requests from descriptor `source` to `sink` until its end."""
+    while (head := _read(source, _LENGTH.size)) is not None:
+        (length,) = _LENGTH.unpack(head)
+        request = _read(source, length) if length <= FRAME_BYTES_AT_MOST else None
+        if request is None:
+            return
+        reply = answer(fs, request, look)
+        _write(sink, _LENGTH.pack(len(reply)))
+        _write(sink, reply)
+
+
+def _read(fd: int, length: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < length:
+        part = os.read(fd, min(length - len(parts), 1 << 20))
+        if not part:
+            return None
+        parts += part
+    return bytes(parts)
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _die_with_parent() -> None:
+    """Ask Linux for a SIGKILL when the broker ends, however it ends."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main() -> None:
+    """The child. Its argument is the broker's process id."""
+    # log.disk hands out the other end of this module, so it cannot be imported above.
+    from log.disk import DiskFileSystem
+
+    parent = int(sys.argv[1])
+    _die_with_parent()
+
+    def look() -> None:
+        if os.getppid() != parent:
+            os._exit(1)
+
+    look()  # it may have died before it was asked for
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    sink = os.dup(1)
+    os.dup2(2, 1)  # nothing that prints may come between the frames
+    with contextlib.suppress(BrokenPipeError):
+        serve(DiskFileSystem(), 0, sink, look)
+
+
+if __name__ == "__main__":
+    main()
