@@ -38,6 +38,7 @@ PURE = (
     "kafkawire/codec/",
     "kafkawire/messages/",
     "kafkawire/metadata/catalog.py",
+    "kafkawire/metadata/directory.py",
     "kafkawire/metadata/checkpoint.py",
     "kafkawire/metadata/rows.py",
     "kafkawire/broker/newtopics.py",

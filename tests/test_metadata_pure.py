@@ -116,10 +116,10 @@ def test_a_topic_is_found_by_name_and_id_until_it_is_removed() -> None:
     a, b = topic("a", 1), topic("b", 2)
     catalog.add_topic(a)
     catalog.add_topic(b)
-    assert catalog.by_name["a"] is catalog.by_id[a.id] is a
+    assert catalog.by_name["a"] == catalog.by_id[a.id] == a
     with pytest.raises(AssertionError):
         catalog.add_topic(topic("a", 3))
-    assert catalog.remove_topic(a.id) is a
+    assert catalog.remove_topic(a.id) == a
     assert (list(catalog.by_name), list(catalog.by_id)) == (["b"], [b.id])
     with pytest.raises(KeyError):
         catalog.remove_topic(a.id)
@@ -130,11 +130,13 @@ def test_partitions_are_added_in_order() -> None:
     a = topic("a", 1, count=2)
     catalog.add_topic(a)
     catalog.add_partitions(a.id, rows.new_partitions([1, 2], 10, 2))
-    assert [(p.number, p.index, p.leader) for p in a.partitions[2:]] == [(10, 2, 1), (11, 3, 2)]
+    assert catalog.partitions == 4
+    added = catalog.by_name["a"].partitions[2:]
+    assert [(p.number, p.index, p.leader) for p in added] == [(10, 2, 1), (11, 3, 2)]
     with pytest.raises(AssertionError):
         catalog.add_partitions(a.id, [PartitionInfo(12, 9, 1, 0)])
     catalog.set_leader_epochs({10: 4, 999: 1})
-    assert [p.leader_epoch for p in a.partitions] == [0, 0, 4, 0]
+    assert [p.leader_epoch for p in catalog.by_name["a"].partitions] == [0, 0, 4, 0]
 
 
 def test_a_brokers_own_settings_win() -> None:
@@ -161,8 +163,8 @@ def test_rows_become_the_catalog_they_came_from() -> None:
         "c",
         9,
         brokers=[(1, rows.listeners_text(broker.listeners), "r")],
-        topics=[(made.id, "a", 1)],
-        partitions=[(memoryview(made.id), 5, 0, 1, 0), (made.id, 6, 1, 2, 0)],
+        topics=[[(made.id, "a", 1)]],
+        partitions=[[(memoryview(made.id), 5, 1, 0)], [(b"gone", 9, 1, 0), (made.id, 6, 2, 0)]],
         configs=[tuple(row.values()) for row in rows.config_rows(made)],
     )
     assert (found.cluster_id, found.version, found.brokers) == ("c", 9, {1: broker})

@@ -26,7 +26,6 @@ from kafkawire.broker.newtopics import (
     check_partition_count,
     check_replicas,
     check_total,
-    collision_key,
     duplicates,
     leaders_of,
 )
@@ -34,7 +33,7 @@ from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.create_partitions import CreatePartitionsTopic
 from kafkawire.messages.create_topics import CreatableTopic
-from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.catalog import NewTopic, alike_key
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -156,7 +155,7 @@ class TopicService:
                 return
             added = await self._broker.metadata.create_partitions(topic.id, wish.count, leaders)
             self._broker.catalog.add_partitions(topic.id, added)
-            self._open(topic)
+            self._open(self._broker.catalog.by_id[topic.id])
             await self._broker.log.commit_log.committed()
             logger.info("topic %s has %d partitions now", topic.name, wish.count)
 
@@ -164,23 +163,22 @@ class TopicService:
         """Each topic of one request, checked against what is there and against the others."""
         broker = self._broker
         twice = duplicates(topic.name for topic in topics)
-        taken = {collision_key(name): name for name in broker.catalog.by_name}
-        existing = sum(len(topic.partitions) for topic in broker.catalog.by_id.values())
+        taken: dict[str, str] = {}
         plans: list[NewTopic | KafkaError] = []
         new = 0
         for topic in topics:
             try:
                 if topic.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                check_name(topic.name, broker.catalog.by_name, taken)
+                check_name(topic.name, broker.catalog, taken)
                 plan = self._plan_one(topic)
                 check_partition_count(new + len(plan.leaders))
-                check_total(existing, new + len(plan.leaders))
+                check_total(broker.catalog.partitions, new + len(plan.leaders))
             except KafkaError as error:
                 plans.append(error)
                 continue
             new += len(plan.leaders)
-            taken[collision_key(topic.name)] = topic.name
+            taken[alike_key(topic.name)] = topic.name
             plans.append(plan)
         return plans
 
@@ -271,7 +269,7 @@ class TopicService:
             )
         more = wish.count - have
         check_partition_count(more)
-        check_total(sum(len(t.partitions) for t in self._broker.catalog.by_id.values()), more)
+        check_total(self._broker.catalog.partitions, more)
         if wish.assignments is None:
             return [self._broker.node_id] * more
         if len(wish.assignments) != more:

@@ -1,40 +1,40 @@
-"""The catalog: every topic, partition, broker and dynamic setting, as objects in memory.
+"""The catalog: every topic, partition, broker and dynamic setting, in memory.
 
-Read by everybody above; changed by few: the topic service applies what a transaction of the
-metadata store has made durable, in one step with the log, and the store itself enters brokers and
-leader epochs. Each change raises `version`, so that answers cached as bytes know when they are
+Read by everybody above; changed by few, and only by the methods here: the topic service applies
+what a transaction of the metadata store has made durable, in one step with the log, and the store
+itself enters brokers and leader epochs. Topics lie in columns (`directory`); a TopicInfo is a
+snapshot of one. Each change raises `version`, so that answers cached as bytes know when they are
 stale. Deleted topics are not in it. Pure; the rows behind it are in `tables.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
+
+from kafkawire.metadata.directory import Directory, Location, PartitionInfo, TopicInfo
+
+__all__ = [
+    "ALL_BROKERS",
+    "BROKER_RESOURCE",
+    "TOPIC_RESOURCE",
+    "BrokerInfo",
+    "Catalog",
+    "ConfigChange",
+    "Location",
+    "NewTopic",
+    "PartitionInfo",
+    "TopicInfo",
+    "Topics",
+    "alike_key",
+]
+
+K = TypeVar("K")
 
 TOPIC_RESOURCE = 2  # Kafka's ConfigResource.Type
 BROKER_RESOURCE = 4
 ALL_BROKERS = ""  # the name of the resource whose settings are the default of every broker
-
-
-@dataclass(slots=True)
-class PartitionInfo:
-    """One partition. `number` is ours and never given again, `index` is Kafka's partition."""
-
-    number: int
-    index: int
-    leader: int  # a node id
-    leader_epoch: int
-
-
-@dataclass(slots=True)
-class TopicInfo:
-    """One topic. `partitions[i].index == i`; `configs` are its own settings as texts."""
-
-    id: bytes
-    name: str
-    internal: bool
-    partitions: list[PartitionInfo]
-    configs: dict[str, str]
 
 
 @dataclass(slots=True)
@@ -69,16 +69,32 @@ class ConfigChange:
     value: str | None
 
 
-@dataclass(slots=True)
 class Catalog:
-    """What exists. `by_name` and `by_id` hold the same TopicInfo objects."""
+    """What exists. `by_name` and `by_id` make a TopicInfo of what they are asked for; see
+    `directory` for what one is. `partitions` are counted, not walked."""
 
-    cluster_id: str
-    version: int = 0
-    brokers: dict[int, BrokerInfo] = field(default_factory=dict)
-    by_name: dict[str, TopicInfo] = field(default_factory=dict)
-    by_id: dict[bytes, TopicInfo] = field(default_factory=dict)
-    broker_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    __slots__ = (
+        "_directory", "_dotted", "broker_overrides", "brokers", "by_id", "by_name", "cluster_id",
+        "version",
+    )  # fmt: skip
+
+    def __init__(
+        self, cluster_id: str, version: int = 0, directory: Directory | None = None
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.version = version
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.broker_overrides: dict[str, dict[str, str]] = {}
+        self._directory = directory or Directory()
+        self.by_name: Topics[str] = Topics(self._directory, self._directory.rows_by_name)
+        self.by_id: Topics[bytes] = Topics(self._directory, self._directory.rows_by_id)
+        # Names with a dot by what they are with underscores: see `alike`.
+        self._dotted = {alike_key(name): name for name in self.by_name if "." in name}
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions all topics have."""
+        return self._directory.partitions
 
     def broker_configs(self, node_id: int) -> dict[str, str]:
         """The dynamic settings of a broker: its own win over those of all brokers."""
@@ -86,6 +102,27 @@ class Catalog:
             **self.broker_overrides.get(ALL_BROKERS, {}),
             **self.broker_overrides.get(str(node_id), {}),
         }
+
+    def alike(self, name: str) -> str | None:
+        """A topic whose name differs from `name` in nothing but '.' for '_', if there is one."""
+        key = alike_key(name)
+        if key in self.by_name and key != name:
+            return key
+        other = self._dotted.get(key)
+        return other if other != name else None
+
+    def locate(self, number: int) -> Location | None:
+        """What a partition number means; None: nothing (any more)."""
+        return self._directory.locate(number)
+
+    def leader_of(self, number: int) -> int | None:
+        """Who leads a partition; None when there is no such (any more)."""
+        found = self._directory.locate(number)
+        return None if found is None else found.leader
+
+    def last_number(self) -> int:
+        """The greatest partition number that is in here."""
+        return self._directory.last_number()
 
     def add_broker(self, info: BrokerInfo) -> None:
         """Enters a broker, or its new addresses."""
@@ -95,42 +132,96 @@ class Catalog:
     def add_topic(self, info: TopicInfo) -> None:
         """Enters a new topic; its name must be free."""
         assert info.name not in self.by_name, info.name
-        self.by_name[info.name] = info
-        self.by_id[info.id] = info
+        self._directory.add(info)
+        if "." in info.name:
+            self._dotted[alike_key(info.name)] = info.name
         self.version += 1
 
     def remove_topic(self, topic_id: bytes) -> TopicInfo:
-        """Takes a topic out and returns it."""
-        info = self.by_id.pop(topic_id)
-        del self.by_name[info.name]
+        """Takes a topic out and returns it. KeyError when it is not there."""
+        info = self._directory.remove(self._directory.rows_by_id[topic_id])
+        if "." in info.name:
+            self._dotted.pop(alike_key(info.name), None)
         self.version += 1
         return info
 
-    def add_partitions(self, topic_id: bytes, added: Iterable[PartitionInfo]) -> None:
+    def add_partitions(self, topic_id: bytes, added: Sequence[PartitionInfo]) -> None:
         """Enters further partitions of a topic, in order of their index."""
-        partitions = self.by_id[topic_id].partitions
-        for partition in added:
-            assert partition.index == len(partitions), partition
-            partitions.append(partition)
+        row = self._directory.rows_by_id[topic_id]
+        have = self._directory.size(row)
+        assert [info.index for info in added] == list(range(have, have + len(added))), added
+        self._directory.add_partitions(row, added)
         self.version += 1
 
     def apply_config(self, change: ConfigChange) -> None:
         """Enters a changed setting; of a topic that is gone: nothing."""
         if change.resource_type == TOPIC_RESOURCE:
-            info = self.by_name.get(change.name)
-            settings = {} if info is None else info.configs
+            row = self._directory.rows_by_name.get(change.name)
+            if row is not None:
+                self._directory.set_config(row, change.key, change.value)
         else:
             settings = self.broker_overrides.setdefault(change.name, {})
-        if change.value is None:
-            settings.pop(change.key, None)
-        else:
-            settings[change.key] = change.value
+            if change.value is None:
+                settings.pop(change.key, None)
+            else:
+                settings[change.key] = change.value
         self.version += 1
 
     def set_leader_epochs(self, epochs: Mapping[int, int]) -> None:
         """Enters new leader epochs (partition number -> epoch)."""
-        for info in self.by_id.values():
-            for partition in info.partitions:
-                if partition.number in epochs:
-                    partition.leader_epoch = epochs[partition.number]
+        self._directory.set_leader_epochs(epochs)
         self.version += 1
+
+    def raise_leader_epochs(self, leader: int) -> None:
+        """The leader epoch of every partition that `leader` leads is one higher."""
+        self._directory.raise_leader_epochs(leader)
+        self.version += 1
+
+    def described_in(self, topic_id: bytes) -> int:
+        """See `Directory.described_in`."""
+        return self._directory.described_in(topic_id)
+
+    def describe(self, topic_id: bytes, journal: int) -> None:
+        """See `Directory.describe`; what clients are told does not change."""
+        self._directory.describe(topic_id, journal)
+
+    def not_described(self) -> list[bytes]:
+        """See `Directory.not_described`."""
+        return list(self._directory.not_described())
+
+
+class Topics(Mapping[K, TopicInfo]):
+    """Topics by name or by id, as they are now. Iterating: nothing may change meanwhile."""
+
+    __slots__ = ("_directory", "_rows")
+
+    def __init__(self, directory: Directory, rows: dict[K, int]) -> None:
+        self._directory = directory
+        self._rows = rows
+
+    def __getitem__(self, key: K) -> TopicInfo:
+        return self._directory.info(self._rows[key])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def size_of(self, key: K) -> int | None:
+        """How many partitions a topic has; None: there is no such topic."""
+        row = self._rows.get(key)
+        return None if row is None else self._directory.size(row)
+
+    def partition_of(self, key: K, index: int) -> PartitionInfo | None:
+        """One partition of a topic, without making a TopicInfo; None: there is no such."""
+        row = self._rows.get(key)
+        return None if row is None else self._directory.partition(row, index)
+
+
+def alike_key(name: str) -> str:
+    """Two names that differ only in '.' and '_' make one metric name, so only one may exist."""
+    return name.replace(".", "_")

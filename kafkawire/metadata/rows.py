@@ -19,33 +19,38 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
+from kafkawire.metadata.directory import Directory
 
 Row = dict[str, Any]
+Parts = Iterable[Sequence[Sequence[Any]]]  # rows, some thousand at a time
+
+
+ROWS_AT_A_TIME = 10_000
+"""Rows of a large table read together: few enough that they stay in the processor's cache."""
 
 
 def catalog(
     cluster_id: str,
     version: int,
     brokers: Iterable[Sequence[Any]],
-    topics: Iterable[Sequence[Any]],
-    partitions: Iterable[Sequence[Any]],
+    topics: Parts,
+    partitions: Parts,
     configs: Iterable[Sequence[Any]],
 ) -> Catalog:
-    """The catalog of (node_id, listeners, rack), (id, name, internal), (topic_id, number, idx,
-    leader, leader_epoch) in order of idx, and (resource_type, resource, name, value)."""
-    made = Catalog(cluster_id, version)
+    """The catalog of (node_id, listeners, rack), parts of (id, name, internal), parts of
+    (topic_id, number, leader, leader_epoch) in order of number, and (resource_type, resource,
+    name, value). Partitions and settings of topics that are not among them are left out."""
+    directory = Directory()
+    for part in topics:
+        directory.load_topics(part)
+    for part in partitions:
+        directory.load_partitions(part)
+    made = Catalog(cluster_id, version, directory)
     for node_id, listeners, rack in brokers:
         made.brokers[node_id] = BrokerInfo(node_id, listeners_of(listeners), rack)
-    for topic_id, name, internal in topics:
-        info = TopicInfo(bytes(topic_id), name, bool(internal), [], {})
-        made.by_name[name] = made.by_id[info.id] = info
-    for topic_id, number, index, leader, leader_epoch in partitions:
-        made.by_id[bytes(topic_id)].partitions.append(
-            PartitionInfo(number, index, leader, leader_epoch)
-        )
     for resource_type, resource, name, value in configs:
         if resource_type == TOPIC_RESOURCE:
-            made.by_id[uuid_parse(resource)].configs[name] = value
+            directory.load_config(uuid_parse(resource), name, value)
         else:
             made.broker_overrides.setdefault(resource, {})[name] = value
     return made

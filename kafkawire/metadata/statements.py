@@ -80,21 +80,17 @@ async def load_catalog(connection: AsyncConnection) -> Catalog:
         brokers=await _all(
             connection, select(brokers.c.node_id, brokers.c.listeners, brokers.c.rack)
         ),
-        topics=await _all(
+        topics=await _parts(
             connection, select(topics.c.id, topics.c.name, topics.c.internal).where(alive)
         ),
-        partitions=await _all(
+        partitions=await _parts(
             connection,
             select(
                 partitions.c.topic_id,
                 partitions.c.number,
-                partitions.c.idx,
                 partitions.c.leader,
                 partitions.c.leader_epoch,
-            )
-            .join(topics, topics.c.id == partitions.c.topic_id)
-            .where(alive)
-            .order_by(partitions.c.topic_id, partitions.c.idx),
+            ).order_by(partitions.c.number),
         ),
         configs=await _all(
             connection,
@@ -105,6 +101,10 @@ async def load_catalog(connection: AsyncConnection) -> Catalog:
 
 async def _all(connection: AsyncConnection, statement: Any) -> Iterable[Any]:
     return (await connection.execute(statement)).all()
+
+
+async def _parts(connection: AsyncConnection, statement: Any) -> rows.Parts:
+    return (await connection.execute(statement)).partitions(rows.ROWS_AT_A_TIME)
 
 
 async def advance(connection: AsyncConnection, partitions: int = 0) -> tuple[int, int]:
