@@ -11,24 +11,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.checkpoint import Checkpoint
 from log.commitlog import CommitLog
 from log.partition import Partition
 from offsets.storage import OffsetStorage
-
-
-async def load_checkpoint(storage: OffsetStorage, node_id: int, catalog: Catalog) -> Checkpoint:
-    """The last place of a broker and the last state of all partitions it leads."""
-    led = [
-        partition.number
-        for info in catalog.by_id.values()
-        for partition in info.partitions
-        if partition.leader == node_id
-    ]
-    found = await storage.load_partitions(sorted(led))
-    states = [row.checkpoint for row in found if row.checkpoint is not None]
-    return Checkpoint(node_id, await storage.load_place(node_id), states)
 
 
 class Checkpoints:

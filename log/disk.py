@@ -23,9 +23,10 @@ from log.segments.worker import WorkerProcess
 
 T = TypeVar("T")
 
-POOL_THREADS = {"commit": 1, "write": 1, "read": 4, "files": 1}
-"""Threads per pool. One commit and one writer, because both are ordered; four readers keep a disk
-busy without letting cold consumers take every core; one for housekeeping of files."""
+POOL_THREADS = {"commit": 1, "write": 1, "read": 4, "warm": 4, "files": 1}
+"""Threads per pool. One commit and one writer, because both are ordered; four readers of journals,
+and as many of segments, keep a disk busy without letting consumers of old data take every core;
+one for housekeeping of files."""
 
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 

@@ -9,6 +9,7 @@ the next journal, the bound on the hot index. `Log.open` is the only way to one.
     <folder>/journals/N.journal       log.frame
     <folder>/journals/N.index         log.journalindex
     <folder>/journals/spare-N         to be written over
+    <folder>/segments/UUID.segment    kafkawire.codec.segment
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ import asyncio
 import logging
 import os.path
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import BrokerConfig, TopicConfig, resolve_topic
 from kafkawire.metadata.catalog import Catalog, TopicInfo
-from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.store import Metadata
 from log.catalogframes import CatalogFrames
 from log.checkpoints import Checkpoints
@@ -37,10 +36,8 @@ from log.partition import Partition
 from log.recovery import Found, Recovered, recover
 from log.retention import Retention
 from log.runfile import Run, read_run, write_run
-from offsets.storage import OffsetStorage, PartitionRow
-
-if TYPE_CHECKING:
-    from log.segments.keeper import Segments
+from log.segments.keeper import Segments
+from offsets.storage import OffsetStorage
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +65,10 @@ class Log:
         folder: str,
         config: BrokerConfig,
         catalog: Catalog,
+        storage: OffsetStorage,
         metadata: Metadata,
         node_id: int,
         lock: Lock,
-        storage: OffsetStorage | None = None,
-        saver: OffsetStorage | None = None,
     ) -> None:
         self.env = env
         self.folder = folder
@@ -92,19 +88,13 @@ class Log:
             config.recycle_bytes,
         )
         self.commit_log = CommitLog(env, config, self.journals)
-        saver = storage or saver
-        assert saver is not None, "somebody must keep checkpoints"
         self.checkpoints = Checkpoints(
-            saver, node_id, self.commit_log, self.partitions, self._released
+            storage, node_id, self.commit_log, self.partitions, self._released
+        )
+        self.segments = Segments(
+            self.commit_log, storage, self.partitions, folder, node_id, self._released
         )
         self._storage = storage
-        self.segments: Segments | None = None
-        if storage is not None:
-            from log.segments.keeper import Segments
-
-            self.segments = Segments(
-                self.commit_log, storage, self.partitions, folder, node_id, self._released
-            )
         self._catalog = catalog
         self._metadata = metadata
         self.catalog_frames: CatalogFrames
@@ -117,33 +107,32 @@ class Log:
         folder: str,
         config: BrokerConfig,
         catalog: Catalog,
-        checkpoint: Checkpoint,
+        storage: OffsetStorage,
         metadata: Metadata,
         node_id: int,
         lock: Lock | None = None,
-        storage: OffsetStorage | None = None,
-        saver: OffsetStorage | None = None,
     ) -> Log:
         """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already.
 
         Raises LogError (a sentence for the operator) if another process uses the folder or a
-        newer program wrote it, OSError from the disk, and what `metadata` raises.
+        newer program wrote it, OSError from the disk, and what `storage` and `metadata` raise.
         """
         if lock is None:
             lock = lock_folder(env, folder)
         try:
-            log = cls(env, folder, config, catalog, metadata, node_id, lock, storage, saver)
-            await log._recover(checkpoint)
+            log = cls(env, folder, config, catalog, storage, metadata, node_id, lock)
+            await log._recover()
         except BaseException:
             lock.release()
             raise
         return log
 
-    async def _recover(self, checkpoint: Checkpoint) -> None:
+    async def _recover(self) -> None:
         fs = self.env.fs
+        place = await self._storage.load_place(self.node_id)
         last = read_run(fs, self.folder)
         clean_end = last.end if last is not None else -1
-        recovered = recover(self.env, self.journals.folder, checkpoint.place, clean_end)
+        recovered = recover(self.env, self.journals.folder, place, clean_end)
         clean = clean_end >= 0 and clean_end == recovered.written
         if last is None:
             self._start = recovered.run >> RUN_SHIFT
@@ -154,12 +143,11 @@ class Log:
         write_run(fs, self.folder, Run(self._start, -1, self.config.flush))
         for info in self._catalog.by_id.values():
             self._make(info, resolve_topic(info.configs, self.config.texts))
-        rows = [PartitionRow(state.number, state) for state in checkpoint.partitions]
-        if self._storage is not None:
-            rows = await self._storage.load_partitions(sorted(self.partitions))
-        written = load_partitions(fs, self.partitions, recovered, checkpoint.place, rows)
+        await self.segments.open()
+        rows = await self._storage.load_partitions(sorted(self.partitions))
+        written = load_partitions(fs, self.partitions, recovered, place, rows)
         self._resume(recovered)
-        self.checkpoints.place = checkpoint.place if clean else -1
+        self.checkpoints.place = place if clean else -1
         if not clean and recovered.found:
             # Under flush=os readers may have seen a tail of which nothing at all is left.
             lost = last is None or last.flush == "os"
@@ -208,11 +196,24 @@ class Log:
             self.checkpoints.save,
         )
         self._every("retention", config.log_retention_check_interval_ms, self.retention.run)
+        self._tasks.append(self.env.spawn(self._tend_segments(), "segments"))
         self._every(
             "expire producers",
             config.producer_id_expiration_check_interval_ms,
             self._expire_producers,
         )
+
+    async def _tend_segments(self) -> None:
+        """Clean up after the last end, then cut for as long as the process lives."""
+        await self.segments.clean()
+        while True:
+            await self.env.sleep(self.config.cut_interval_ms / 1000)
+            try:
+                if await self.segments.cut():
+                    await self.retention.reclaim()
+                await self.segments.sweep()
+            except Exception:
+                logger.warning("cutting failed, it will be tried again", exc_info=True)
 
     def _every(self, what: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         async def run() -> None:
@@ -326,6 +327,7 @@ class Log:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
+            await self.env.worker.close()
             if self.commit_log.failed is None:
                 await self.checkpoints.save()
                 await self.commit_log.close()
@@ -335,6 +337,7 @@ class Log:
             logger.exception("the log could not be closed cleanly; the next start recovers it")
         finally:
             self.commit_log.commits.stop()
+            self.segments.close()
             self.journals.close()
             self._lock.release()
 

@@ -22,7 +22,6 @@ import pytest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.store import SqlStore, open_metadata
-from log.checkpoints import load_checkpoint
 from offsets.sql_storage import SqlStorage
 
 ROUNDS = 5
@@ -33,7 +32,10 @@ State = dict[str, Any]  # {"topics": {name: topic}, "place": place, "offsets": {
 async def stored_state(store: SqlStore) -> State:
     """What a database holds, in the words of the model."""
     catalog = await store.open()
-    checkpoint = await load_checkpoint(SqlStorage(store, 1, lambda: 0), 1, catalog)
+    storage = SqlStorage(store, 1, lambda: 0)
+    numbers = [p.number for info in catalog.by_id.values() for p in info.partitions]
+    rows = await storage.load_partitions(sorted(numbers))
+    states = [row.checkpoint for row in rows if row.checkpoint is not None]
     return {
         "topics": {
             info.name: {
@@ -44,8 +46,8 @@ async def stored_state(store: SqlStore) -> State:
             }
             for info in catalog.by_name.values()
         },
-        "place": checkpoint.place,
-        "offsets": {str(state.number): state.next_offset for state in checkpoint.partitions},
+        "place": await storage.load_place(1),
+        "offsets": {str(state.number): state.next_offset for state in states},
     }
 
 

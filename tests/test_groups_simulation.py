@@ -42,7 +42,6 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.metadata.catalog import NewTopic, TopicInfo
-from log.checkpoints import load_checkpoint
 from log.manager import Log
 from tests.kit.env import sim_env
 from tests.kit.logs import FOLDER, settings
@@ -173,16 +172,14 @@ class Life:
         self.catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
         storage = self.metadata.storage(self.env.clock.now_ms)
-        checkpoint = await load_checkpoint(storage, 1, self.catalog)
         self.log = await Log.open(
             self.env,
             FOLDER,
             model.config,
             self.catalog,
-            checkpoint,
+            storage,
             self.metadata,
             1,
-            saver=storage,
         )
         if TOPIC not in self.catalog.by_name:
             await self.make(NewTopic(TOPIC, [1] * PARTITIONS, {}))

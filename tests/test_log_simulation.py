@@ -25,7 +25,6 @@ import pytest
 from kafkawire.codec.configs import resolve_topic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import NewTopic
-from log.checkpoints import load_checkpoint
 from log.manager import Log
 from log.partition import Partition
 from tests.kit.env import EPOCH_MS, sim_env
@@ -137,10 +136,7 @@ class Life:
         catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
         storage = self.metadata.storage(self.env.clock.now_ms)
-        checkpoint = await load_checkpoint(storage, 1, catalog)
-        log = await Log.open(
-            self.env, FOLDER, model.config, catalog, checkpoint, self.metadata, 1, saver=storage
-        )
+        log = await Log.open(self.env, FOLDER, model.config, catalog, storage, self.metadata, 1)
         if not catalog.by_name:
             (info,) = await self.metadata.create_topics([NewTopic("t", [1] * PARTITIONS, {})])
             catalog.add_topic(info)

@@ -18,7 +18,6 @@ from kafkawire.broker.topics import TopicService
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import SqlStore
-from log.checkpoints import load_checkpoint
 from log.env import Env
 from log.manager import Log, lock_folder
 from offsets.opening import open_storage
@@ -97,13 +96,10 @@ class Broker:
                 env.clock.now_ms,
                 lambda number: catalog.leader_of(number),
             )
-            checkpoint = await load_checkpoint(storage, node_id, catalog)
         except BaseException:
             lock.release()
             raise
-        log = await Log.open(
-            env, home, config, catalog, checkpoint, metadata, node_id, lock, saver=storage
-        )
+        log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
         broker._fill_table()
         await broker.groups.start()

@@ -7,7 +7,6 @@ from typing import Any
 from kafkawire.codec.batches import Record, build, iter_batches, records
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.metadata.catalog import NewTopic
-from log.checkpoints import load_checkpoint
 from log.env import Buffer, Env
 from log.manager import Log
 from log.partition import Partition
@@ -66,16 +65,8 @@ class World:
         self.catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
         self.storage = self.metadata.storage(self.env.clock.now_ms)
-        checkpoint = await load_checkpoint(self.storage, 1, self.catalog)
         self.log = await Log.open(
-            self.env,
-            self.folder,
-            self.config,
-            self.catalog,
-            checkpoint,
-            self.metadata,
-            1,
-            saver=self.storage,
+            self.env, self.folder, self.config, self.catalog, self.storage, self.metadata, 1
         )
         return self.log
 

@@ -1,0 +1,305 @@
+"""The cutter: rolled journals become segments, beside the traffic.
+
+One job at a time, done by the worker process; the loop only plans it and takes its outcome, both
+in slices. In order: rows of segments that are STARTED, which readers ignore -> the files, durable
+-> one transaction -> memory -> journals in which nothing lives any more are recycled. A crash
+leaves STARTED rows and their files, which the next start removes.
+
+A journal is cut when it is not hot any more (readers get it from its mapping until then), or when
+it is old: so quiet topics come into segments too, in at most twice `journal.roll.ms` or the
+topic's `segment.ms`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from collections.abc import Mapping as Map
+
+from kafkawire.codec.segment import PartitionState
+from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
+from log.commitlog import CommitLog
+from log.journal import Journal, Pins
+from log.partition import Partition
+from log.segments.cutplan import JOB_PARTITIONS, Share, ready, share_of
+from log.segments.grouping import group, retention_class
+from log.segments.jobs import CutArguments, JobResult, JournalFile, Output, Wanted, pack
+from log.segments.outcome import mappings_of
+from log.segments.store import Segment, SegmentStore
+from log.segments.swap import Swapper
+from offsets.storage import Mapping, OffsetStorage, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+SLICE = 128
+"""Partitions planned between two turns of the loop: a millisecond."""
+SHARED_BYTES = 64 << 20
+"""The most bytes of a segment that small partitions share: deleting a topic may rewrite it."""
+JOB_SLICE = 64
+"""Partitions whose state is packed between two turns of the loop."""
+STUCK_S = 30.0
+"""A journal of which nothing could be cut is not looked at again for so long."""
+
+
+class Cutter:
+    """See the module."""
+
+    __slots__ = (
+        "_commit_log",
+        "_env",
+        "_node_id",
+        "_partitions",
+        "_seen",
+        "_storage",
+        "_store",
+        "_stuck",
+        "_swapper",
+        "damaged",
+        "on_cut",
+    )
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        partitions: Map[int, Partition],
+        storage: OffsetStorage,
+        store: SegmentStore,
+        swapper: Swapper,
+        node_id: int,
+    ) -> None:
+        self._commit_log = commit_log
+        self._env = commit_log.env
+        self._partitions = partitions
+        self._storage = storage
+        self._store = store
+        self._swapper = swapper
+        self._node_id = node_id
+        self._seen: dict[int, float] = {}
+        self._stuck: dict[int, float] = {}
+        self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
+        self.on_cut: Callable[[set[int]], None] = _nothing
+
+    async def run(self) -> bool:
+        """Roll what is old and cut all that is due; whether anything was cut."""
+        await self._swapper.settle()
+        await self._roll_if_old()
+        cut = False
+        while await self._cut_once():
+            cut = True
+        return cut
+
+    async def _roll_if_old(self) -> None:
+        """Begin the next journal if the active one has held data for too long."""
+        journals = self._commit_log.journals
+        active = journals.active
+        if not active.numbers or self._age_s(active) < await self._roll_after_s(active):
+            return
+        if journals.ready:
+            self._commit_log.roll()
+            await self._env.sleep(0)
+        else:
+            journals.prepare()  # and the next look rolls
+
+    async def _roll_after_s(self, journal: Journal) -> float:
+        """The least of `journal.roll.ms` and the topics' `segment.ms`."""
+        least = self._commit_log.config.journal_roll_ms
+        for at, number in enumerate(list(journal.numbers)):
+            partition = self._partitions.get(number)
+            if partition is not None and partition.config.segment_ms < least:
+                least = partition.config.segment_ms
+            if at % (8 * SLICE) == 8 * SLICE - 1:
+                await self._env.sleep(0)
+        return least / 1000
+
+    def _age_s(self, journal: Journal) -> float:
+        """For how long a journal has been seen in its present state, rolled or active."""
+        now = self._env.clock.monotonic()
+        key = journal.number << 1 | journal.rolled
+        return now - self._seen.setdefault(key, now)
+
+    def _due(self) -> list[Journal]:
+        """Rolled journals that are cold, or old, or before one that is."""
+        journals = self._commit_log.journals
+        rolled = [journal for journal in journals if journal.rolled and journal.live]
+        keys = {journal.number << 1 | journal.rolled for journal in journals}
+        self._seen = {key: since for key, since in self._seen.items() if key in keys}
+        old_s = self._commit_log.config.journal_roll_ms / 1000
+        stop = 0
+        for at, journal in enumerate(rolled):
+            if self._age_s(journal) >= old_s or journal.place < journals.hot_from:
+                stop = at + 1
+        now = self._env.clock.monotonic()
+        self._stuck = {number: until for number, until in self._stuck.items() if until > now}
+        return [journal for journal in rolled[:stop] if journal.number not in self._stuck]
+
+    async def _cut_once(self) -> bool:
+        """Plan one job and do it; False if there is nothing to cut."""
+        journals = ready(self._due(), self._commit_log.commits.committed)
+        if not journals:
+            return False
+        pins = Pins()
+        for journal in journals:
+            pins.add(journal)
+        try:
+            shares = await self._plan(journals)
+            if shares:
+                await self._cut(shares, pins)
+            else:
+                until = self._env.clock.monotonic() + STUCK_S
+                self._stuck.update({journal.number: until for journal in journals})
+        finally:
+            pins.release()
+        return True
+
+    async def _plan(self, journals: list[Journal]) -> list[Share]:
+        last = journals[-1].number
+        shares: dict[int, Share] = {}
+        looked = 0
+        for journal in journals:
+            for number in sorted(journal.numbers):
+                partition = self._partitions.get(number)
+                if partition is None or number in shares or len(shares) >= JOB_PARTITIONS:
+                    continue
+                share = share_of(partition, last)
+                if share is not None and share.start > self.damaged.get(number, -1):
+                    shares[number] = share
+                looked += 1
+                if looked % SLICE == 0:
+                    await self._env.sleep(0)
+        return [shares[number] for number in sorted(shares)]
+
+    async def _cut(self, shares: list[Share], pins: Pins) -> None:
+        """From shares to segments that readers see."""
+        wanted, journals = await self._pack(shares, pins)
+        if not shares:
+            return
+        rows, groups = self._group(shares)
+        ids = await self._storage.start_segments(rows)
+        for row, segment_id in zip(rows, ids, strict=True):
+            row.id = segment_id
+        outputs = [
+            Output(Segment(row, self._store.folder).path, row.uuid, numbers)
+            for row, numbers in zip(rows, groups, strict=True)
+        ]
+        job = CutArguments(self._node_id, rows[0].created_ms, journals, wanted, outputs)
+        try:
+            result: JobResult = await self._env.worker.run("cut", job)
+            self._note_damage(result)
+            finished = await self._finished(result, rows)
+            if finished:
+                await self._swapper.add(finished)
+        except Exception:
+            if not self._swapper.in_doubt:
+                await self._give_up(rows)
+            raise
+        done = {row.id for row, _ in finished}
+        await self._give_up([row for row in rows if row.id not in done])
+        self.on_cut({share.partition.number for share in shares})
+        logger.info("cut %d partitions into %d segments", len(shares), len(finished))
+
+    async def _pack(self, shares: list[Share], pins: Pins) -> tuple[list[bytes], list[JournalFile]]:
+        """The worker's orders, as of now, and the journals these need, which are pinned.
+
+        Shares of which nothing is left by now are taken out.
+        """
+        by_number = self._commit_log.journals.by_number
+        wanted: list[bytes] = []
+        journals: dict[int, Journal] = {}
+        for at in range(0, len(shares), JOB_SLICE):
+            part = shares[at : at + JOB_SLICE]
+            living = [share for share in part if _is_left(share)]
+            wanted += pack([_wanted(share) for share in living])
+            for number in {number for share in living for number in _journals_of(share)}:
+                if number not in journals:
+                    pins.add(by_number[number])
+                    journals[number] = by_number[number]
+            await self._env.sleep(0)
+        shares[:] = [share for share in shares if share.end > share.start]
+        files = [
+            JournalFile(journal.number, journal.path, journal.end)
+            for _, journal in sorted(journals.items())
+        ]
+        return wanted, files
+
+    def _group(self, shares: list[Share]) -> tuple[list[SegmentRow], list[list[int]]]:
+        """The segments to be made, and the partitions in each."""
+        now_ms = self._env.clock.now_ms()
+        kinds = [
+            (share.partition.number, retention_class(share.partition.config), share.size_bytes)
+            for share in shares
+        ]
+        rows: list[SegmentRow] = []
+        groups: list[list[int]] = []
+        for kind, numbers in group(kinds, SHARED_BYTES):
+            uuid = self._env.random.randbytes(16)
+            rows.append(SegmentRow(uuid, self._node_id, now_ms, retention_class=kind))
+            groups.append(numbers)
+        return rows, groups
+
+    async def _finished(
+        self, result: JobResult, rows: list[SegmentRow]
+    ) -> list[tuple[SegmentRow, list[Mapping]]]:
+        """Rows of what was written, with their mappings."""
+        finished = []
+        for made, row in zip(result.made, rows, strict=True):
+            assert made.uuid == row.uuid, "outputs are made in their order"
+            if made.size_bytes:
+                finished.append((row, await mappings_of(self._env, made, row, self._partitions)))
+        return finished
+
+    def _note_damage(self, result: JobResult) -> None:
+        for damage in result.damaged:
+            partition = self._partitions.get(damage.number)
+            name = f"{partition.topic}-{partition.index}" if partition is not None else "?"
+            self.damaged[damage.number] = damage.offset
+            logger.critical(
+                "%s cannot be cut: %s, at %d of %s. What lies before it and all other partitions "
+                "can be read",
+                name,
+                damage.text,
+                damage.position,
+                damage.path,
+            )
+
+    async def _give_up(self, rows: list[SegmentRow]) -> None:
+        """Remove what a job that failed may have left; if that fails, the next start does it."""
+        if rows:
+            await self._store.discard([Segment(row, self._store.folder) for row in rows])
+
+
+def _is_left(share: Share) -> bool:
+    """Fit a share to a log start that moved since it was planned; False if nothing is left."""
+    partition = share.partition
+    share.start = max(share.start, partition.log_start)
+    if partition.removed:
+        share.end = share.start
+    return share.end > share.start
+
+
+def _wanted(share: Share) -> Wanted:
+    partition = share.partition
+    state = PartitionState(
+        partition.log_start,
+        pack_epochs(partition.epochs),
+        pack_producers(partition.producers.entries()),
+        [],
+    )
+    return Wanted(
+        partition.number,
+        partition.topic_id,
+        partition.topic,
+        partition.index,
+        share.start,
+        share.end,
+        state,
+    )
+
+
+def _journals_of(share: Share) -> list[int]:
+    portions = share.partition.portions
+    start, stop = portions.below(share.start), portions.find(share.end - 1) + 1
+    return list(portions.journal[start:stop])
+
+
+def _nothing(_: set[int]) -> None:
+    """Until somebody listens."""

@@ -1,0 +1,58 @@
+"""Which partitions share a segment: pure decisions of the cutter and the rewriter.
+
+A large share of a partition becomes a segment of its own. Small ones go together when they will be
+treated alike for as long as they live: same cleanup policy, same tiering, about the same
+retention. So a hundred thousand quiet partitions do not make a hundred thousand files, and a file
+does not outlive most of what is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkawire.codec.configs import TopicConfig
+
+LARGE_BYTES = 8 << 20
+"""From this share on a partition gets a segment of its own: a journal makes sixteen at most."""
+
+
+def retention_class(config: TopicConfig) -> str:
+    """What partitions must agree on to share a segment, as text for the row.
+
+    Retention times within a factor of two of each other agree.
+    """
+    policy = "+".join(
+        name
+        for name, chosen in (
+            ("compact", config.cleanup_compact),
+            ("delete", config.cleanup_delete),
+        )
+        if chosen
+    )
+    if not config.cleanup_delete or config.retention_ms < 0:
+        kept = "ever"
+    else:
+        kept = f"2^{config.retention_ms.bit_length()}ms"
+    return f"{policy or 'keep'}/local/{kept}"
+
+
+def group(
+    shares: Iterable[tuple[int, str, int]], bytes_at_most: int
+) -> list[tuple[str, list[int]]]:
+    """Put shares (number, class, bytes), in the order of their numbers, into segments.
+
+    Returns (class, numbers) for each; a shared one has at most `bytes_at_most`.
+    """
+    segments: list[tuple[str, list[int]]] = []
+    open_ones: dict[str, tuple[list[int], int]] = {}
+    for number, kind, size_bytes in shares:
+        if size_bytes >= LARGE_BYTES:
+            segments.append((kind, [number]))
+            continue
+        numbers, filled = open_ones.get(kind, ([], 0))
+        if not numbers or filled + size_bytes > bytes_at_most:
+            numbers, filled = [], 0
+            segments.append((kind, numbers))
+        numbers.append(number)
+        open_ones[kind] = numbers, filled + size_bytes
+    return segments

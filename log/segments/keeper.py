@@ -1,0 +1,110 @@
+"""Segments: all that a broker does with them, put together for the log.
+
+Opened with the rows of SQL before the partitions are served; then it cleans up what a crash left,
+cuts, lets go of what retention, deletion and rewriting have made dead, and rewrites.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from collections.abc import Callable
+from collections.abc import Mapping as Map
+
+from log.commitlog import CommitLog
+from log.env import FileSystem
+from log.partition import Partition
+from log.segments.cutting import Cutter
+from log.segments.reading import WarmReader
+from log.segments.store import SUFFIX, Segment, SegmentStore
+from log.segments.swap import Swapper
+from offsets.storage import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+PAGE = 1000
+"""Rows read from SQL at a time."""
+
+
+class Segments:
+    """See the module."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        storage: OffsetStorage,
+        partitions: Map[int, Partition],
+        folder: str,
+        node_id: int,
+        released: Callable[[list[int]], None],
+    ) -> None:
+        self._env = commit_log.env
+        self._storage = storage
+        self._node_id = node_id
+        self.folder = os.path.join(folder, "segments")
+        self.store = SegmentStore(self._env, storage, self.folder)
+        self.warm = WarmReader(self._env, self.store, commit_log.reader)
+        commit_log.reader.read_warm = self.warm.read
+        config = commit_log.config
+        self.swapper = Swapper(
+            self._env,
+            storage,
+            self.store,
+            partitions,
+            released,
+            lambda: config.file_delete_delay_ms,
+        )
+        self.cutter = Cutter(commit_log, partitions, storage, self.store, self.swapper, node_id)
+        self._config = config
+        self._leftover: list[Segment] = []
+
+    async def open(self) -> None:
+        """Learn which segments there are. Raises what the storage raises, OSError."""
+        self._env.fs.makedirs(self.folder)
+        rows = await self._rows((STARTED, LIVE, DELETING))
+        for row in rows:
+            if row.state == STARTED:
+                self._leftover.append(Segment(row, self.folder))
+            else:
+                self.store.add(row)
+        self.store.condemn(row.id for row in rows if row.state == DELETING)
+        await self._env.offload.submit("files", self._compare, self._env.fs, rows)
+
+    async def _rows(self, states: tuple[int, ...]) -> list[SegmentRow]:
+        rows: list[SegmentRow] = []
+        while True:
+            after = rows[-1].id if rows else 0
+            page = await self._storage.segments(self._node_id, states, PAGE, after)
+            rows += page
+            if len(page) < PAGE:
+                return rows
+
+    def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> None:
+        """Name what rows and files do not agree on. A crash leaves no file without a row: such a
+        one may be all there is of lost metadata, and is left to `kafkawire fsck`."""
+        there = {name for name in fs.listdir(self.folder) if name.endswith(SUFFIX)}
+        known = {row.uuid.hex() + SUFFIX: row for row in rows}
+        for name in sorted(there - known.keys()):
+            logger.error("%s has no row in the metadata; it is left as it is", name)
+        for name in sorted(known.keys() - there):
+            if known[name].state == LIVE:
+                logger.critical("segment %s is missing: what is in it cannot be read", name)
+
+    async def clean(self) -> None:
+        """Remove what cuts left that a crash ended."""
+        leftover, self._leftover = self._leftover, []
+        if leftover:
+            logger.info("removing %d segments that were not finished", len(leftover))
+            await self.store.discard(leftover)
+
+    async def cut(self) -> bool:
+        """See Cutter.run."""
+        return await self.cutter.run()
+
+    async def sweep(self) -> None:
+        """Remove files whose grace is over."""
+        await self.store.sweep(self._config.file_delete_delay_ms / 1000)
+
+    def close(self) -> None:
+        """Give all handles back."""
+        self.store.close()

@@ -1,0 +1,200 @@
+"""The segment files of this broker: which there are, who reads them, and their end.
+
+A file is opened when it is first read, and checked then: that it is the segment its row speaks
+of, whole, and of a version this program reads. It stays open as long as it is among those read
+last. It is removed when no row needs it any more, a grace has passed, and nobody reads it; its row
+goes after it, so a file without a row is never left by a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.segment import (
+    DIRECTORY,
+    HEADER_BYTES,
+    TAIL_BYTES,
+    FormatError,
+    check_directory,
+    read_directory,
+    read_header,
+    read_trailer,
+    section_body,
+)
+from log.env import Env, File, FileSystem
+from offsets.storage import OffsetStorage, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".segment"
+HANDLES_AT_MOST = 256
+"""Open segment files; a process gets a thousand handles by default, and most are its clients'."""
+REMOVED_AT_ONCE = 100
+"""Files removed between two transactions that drop their rows."""
+
+
+class Segment:
+    """One segment: its row, `pins` of who reads it, its handle while it is open.
+
+    `gone_at`: since when no row needs it (monotonic seconds), None while it lives.
+    """
+
+    __slots__ = ("file", "gone_at", "name", "opening", "path", "pins", "row")
+
+    def __init__(self, row: SegmentRow, folder: str) -> None:
+        self.row = row
+        self.name = row.uuid.hex()
+        self.path = os.path.join(folder, self.name + SUFFIX)
+        self.pins = 0
+        self.file: File | None = None
+        self.opening: asyncio.Future[File] | None = None
+        self.gone_at: float | None = None
+
+
+class SegmentStore:
+    """See the module. `by_id` has every segment with a row, also those that wait for their end."""
+
+    __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder")
+
+    def __init__(self, env: Env, storage: OffsetStorage, folder: str) -> None:
+        self._env = env
+        self._storage = storage
+        self.folder = folder
+        self.by_id: dict[int, Segment] = {}
+        self._gone: list[Segment] = []
+        self._opened: dict[int, Segment] = {}  # in the order of last use
+
+    def add(self, row: SegmentRow) -> Segment:
+        """A segment that has a row."""
+        segment = self.by_id[row.id] = Segment(row, self.folder)
+        return segment
+
+    @asynccontextmanager
+    async def opened(self, segment_id: int) -> AsyncIterator[tuple[Segment, File]]:
+        """A segment, pinned and open for reading from threads.
+
+        Raises OSError from the disk, KAFKA_STORAGE_ERROR if the file is not what its row says.
+        """
+        segment = self.by_id.get(segment_id)
+        if segment is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no segment {segment_id}")
+        segment.pins += 1
+        try:
+            file = segment.file
+            if file is None:
+                file = await self._open(segment)
+            self._opened.pop(segment_id, None)
+            self._opened[segment_id] = segment
+            yield segment, file
+        finally:
+            segment.pins -= 1
+            if len(self._opened) > HANDLES_AT_MOST:
+                self._close_oldest()
+
+    async def _open(self, segment: Segment) -> File:
+        """Open and check it, once for all who come meanwhile."""
+        if segment.opening is None:
+            opening = self._env.offload.submit(
+                "warm", check_file, self._env.fs, segment.path, segment.row
+            )
+            segment.opening = opening
+
+            def opened(_: object) -> None:
+                segment.opening = None
+                if not opening.cancelled() and opening.exception() is None:
+                    segment.file = opening.result()
+
+            opening.add_done_callback(opened)
+        return await asyncio.shield(segment.opening)
+
+    def _close_oldest(self) -> None:
+        for segment_id, segment in list(self._opened.items()):
+            if len(self._opened) <= HANDLES_AT_MOST:
+                return
+            if not segment.pins:
+                self._close(segment_id)
+
+    def _close(self, segment_id: int) -> None:
+        segment = self._opened.pop(segment_id, None)
+        if segment is not None and segment.file is not None:
+            segment.file.close()
+            segment.file = None
+
+    def condemn(self, ids: Iterable[int]) -> None:
+        """No row needs these any more: they go after the grace."""
+        for segment_id in ids:
+            segment = self.by_id.get(segment_id)
+            if segment is not None and segment.gone_at is None:
+                segment.gone_at = self._env.clock.monotonic()
+                self._gone.append(segment)
+
+    async def sweep(self, grace_s: float) -> None:
+        """Remove the files whose grace is over and that nobody reads, then their rows."""
+        before = self._env.clock.monotonic() - grace_s
+        due = [
+            s for s in self._gone if not s.pins and s.gone_at is not None and s.gone_at <= before
+        ]
+        for at in range(0, len(due), REMOVED_AT_ONCE):
+            await self.discard(due[at : at + REMOVED_AT_ONCE])
+
+    async def discard(self, segments: list[Segment]) -> None:
+        """Remove files nobody may come to read any more, durably, then their rows."""
+        for segment in segments:
+            # From here on nobody finds it, so nobody can pin it.
+            self.by_id.pop(segment.row.id, None)
+            self._close(segment.row.id)
+        paths = [segment.path for segment in segments]
+        try:
+            await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
+            await self._storage.drop_segments([segment.row.id for segment in segments])
+        except BaseException:
+            for segment in segments:  # tried again by the next sweep
+                self.by_id[segment.row.id] = segment
+                if segment.gone_at is None:
+                    segment.gone_at = self._env.clock.monotonic()
+                    self._gone.append(segment)
+            raise
+        self._gone = [segment for segment in self._gone if segment not in segments]
+
+    def close(self) -> None:
+        """Give all handles back."""
+        for segment_id in list(self._opened):
+            self._close(segment_id)
+
+
+def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
+    """Open a segment and see that it is what its row says, by its header, trailer and directory.
+
+    Runs in a thread. Raises OSError, KAFKA_STORAGE_ERROR. Sparse indexes have checksums in the
+    mappings and are checked when they are read, batches by them.
+    """
+    file = fs.open(path)
+    try:
+        size = file.size()
+        tail = file.pread(min(size, TAIL_BYTES), max(0, size - TAIL_BYTES))
+        trailer = read_trailer(tail, size)
+        if trailer.uuid != row.uuid or read_header(file.pread(HEADER_BYTES, 0)).uuid != row.uuid:
+            raise FormatError("it is another segment")
+        section = trailer.section(DIRECTORY)
+        body = section_body(section, file.pread(section.stop - section.start, section.start))
+        check_directory(read_directory(body), trailer)
+    except BaseException as failure:
+        file.close()
+        if isinstance(failure, FormatError):
+            text = f"segment {row.uuid.hex()}: {failure}"
+            logger.critical("%s. It cannot be read, everything else can", text)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text) from failure
+        raise
+    return file
+
+
+def remove(fs: FileSystem, folder: str, paths: list[str]) -> None:
+    """Remove files durably. Runs in a thread."""
+    for path in paths:
+        fs.remove(path)
+    fs.sync_dir(folder)

@@ -1,0 +1,163 @@
+"""From rows in SQL to what readers see: new segments take the place of journal rows, or of others.
+
+The transaction comes first; then each partition changes in one step of its own, in slices between
+which the loop runs, so that a reader finds each batch either where it was or where it is, and in
+exactly one place. Files that nothing points to any more go after the grace, since a reader may
+have begun before. `version` rises with every swap: who has read rows from SQL across one must read
+them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Map
+
+from kafkawire.codec.configs import TopicConfig
+from log import borders
+from log.env import Env
+from log.partition import Partition
+from log.segments.store import Segment, SegmentStore
+from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage, SegmentRow, StaleSwap, Swap
+
+logger = logging.getLogger(__name__)
+
+SLICE = 64
+"""Partitions changed between two turns of the loop: half a millisecond."""
+
+
+def due_ms(config: TopicConfig, max_timestamp: int) -> int:
+    """When retention should look at a mapping whose newest record has this timestamp."""
+    if not config.cleanup_delete or config.retention_ms < 0 or max_timestamp < 0:
+        return NEVER
+    return min(NEVER, max_timestamp + config.retention_ms)
+
+
+class Swapper:
+    """See the module. `on_leftover` is told of partitions with rows below their log start."""
+
+    __slots__ = (
+        "_doubt",
+        "_env",
+        "_partitions",
+        "_released",
+        "_storage",
+        "_store",
+        "grace_ms",
+        "on_leftover",
+        "version",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        storage: OffsetStorage,
+        store: SegmentStore,
+        partitions: Map[int, Partition],
+        released: Callable[[list[int]], None],
+        grace_ms: Callable[[], int],
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._store = store
+        self._partitions = partitions
+        self._released = released
+        self._doubt: Swap | None = None
+        self.grace_ms = grace_ms
+        self.on_leftover: Callable[[int], None] = _nothing
+        self.version = 0
+
+    async def add(self, finished: list[tuple[SegmentRow, list[Mapping]]]) -> None:
+        """Segments cut from the journals, behind those there are."""
+        await self._swap(Swap(finished))
+
+    async def replace(
+        self, finished: list[tuple[SegmentRow, list[Mapping]]], removed: Sequence[Mapping]
+    ) -> None:
+        """Segments made of others: `removed` are the mappings they stand for.
+
+        StaleSwap if these have changed since they were read; then the files can be discarded.
+        """
+        after_ms = self._env.clock.now_ms() + self.grace_ms()
+        await self._swap(Swap(finished, list(removed), delete_after_ms=after_ms))
+
+    async def _swap(self, swap: Swap) -> None:
+        await self.settle()
+        try:
+            await self._storage.finish_segments(swap)
+        except StaleSwap:
+            raise
+        except BaseException:
+            # It may have been done all the same; the rows will tell.
+            self._doubt = swap
+            raise
+        await self._show(swap)
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether nobody knows if the last swap was done; `settle` will tell."""
+        return self._doubt is not None
+
+    async def settle(self) -> None:
+        """See whether a swap that ended in doubt was done, and act on it if it was."""
+        swap = self._doubt
+        if swap is None:
+            return
+        rows = await self._storage.segments_by_id([row.id for row, _ in swap.finished])
+        self._doubt = None
+        if rows and all(row.state >= LIVE for row in rows):
+            await self._show(swap)
+        else:
+            await self._store.discard(
+                [Segment(row, self._store.folder) for row, _ in swap.finished]
+            )
+
+    async def _show(self, swap: Swap) -> None:
+        """Make a swap that SQL has visible to readers."""
+        self.version += 1
+        added: dict[int, list[Mapping]] = {}
+        removed: dict[int, list[Mapping]] = {}
+        for row, mappings in swap.finished:
+            row.state = LIVE
+            row.live_bytes = sum(mapping.length for mapping in mappings)
+            self._store.add(row)
+            for mapping in mappings:
+                added.setdefault(mapping.number, []).append(mapping)
+        for mapping in swap.removed:
+            removed.setdefault(mapping.number, []).append(mapping)
+        for at, number in enumerate(sorted(added.keys() | removed.keys())):
+            partition = self._partitions.get(number)
+            if partition is not None:
+                new = sorted(added.get(number, ()), key=lambda mapping: mapping.base_offset)
+                self._change(partition, new, removed.get(number))
+            if at % SLICE == SLICE - 1:
+                await self._env.sleep(0)
+        ids = {mapping.segment_id for mapping in swap.removed}
+        await self.refresh(ids | {row.id for row, _ in swap.finished})
+
+    def _change(
+        self, partition: Partition, added: list[Mapping], removed: list[Mapping] | None
+    ) -> None:
+        if removed is None:
+            self._released(borders.cut(partition, added))
+        else:
+            borders.replace(partition, added, removed)
+        if added and added[0].end_offset <= partition.log_start:
+            self.on_leftover(partition.number)
+
+    async def refresh(self, ids: set[int]) -> None:
+        """Take over what became of these segments."""
+        if ids:
+            self.take(await self._storage.segments_by_id(sorted(ids)))
+
+    def take(self, rows: Sequence[SegmentRow]) -> None:
+        """Segments as they are now in SQL; those without mappings wait for their end."""
+        for row in rows:
+            segment = self._store.by_id.get(row.id)
+            if segment is not None:
+                segment.row = row
+        self._store.condemn(row.id for row in rows if row.state > LIVE)
+
+
+def _nothing(_: int) -> None:
+    """Until somebody listens."""
