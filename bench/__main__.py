@@ -188,10 +188,7 @@ def content(bench: Bench, took_s: float) -> dict[str, object]:
     return {
         "machine": report.machine(),
         "took_s": round(took_s, 1),
-        "facts": [
-            {"name": f.name, "value": f.value, "unit": f.unit, "target": f.target, "ratio": f.ratio}
-            for f in bench.facts
-        ],
+        "facts": [fact.as_json() for fact in bench.facts],
         "cells": [found.as_json() for found in bench.results],
         "failed": bench.failed,
     }

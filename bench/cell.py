@@ -49,7 +49,8 @@ class Cell:
     warmup_s: float = 0.3
     measured: int = 0
     target: float | None = None  # of the first version, see docs/performance.md
-    quick: bool = False  # also in the two-minute subset
+    quick: bool = False  # also in the quick subset
+    alone: bool = False  # a point between others: not in the comparison with peers
     both_cores: bool = False  # also run with the server free to use both cores
     load: float | None = None  # x of the plots
 

@@ -101,7 +101,7 @@ def bulk_cells() -> list[Cell]:
                     (bulk(size, bytes=BULK_BYTES, **options),),
                     Metric.MB_S,
                     quick=codec == "none",
-                    both_cores=codec == "none",
+                    both_cores=(size, codec) == (100, "none"),
                     seconds=1.2,
                     load=size if codec == "none" else None,
                 )
@@ -120,7 +120,6 @@ def fetch_cells() -> list[Cell]:
             Metric.MB_S,
             fill=data,
             quick=True,
-            both_cores=True,
         ),
         Cell(
             "fetch 16 consumers",
@@ -136,6 +135,7 @@ def fetch_cells() -> list[Cell]:
             Metric.MB_S,
             fill=data,
             seconds=1.0,
+            alone=True,
         ),
         Cell(
             "fetch 100 partitions a request",
@@ -157,6 +157,7 @@ def latency_cells() -> list[Cell]:
                 (produce(rate=rate, inflight=OPEN_LOOP),),
                 Metric.P99_US,
                 quick=rate in (2000, 5000),
+                alone=rate in (1000, 40_000),
                 both_cores=rate == 2000,
                 seconds=2.0,
                 load=rate,
@@ -188,6 +189,7 @@ def scaling_cells() -> list[Cell]:
             (produce(connections=count),),
             warmup_s=0.3 if count < 1000 else 0.8,  # each of them has to have had its turn
             load=count,
+            alone=count in (1, 64),
         )
         for count in (1, 16, 64, 500, 5000)
     ]
@@ -197,6 +199,7 @@ def scaling_cells() -> list[Cell]:
             (produce(partitions=count),),
             topics={"a": count},
             load=count,
+            alone=count == 100,
         )
         for count in (1, 100, 1000, 10_000)
     ]

@@ -4,25 +4,26 @@ Every broker is started once, pinned alike, warmed, and stopped where it stands 
 another is measured; each round runs a cell on every broker before the next round, so that drift of
 the machine hits all alike. Cells acked from the page cache compare brokers that ack so; cells acked
 after an fsync compare those that fsync. A second set runs with the server free to use both cores.
+Brokers that can't be had here are estimated from a table: see bench.reference.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from bench import cells, client, report
+from bench import cells, client, reference, report
 from bench.admin import AdminError
 from bench.cell import Cell, ratio
 from bench.client import LoadError
-from bench.peer_recipes import DEFAULT_PEERS, PEERS, NotInstalled, installed
-from bench.runner import CellResult, Place, run_cell
-from bench.server import Recipe, Server, ServerError, kafkawire
+from bench.fleet import FACTS_HEAD, OURS, Fleet, recipes
+from bench.peer_recipes import DEFAULT_PEERS, PEERS, QUICK_PEERS, NotInstalled
+from bench.runner import CellResult, Place, warmed
+from bench.server import Server, ServerError
 
 
 @dataclass(slots=True)
@@ -36,15 +37,20 @@ class Comparison:
 
     @property
     def ratios(self) -> list[float]:
-        """Sorted; at least 1 means we are as good (for p99 it is theirs over ours)."""
+        """Sorted; at least 1 means we are as good (for p99 it is theirs over ours).
+
+        A run in which nothing was done is left out: its error stands in the row.
+        """
         pairs = zip(self.ours, self.theirs, strict=True)
-        return sorted(ratio(self.cell.metric, a.value, b.value) for a, b in pairs)
+        found = (ratio(self.cell.metric, a.value, b.value) for a, b in pairs)
+        return sorted(value for value in found if value)
 
     def row(self) -> list[str]:
         """A line of the table."""
         us = median(r.value for r in self.ours)
         them = median(r.value for r in self.theirs)
-        low, middle, high = self.ratios[0], median(self.ratios), self.ratios[-1]
+        ratios = self.ratios or [0.0]
+        low, middle, high = ratios[0], median(ratios), ratios[-1]
         cpu = [median(r.result.cpu_us for r in side) for side in (self.ours, self.theirs)]
         errors = {text for run in [*self.ours, *self.theirs] for text in run.errors}
         row = [self.cell.name, self.peer, self.cell.metric.value]
@@ -67,57 +73,13 @@ HEAD = (
     "cell", "peer", "unit", "kafkawire", "peer's", "ratio", "min", "max",
     "our cpu us", "its cpu us", "",
 )  # fmt: skip
-WARM_CELLS = ("small acks=1 8 in flight", "bulk 100 KB none", "fetch 16 consumers")
-FACTS_HEAD = ("broker", "start s", "idle RSS MiB", "idle RssAnon MiB")
-
-
-class Fleet:
-    """The brokers of one set, all started, all paused but the one that is measured."""
-
-    def __init__(self, recipes: Sequence[Recipe], folder: Path, cores: set[int]) -> None:
-        self.servers = [Server(r, folder / r.name.replace(" ", "-"), cores) for r in recipes]
-        self.facts: list[list[str]] = []
-
-    def start(self, place: Place, warm: bool, step: report.Step) -> None:
-        """Starts and warms each alone, then pauses it."""
-        for server in self.servers:
-            step(f"start and warm {server.recipe.name}", False)
-            server.discard()
-            server.start()
-            time.sleep(1.0)
-            memory = server.memory()
-            self.facts.append(
-                [
-                    server.recipe.name,
-                    report.number(server.start_s[0]),
-                    report.number(memory.rss_bytes / report.MIB),
-                    report.number(memory.anon_bytes / report.MIB),
-                ]
-            )
-            self._warm(server, place, server.recipe.warm_s if warm else 1.0)
-            server.pause()
-
-    def _warm(self, server: Server, place: Place, seconds: float) -> None:
-        """Half of the time small requests, a quarter bulk, a quarter fetches."""
-        small, bulk, fetch = map(cells.named, WARM_CELLS)
-        for cell, share in ((small, 2), (bulk, 1), (fetch, 1)):
-            left = max(seconds, 2.0) * share / 4
-            while left > 0:
-                run_cell(server, cell, place, min(left, 5.0))
-                left -= 5.0
-
-    def measure(self, server: Server, cell: Cell, place: Place) -> CellResult:
-        """One run, the others paused."""
-        server.resume()
-        try:
-            return run_cell(server, cell, place)
-        finally:
-            server.pause()
-
-    def discard(self) -> None:
-        """Ends all."""
-        for server in self.servers:
-            server.discard()
+ESTIMATE_HEAD = ("cell", "peer", "ratio")
+ESTIMATE_NOTE = (
+    "not measured here: their ratio to Kafka in a table of another day (bench/reference.py), "
+    "times ours to Kafka above"
+)
+# Of a cell's window in `python -m bench`: there are many brokers and rounds.
+WINDOW = 0.7
 
 
 class Tournament:
@@ -133,7 +95,11 @@ class Tournament:
     def run(self, todo: Sequence[Cell], step: report.Step) -> None:
         """Cell by cell; in each round every broker once, the order turned by one each time."""
         for cell in todo:
-            servers = [s for s in self.fleet.servers if s.recipe.durable == cell.durable]
+            servers = [
+                s
+                for s in self.fleet.servers
+                if s.recipe.durable == cell.durable and (cell.quick or not s.recipe.slow)
+            ]
             runs: dict[str, list[CellResult]] = {s.recipe.name: [] for s in servers}
             for number in range(self.rounds):
                 turn = number % len(servers)
@@ -152,12 +118,29 @@ class Tournament:
         except (LoadError, AdminError) as error:
             self.failed.append(f"{name}: {cell.name}: {error}")
             del runs[name]  # not in this cell's further rounds
+        except ServerError as error:
+            self.failed.append(f"{name}: {cell.name}: {error}")
+            del runs[name]
+            self.fleet.servers.remove(server)  # it has ended: not in any further cell
 
     def _compare(self, cell: Cell, runs: dict[str, list[CellResult]]) -> None:
-        ours = runs.get("kafkawire")
+        ours = runs.get(OURS)
         for name, theirs in runs.items():
-            if ours and name != "kafkawire":
+            if ours and name != OURS:
                 self.comparisons.append(Comparison(cell, name, ours, theirs))
+
+    def estimates(self) -> list[list[str]]:
+        """Rows for the brokers that were not measured, by way of Kafka, which was."""
+        rows = []
+        for found in self.comparisons:
+            if found.peer != reference.base(found.cell):
+                continue
+            measured = {c.peer for c in self.comparisons if c.cell == found.cell}
+            guessed = reference.estimates(found.cell, found.ratios, measured)
+            rows += [
+                [found.cell.name, f"{name} *", report.number(r)] for name, r in guessed.items()
+            ]
+        return rows
 
     @staticmethod
     def _summary(cell: Cell, runs: dict[str, list[CellResult]]) -> str:
@@ -174,71 +157,99 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--with", dest="more", action="append", default=[], choices=[*PEERS])
     parser.add_argument("--only", action="append", default=[], choices=[*PEERS])
     parser.add_argument("--cold", action="store_true", help="don't warm (for trying things out)")
+    parser.add_argument("--both", action="store_true", help="with the both-cores set, if --quick")
     parser.add_argument("--no-both", action="store_true", help="without the both-cores set")
+    parser.add_argument("--no-warm", action="store_true", help="hold no warm memory (bench.warm)")
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
     parser.add_argument("--data", type=Path, default=client.OUT / "peers", help="folder, removed")
     return parser.parse_args(given)
 
 
-def recipes(options: argparse.Namespace) -> list[Recipe]:
-    """kafkawire with both durabilities, and every peer that can be had."""
-    found = [kafkawire(durable=False), kafkawire(durable=True)]
-    for peer in options.only or [*DEFAULT_PEERS, *options.more]:
-        try:
-            found.append(installed(peer))
-        except NotInstalled as error:
-            print(f"without {peer}: {error}")
-    return found
-
-
 def one_set(
-    options: argparse.Namespace, todo: Sequence[Cell], cores: set[int], title: str
+    options: argparse.Namespace,
+    place: Place,
+    todo: Sequence[Cell],
+    cores: set[int],
+    title: str,
+    step: report.Step,
 ) -> tuple[Tournament, dict[str, object]]:
     """Starts the fleet, runs the cells, shows and returns the tables."""
-    place = Place(options.server_core, options.client_core)
     needed = {cell.durable for cell in todo}
-    fleet = Fleet([r for r in recipes(options) if r.durable in needed], options.data, cores)
+    usual = QUICK_PEERS if options.quick or len(cores) > 1 else DEFAULT_PEERS
+    chosen = [r for r in recipes(options.only or usual, options.more) if r.durable in needed]
+    fleet = Fleet(chosen, options.data, cores, WINDOW)
     tournament = Tournament(fleet, place, options.rounds)
     try:
-        with report.progress(len(todo)) as step:
-            fleet.start(place, not options.cold, step)
-            tournament.run(todo, step)
+        fleet.start(place, not options.cold, step)
+        tournament.run(todo, step)
     finally:
         fleet.discard()
     rows = [comparison.row() for comparison in tournament.comparisons]
     report.show(title, HEAD, rows)
     report.show("start and idle memory", FACTS_HEAD, fleet.facts)
-    text = report.markdown(HEAD, rows) + "\n" + report.markdown(FACTS_HEAD, fleet.facts)
+    guessed = tournament.estimates()
+    if guessed:
+        report.show(f"* {ESTIMATE_NOTE}", ESTIMATE_HEAD, guessed)
     content: dict[str, object] = {
         "title": title,
+        "rounds": options.rounds,
         "cells": [comparison.as_json() for comparison in tournament.comparisons],
+        "rows": rows,
         "facts": fleet.facts,
+        "estimates": guessed,
         "failed": tournament.failed,
-        "markdown": text,
     }
     return tournament, content
+
+
+def sets_of(options: argparse.Namespace) -> list[tuple[list[Cell], set[int], str]]:
+    """What runs on which cores, under which title."""
+    todo = cells.chosen(options.cells, options.quick)
+    if not options.cells:
+        todo = [cell for cell in todo if not cell.alone]
+    sets = [(todo, {options.server_core}, "one core for the server")]
+    free = [cell for cell in todo if cell.both_cores]
+    if free and not options.no_both and (options.both or not options.quick):
+        both = {options.server_core, options.client_core}
+        sets.append((free, both, "both cores for the server, which shares one with the client"))
+    return sets
+
+
+def run(options: argparse.Namespace) -> list[str]:
+    """All sets; what failed. The JSON file is written after each."""
+    sets = sets_of(options)
+    every = [cell for todo, _, _ in sets for cell in todo]
+    place = Place(options.server_core, options.client_core)
+    content: dict[str, object] = {"machine": report.machine()}
+    contents, failed = [], []
+    with (
+        report.progress(len(every)) as step,
+        warmed(
+            place,
+            [] if options.no_warm else every,
+            options.data,
+            lambda text: step(text, False),
+        ) as (place, page_cache),
+    ):
+        content["facts"] = [f.as_json() for f in report.page_cache_facts(page_cache)]
+        for todo, cores, title in sets:
+            tournament, found = one_set(options, place, todo, cores, title, step)
+            contents.append(found)
+            failed += tournament.failed
+            path = report.write_json("peers.json", content | {"sets": contents})
+    print(path)
+    return failed
 
 
 def main(given: Sequence[str] | None = None) -> int:
     """Exit code: 0, 1 when a run failed, 2 when nothing could be compared."""
     options = arguments(sys.argv[1:] if given is None else given)
-    todo = cells.chosen(options.cells, options.quick)
-    sets = [(todo, {options.server_core}, "one core for the server")]
-    free = [cell for cell in todo if cell.both_cores]
-    if free and not options.no_both:
-        both = {options.server_core, options.client_core}
-        sets.append((free, both, "both cores for the server, which shares one with the client"))
-    contents, failed = [], []
     try:
-        for some, cores, title in sets:
-            tournament, content = one_set(options, some, cores, title)
-            contents.append(content)
-            failed += tournament.failed
+        failed = run(options)
     except (LoadError, AdminError, ServerError, NotInstalled, OSError) as error:
         print(f"bench.peers: {error}", file=sys.stderr)
         return 2
-    print(report.write_json("peers.json", {"machine": report.machine(), "sets": contents}))
     for text in failed:
         print(f"FAILED {text}", file=sys.stderr)
     return 1 if failed else 0

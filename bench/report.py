@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -44,6 +44,10 @@ class Fact:
     def ratio(self) -> float | None:
         """target/reached."""
         return self.target / self.value if self.target and self.value else None
+
+    def as_json(self) -> dict[str, object]:
+        """For the JSON file."""
+        return asdict(self) | {"ratio": self.ratio}
 
 
 def page_cache_facts(found: PageCache | None) -> list[Fact]:

@@ -40,6 +40,7 @@ class Recipe:
     env: Mapping[str, str] = field(default_factory=dict)
     durable: bool = False  # an ack means fsynced
     warm_s: float = 0.0  # load before the first figure
+    slow: bool = False  # by an order of magnitude: only the quick cells, in longer windows
     in_folder: bool = False  # runs with the data folder as its working directory
 
 
