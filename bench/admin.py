@@ -12,6 +12,7 @@ import time
 from types import TracebackType
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, METADATA, API_VERSIONS = 19, 20, 37, 3, 18
+LIST_OFFSETS = 2
 UNKNOWN_TOPIC = 3
 LEADER_NOT_AVAILABLE = 5
 TOPIC_ALREADY_EXISTS = 36
@@ -149,6 +150,16 @@ class Admin:
         code = reader.one("h")
         if code not in (0, UNKNOWN_TOPIC):
             raise AdminError(f"DeleteTopics {name}: error {code}")
+
+    def end_offset(self, name: str, partition: int = 0) -> int:
+        """Where the next record of a partition goes (ListOffsets v1)."""
+        body = struct.pack(">ii", -1, 1) + text(name) + struct.pack(">iiq", 1, partition, -1)
+        reader = self.call(LIST_OFFSETS, 1, body)
+        reader.one("i"), reader.text(), reader.one("i")
+        _, code, _, offset = reader.fields("ihqq")
+        if code:
+            raise AdminError(f"ListOffsets of {name}: error {code}")
+        return offset
 
     def leaders(self, name: str) -> list[int]:
         """The leader of each partition by Metadata v5; -1 where there is none yet."""

@@ -60,9 +60,7 @@ class Fleet:
             server.start()
             time.sleep(1.0)
             memory = server.memory()
-            name = (
-                f"{recipe.name}, fsync" if recipe.name == OURS and recipe.durable else recipe.name
-            )
+            name = recipe.name + ", fsync" * (recipe.name == OURS and recipe.durable)
             figures = [server.start_s[0], memory.rss_bytes / report.MIB]
             figures.append(memory.anon_bytes / report.MIB)
             self.facts.append([name, *map(report.number, figures)])

@@ -19,8 +19,8 @@ from bench.server import Recipe, free_port
 
 # What install.sh ends with where a peer's tools are missing.
 NOT_HERE = 3
-# A cold JVM on one core does a fifth of what it does warm. With an fsync for each append less of the
-# time is its own.
+# A cold JVM on one core does a fifth of what it does warm. With an fsync for each append less of
+# the time is its own.
 KAFKA_WARM_S, KAFKA_FSYNC_WARM_S = 60.0, 30.0
 
 # The options of Kafka's own start script, the heap's first size excepted.
@@ -100,10 +100,9 @@ def kafka(fsync: bool = False) -> Recipe:
     def command(port: int, folder: Path) -> list[str]:
         return _java(folder, "kafka.Kafka", str(folder / "server.properties"))
 
-    name = "Kafka fsync" if fsync else "Kafka"
-    return Recipe(
-        name, command, prepare, durable=fsync, warm_s=KAFKA_FSYNC_WARM_S if fsync else KAFKA_WARM_S
-    )
+    if fsync:
+        return Recipe("Kafka fsync", command, prepare, durable=True, warm_s=KAFKA_FSYNC_WARM_S)
+    return Recipe("Kafka", command, prepare, warm_s=KAFKA_WARM_S)
 
 
 def kfake() -> Recipe:
@@ -143,7 +142,7 @@ LONG_TO_BUILD = {"nisshi": Path("bin/nisshi")}
 
 
 def installed(peer: str, asked: bool = True) -> Recipe:
-    """The recipe of a peer that is installed now, unless that takes long and nobody asked for it."""
+    """The recipe of a peer that is installed now; not if that takes long and nobody asked."""
     folder, recipe = PEERS[peer]
     built = LONG_TO_BUILD.get(peer)
     if built and not asked and not (home() / built).exists():
