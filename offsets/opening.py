@@ -24,6 +24,10 @@ def open_storage(
         from offsets.sql_storage import SqlStorage
 
         return SqlStorage(transactions, node_id, now_ms)
+    if kind == ROCKSDB:
+        from offsets.rocks_storage import RocksStorage
+
+        return RocksStorage(f"{folder}/offsets", node_id, now_ms, leader_of)
     assert kind == MEMORY, kind
     from offsets.memory_storage import MemoryRows, MemoryStorage
 

@@ -275,9 +275,10 @@ _BROKER_ROWS = (
            at_least=1),
     Config("offset.storage", S, "sql",
            "Where checkpoints and the rows of segments are kept. sql: in the database of the "
-           "metadata; memory: nowhere, so what was cut into segments is not found after a restart "
-           "(for tests). To be chosen once, for an empty data folder.",
-           choices=("sql", "memory")),
+           "metadata; rocksdb: in RocksDB in the data folder (needs kafkawire[rocksdb]); memory: "
+           "nowhere, so what was cut into segments is not found after a restart (for tests). To be "
+           "chosen once, for an empty data folder.",
+           choices=("sql", "rocksdb", "memory")),
     Config("log.flush.offset.checkpoint.interval.ms", I, 60_000,
            "How often the state of the partitions is checkpointed, which bounds recovery.",
            at_least=0),

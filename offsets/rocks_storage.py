@@ -1,0 +1,181 @@
+"""`OffsetStorage` in RocksDB, for very many partitions on one broker (extra `kafkawire[rocksdb]`).
+
+One atomic WriteBatch a transaction, and a sync of RocksDB's log before it returns. The batch is
+written without sync and the log synced after it: the driver (rocksdict) holds the interpreter lock
+in the first call and not in the second, so the loop never waits for the disk. The folder belongs
+to one process. Layout in `kv_layout`, logic in `kv_storage`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from kafkawire.metadata import engine
+from kafkawire.metadata.checkpoint import FormatError
+from kafkawire.metadata.store import MetadataError
+from offsets import kv_layout as layout
+from offsets.kv_storage import KeyValueStorage, LeaderOf
+from offsets.kv_store import Writes
+
+T = TypeVar("T")
+
+LOG_FILES = 2
+"""RocksDB's own logs for people (LOG.old.*) that are kept."""
+MEMTABLE_BYTES = 16 << 20
+"""What is gathered in memory before RocksDB sorts it into a file; two of them at most."""
+NOT_INSTALLED = (
+    "offset.storage=rocksdb needs the package rocksdict: install kafkawire[rocksdb], "
+    "or use offset.storage=sql"
+)
+
+
+class RocksStore:
+    """`KeyValueStore` over a RocksDB folder, opened at the first call. MetadataError when it
+    cannot be used."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._rocks: Any = None  # the module, imported when it is needed
+        self._database: Any = None
+        self._refusal = ""
+
+    def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """See `KeyValueStore.get`."""
+        with self._usable() as database:
+            return list(database.get(list(keys))) if keys else []
+
+    def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
+        """See `KeyValueStore.scan`."""
+        found: list[tuple[bytes, bytes]] = []
+        if low >= high or limit == 0:
+            return found
+        with self._usable() as database:
+            options = self._rocks.ReadOptions()
+            options.set_iterate_upper_bound(high)
+            for pair in database.items(from_key=low, read_opt=options):
+                found.append(pair)
+                if len(found) == limit:
+                    break
+        return found
+
+    def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
+        """See `KeyValueStore.floor`."""
+        with self._usable() as database:
+            cursor = database.iter()
+            cursor.seek_for_prev(key)
+            if not cursor.valid():
+                cursor.status()  # raises if that is because of a failure
+                return None
+            return (cursor.key(), cursor.value()) if cursor.key() >= low else None
+
+    def write(self, writes: Writes) -> None:
+        """See `KeyValueStore.write`. After a failed sync nobody knows what is durable, so nothing
+        more is written or read until the process starts again."""
+        with self._usable() as database:
+            batch = self._rocks.WriteBatch(raw_mode=True)
+            for key, value in writes.changes.items():
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+            database.write(batch)
+            try:
+                database.flush_wal(True)
+            except Exception:
+                self._refusal = "could not be synced: the broker must start again"
+                raise
+
+    def close(self) -> None:
+        """See `KeyValueStore.close`."""
+        self._refusal = "is closed"
+        database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    @contextmanager
+    def _usable(self) -> Iterator[Any]:
+        """The driver's database; what it raises (plain Exception for everything) gets a name."""
+        if self._refusal:
+            raise MetadataError(f"{self._folder} {self._refusal}")
+        try:
+            if self._database is None:
+                self._open()
+            yield self._database
+        except MetadataError:
+            raise
+        except Exception as error:
+            detail = str(error).partition("\n")[0]
+            raise MetadataError(f"{self._folder} failed ({detail})") from error
+
+    def _open(self) -> None:
+        try:
+            import rocksdict
+        except ImportError as error:
+            raise MetadataError(NOT_INSTALLED) from error
+        self._rocks = rocksdict
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_keep_log_file_num(LOG_FILES)
+        options.set_write_buffer_size(MEMTABLE_BYTES)
+        engine.make_folder_of(f"{self._folder}/CURRENT")
+        database = rocksdict.Rdict(self._folder, options)
+        stored = database.get(layout.VERSION_KEY)
+        if stored not in (None, layout.FORMAT):
+            database.close()
+            raise MetadataError(
+                f"{self._folder} has format {stored!r}, this kafkawire knows {layout.FORMAT!r}: "
+                "use the version that wrote it, or another data folder"
+            )
+        if stored is None:
+            database.put(layout.VERSION_KEY, layout.FORMAT)  # durable with the first transaction
+        self._database = database
+
+
+class RocksStorage(KeyValueStorage):
+    """`OffsetStorage` in a RocksDB folder."""
+
+    def __init__(
+        self,
+        folder: str,
+        node_id: int,
+        now_ms: Callable[[], int],
+        leader_of: LeaderOf | None = None,
+    ) -> None:
+        super().__init__(RocksStore(folder), node_id, now_ms, leader_of)
+        self._folder = folder
+        self._turn = asyncio.Lock()
+        self._running = threading.Lock()
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        return await self._run(work)
+
+    async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
+        def transaction() -> T:
+            writes = Writes()
+            result = work(writes)
+            self._store.write(writes)
+            return result
+
+        return await self._run(transaction)
+
+    async def _run(self, call: Callable[[], T]) -> T:
+        """In turn, on a thread. If the caller is cancelled the call goes on there, and the lock of
+        the threads makes the next one wait."""
+
+        def alone() -> T:
+            with self._running:
+                return call()
+
+        async with self._turn:
+            try:
+                return await engine.aside(alone)
+            except FormatError as error:
+                raise MetadataError(f"{self._folder}: {error}") from error
+
+    async def close(self) -> None:
+        """See `OffsetStorage.close`."""
+        await self._run(self._store.close)

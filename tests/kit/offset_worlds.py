@@ -1,0 +1,118 @@
+"""Places where offsets are stored, for tests: what is durable there, and processes that use it.
+
+Each world has the same partitions: `MINE` are led by node 1, `FOREIGN` by node 2, those of the
+topic `gone` by node 1 until it is deleted, and `UNKNOWN` was never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import SqlStore, open_metadata
+from offsets.memory_storage import MemoryRows, MemoryStorage
+from offsets.rocks_storage import RocksStorage
+from offsets.sql_storage import SqlStorage
+from offsets.storage import OffsetStorage
+
+MINE = [1, 2, 3, 4, 5, 6]
+FOREIGN = 7
+GONE = [8, 9]
+UNKNOWN = 1_000_000
+
+
+class Clock:
+    """Milliseconds that a test sets."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class World(Protocol):
+    """`start` is a new process; the one before it is at its end."""
+
+    clock: Clock
+
+    async def start(self) -> OffsetStorage: ...
+
+    async def delete(self) -> None:
+        """Deletes the topic `gone`."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class KeyValueWorld:
+    """Memory or RocksDB: the catalog is a dict here."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.clock = Clock()
+        self.folder = folder
+        self.rows = MemoryRows()
+        self.leaders = {**dict.fromkeys([*MINE, *GONE], 1), FOREIGN: 2}
+        self.running: OffsetStorage | None = None
+
+    async def start(self) -> OffsetStorage:
+        await self.close()
+        leader_of: Callable[[int], int | None] = self.leaders.get
+        if self.folder is None:
+            self.running = MemoryStorage(self.rows, 1, self.clock.now_ms, leader_of)
+        else:
+            folder = str(self.folder / "offsets")
+            self.running = RocksStorage(folder, 1, self.clock.now_ms, leader_of)
+        return self.running
+
+    async def delete(self) -> None:
+        for number in GONE:
+            del self.leaders[number]
+
+    async def close(self) -> None:
+        if self.running is not None:
+            await self.running.close()
+
+
+class SqlWorld:
+    """SQLite or PostgreSQL; `quick` stays with the standard library."""
+
+    def __init__(self, url: str, quick: bool = False) -> None:
+        self.clock = Clock()
+        self.url = url
+        self.quick = quick
+        self.store: SqlStore | None = None
+        self.gone = b""
+
+    async def make(self) -> None:
+        """The tables and the partitions."""
+        store = SqlMetadata(self.url)
+        await store.open()
+        await store.register_broker(1, {}, None)
+        made = await store.create_topics(
+            [NewTopic("mine", [1] * len(MINE)), NewTopic("foreign", [2]), NewTopic("gone", [1, 1])]
+        )
+        numbers = [partition.number for info in made for partition in info.partitions]
+        assert numbers == [*MINE, FOREIGN, *GONE]
+        self.gone = made[2].id
+        await store.close()
+
+    async def start(self) -> OffsetStorage:
+        await self.close()
+        self.store = open_metadata(self.url, "") if self.quick else SqlMetadata(self.url)
+        await self.store.open()
+        return SqlStorage(self.store, 1, self.clock.now_ms)
+
+    async def delete(self) -> None:
+        store = SqlMetadata(self.url)
+        await store.open()
+        await store.delete_topics([self.gone])
+        await store.close()
+
+    async def close(self) -> None:
+        if self.store is not None:
+            await self.store.close()
+            self.store = None

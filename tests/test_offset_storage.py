@@ -1,0 +1,491 @@
+"""What `OffsetStorage` promises, asked of every implementation: memory, SQLite with and without
+SQLAlchemy, PostgreSQL, RocksDB."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.metadata import session
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
+from kafkawire.metadata.store import MetadataError
+from offsets import sql_statements
+from offsets.kv_store import MemoryStore
+from offsets.rocks_storage import RocksStore
+from offsets.storage import (
+    DELETING,
+    EVERYTHING,
+    LIVE,
+    NEVER,
+    STARTED,
+    Mapping,
+    OffsetStorage,
+    PartitionRow,
+    SegmentRow,
+    StaleSwap,
+    StorageMetrics,
+    StoredStats,
+    Swap,
+)
+from tests.kit.offset_worlds import FOREIGN, GONE, MINE, UNKNOWN, KeyValueWorld, SqlWorld, World
+from tests.kit.postgres import postgres
+
+database_numbers = itertools.count()
+STATES = (STARTED, LIVE, DELETING)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    with postgres() as url:
+        yield url
+
+
+async def _postgres_database(url: str) -> str:
+    name = f"offsets{next(database_numbers)}"
+    connection = await asyncpg.connect(f"{url}/postgres")
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return f"{url}/{name}"
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "rocksdb",
+        "sqlite",
+        "quick",
+        pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
+    ]
+)
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    made: World
+    if request.param in ("memory", "rocksdb"):
+        made = KeyValueWorld(tmp_path if request.param == "rocksdb" else None)
+    else:
+        url = f"sqlite:///{tmp_path}/metadata.db"
+        if request.param == "postgres":
+            url = await _postgres_database(request.getfixturevalue("postgres_url"))
+        made = SqlWorld(url, request.param == "quick")
+        await made.make()
+    yield made
+    await made.close()
+
+
+def state(number: int, next_offset: int = 9) -> PartitionCheckpoint:
+    producers = [
+        ProducerEntry(2**40, 32767, [(i, i + 1, 10 * i, 1700000000000) for i in range(5)]),
+        ProducerEntry(7, 0, []),
+    ]
+    return PartitionCheckpoint(number, next_offset, 3, [(0, 0), (4, 5)], producers)
+
+
+def segment(at: int = 0, node_id: int = 1) -> SegmentRow:
+    return SegmentRow(at.to_bytes(16, "big"), node_id, 500 + at, retention_class="week")
+
+
+def mapping(number: int, base: int, end: int, due_ms: int = NEVER) -> Mapping:
+    length = 10 * (end - base)
+    return Mapping(
+        number, 0, base, end, 64 + base, length, 9000, 24, 2**32 - 1, 77, 2, end - base, due_ms
+    )
+
+
+async def finished(storage: OffsetStorage, *rows: Mapping, **others: Any) -> SegmentRow:
+    """A new segment that holds these mappings; as it was handed over, with its id."""
+    row = segment(next(database_numbers))
+    (row.id,) = await storage.start_segments([row])
+    row.size_bytes, row.max_timestamp = 4096, 77
+    await storage.finish_segments(Swap([(row, list(rows))], **others))
+    return row
+
+
+def within(row: SegmentRow, *rows: Mapping) -> list[Mapping]:
+    return [each._replace(segment_id=row.id) for each in rows]
+
+
+async def everything(storage: OffsetStorage) -> list[Any]:
+    """All that is stored, as the port shows it."""
+    numbers = [*MINE, FOREIGN, *GONE]
+    return [
+        await storage.load_place(1),
+        await storage.load_place(2),
+        await storage.load_partitions(numbers),
+        await storage.segments(1, STATES, 1000),
+        await storage.expiring(NEVER, 1000),
+        await storage.stats(numbers),
+        await storage.metrics(),
+    ]
+
+
+async def test_a_new_storage_is_empty(world: World) -> None:
+    storage = await world.start()
+    assert await storage.load_place(1) == 0
+    assert await storage.load_partitions([2, 1]) == [PartitionRow(2), PartitionRow(1)]
+    assert await storage.load_partitions([]) == []
+    assert await storage.mappings([]) == []
+    assert await storage.mappings([(1, 0, 9)]) == [[]]
+    assert await storage.segments(1, STATES, 9) == []
+    assert await storage.segments_by_id([1]) == []
+    assert await storage.segment_mappings([1]) == []
+    assert await storage.expiring(NEVER, 9) == []
+    assert await storage.orphans(9) == []
+    assert await storage.stats([3]) == [StoredStats(3)]
+    assert await storage.metrics() == StorageMetrics(0, 0, {}, 0, 0)
+
+
+async def test_a_checkpoint_keeps_the_last_state_of_each_partition(world: World) -> None:
+    storage = await world.start()
+    await storage.save_checkpoint(Checkpoint(1, 2**40, [state(2), state(1)]))
+    await storage.save_checkpoint(Checkpoint(1, 2**40 + 5, [state(2, 12), state(3)]))
+    await storage.save_checkpoint(Checkpoint(2, 77, []))
+    storage = await world.start()
+    expected = [PartitionRow(3, state(3)), PartitionRow(4), PartitionRow(2, state(2, 12))]
+    assert await storage.load_partitions([3, 4, 2]) == expected
+    assert await storage.load_partitions([1]) == [PartitionRow(1, state(1))]
+    assert (await storage.load_place(1), await storage.load_place(2)) == (2**40 + 5, 77)
+
+
+async def test_a_checkpoint_is_of_partitions_its_broker_leads(world: World) -> None:
+    storage = await world.start()
+    await storage.save_checkpoint(Checkpoint(1, 1, [state(1)]))
+    before = await everything(storage)
+    with pytest.raises(KafkaError) as caught:
+        await storage.save_checkpoint(Checkpoint(1, 2, [state(1, 20), state(FOREIGN)]))
+    assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await everything(storage) == before
+    await storage.save_checkpoint(Checkpoint(2, 3, [state(FOREIGN)]))
+    assert await storage.load_partitions([FOREIGN]) == [PartitionRow(FOREIGN, state(FOREIGN))]
+
+
+async def test_partitions_that_do_not_exist_are_left_out(world: World) -> None:
+    storage = await world.start()
+    await storage.save_checkpoint(Checkpoint(1, 1, [state(8), state(1), state(UNKNOWN)]))
+    assert await storage.load_partitions([UNKNOWN]) == [PartitionRow(UNKNOWN)]
+    await world.delete()
+    storage = await world.start()
+    await storage.save_checkpoint(Checkpoint(1, 2, [state(8, 10), state(9), state(1, 10)]))
+    rows = await storage.load_partitions([9, 1])
+    assert [row.checkpoint for row in rows] == [None, state(1, 10)]
+    assert await storage.load_place(1) == 2
+
+
+async def test_a_started_segment_is_found_again_and_given_up(world: World) -> None:
+    storage = await world.start()
+    rows = [segment(at) for at in range(3)] + [segment(3, node_id=2)]
+    ids = await storage.start_segments(rows)
+    assert len(set(ids)) == 4
+    storage = await world.start()
+    for row, segment_id in zip(rows, ids, strict=True):
+        row.id = segment_id
+    rows.sort(key=lambda row: row.id)
+    mine = [row for row in rows if row.node_id == 1]
+    assert await storage.segments(1, [STARTED], 9) == mine
+    assert await storage.segments(1, [LIVE, DELETING], 9) == []
+    assert await storage.segments(1, STATES, 2) == mine[:2]
+    assert await storage.segments(1, STATES, 9, after_id=mine[0].id) == mine[1:]
+    assert await storage.segments_by_id(reversed(ids)) == rows  # type: ignore[arg-type]
+    await storage.drop_segments(ids)
+    (again,) = await storage.start_segments([segment(4)])
+    assert again not in ids, "an id was given twice"
+    assert [row.id for row in await storage.segments(1, STATES, 9)] == [again]
+
+
+async def test_a_cut_adds_mappings_and_counts_them(world: World) -> None:
+    storage = await world.start()
+    one = await finished(
+        storage, mapping(1, 0, 10), mapping(2, 5, 7, due_ms=40), checkpoints=[state(2)]
+    )
+    world.clock.ms = 2_000
+    two = await finished(storage, mapping(1, 10, 30, due_ms=50))
+    storage = await world.start()
+    first, second = within(one, mapping(1, 0, 10), mapping(2, 5, 7, due_ms=40))
+    (third,) = within(two, mapping(1, 10, 30, due_ms=50))
+    rows = await storage.load_partitions([1, 2])
+    assert rows == [PartitionRow(1, None, [first, third]), PartitionRow(2, state(2), [second])]
+    stored = await storage.segments(1, [LIVE], 9)
+    assert [(row.id, row.live_bytes, row.size_bytes) for row in stored] == [
+        (one.id, 120, 4096),
+        (two.id, 200, 4096),
+    ]
+    assert [(row.generation, row.retention_class, row.max_timestamp) for row in stored] == [
+        (0, "week", 77),
+        (0, "week", 77),
+    ]
+    assert await storage.segment_mappings([two.id, one.id]) == [first, second, third]
+    stats = await storage.stats([2, 1])
+    assert stats == [
+        StoredStats(2, 9, 3, 1, 2, 20, 1_000, 1_000),
+        StoredStats(1, -1, 0, 2, 30, 300, 1_000, 2_000),
+    ]
+    assert await storage.metrics() == StorageMetrics(1, 3, {LIVE: 2}, 8192, 320)
+
+
+async def test_ranges_find_what_covers_them(world: World) -> None:
+    storage = await world.start()
+    ends = [0, 10, 20, 30, 40]
+    rows = [mapping(1, low, high) for low, high in itertools.pairwise(ends)]
+    one = await finished(storage, *rows, mapping(2, 0, 100))
+    rows = within(one, *rows)
+    asked = [(1, 0, 1), (1, 9, 10), (1, 9, 11), (1, 10, 20), (1, 0, NEVER), (1, 39, 40)]
+    expected = [rows[:1], rows[:1], rows[:2], rows[1:2], rows, rows[3:]]
+    assert await storage.mappings(asked) == expected
+    none = [(1, 40, 50), (1, 5, 5), (1, 9, 3), (3, 0, 9), (UNKNOWN, 0, 9), (1, -5, 0)]
+    assert await storage.mappings(none) == [[] for _ in none]
+    (two,) = await storage.mappings([(2, 50, 51)])
+    assert [row.number for row in two] == [2]
+
+
+async def test_a_rewrite_takes_the_place_of_what_it_read(world: World) -> None:
+    storage = await world.start()
+    one = await finished(storage, mapping(1, 0, 10, due_ms=5), mapping(2, 0, 10))
+    two = await finished(storage, mapping(1, 10, 20))
+    old = [*within(one, mapping(1, 0, 10, due_ms=5)), *within(two, mapping(1, 10, 20))]
+    new = await finished(storage, mapping(1, 0, 20), removed=old, delete_after_ms=99)
+    assert (await storage.load_partitions([1]))[0].mappings == within(new, mapping(1, 0, 20))
+    found = {row.id: row for row in await storage.segments(1, STATES, 9)}
+    assert (found[one.id].state, found[one.id].live_bytes) == (LIVE, 100)
+    assert (found[two.id].state, found[two.id].live_bytes) == (DELETING, 0)
+    assert found[two.id].delete_after_ms == 99
+    assert [found[row.id].generation for row in (one, two, new)] == [0, 0, 1]
+    assert await storage.expiring(NEVER, 9) == []
+    assert [stats.records for stats in await storage.stats([1, 2])] == [20, 10]
+    await storage.drop_segments([one.id, two.id])
+    assert {row.id for row in await storage.segments(1, STATES, 9)} == {one.id, new.id}
+    third = await finished(storage, mapping(1, 0, 20), removed=within(new, mapping(1, 0, 20)))
+    assert (await storage.segments_by_id([third.id]))[0].generation == 2
+
+
+async def test_a_stale_swap_changes_nothing(world: World) -> None:
+    storage = await world.start()
+    one = await finished(storage, mapping(1, 0, 10, due_ms=5), mapping(2, 0, 10))
+    row = segment(99)
+    (row.id,) = await storage.start_segments([row])
+    before = await everything(storage)
+    (there,) = within(one, mapping(1, 0, 10, due_ms=5))
+    stale = [
+        Swap([(row, [mapping(1, 0, 20)])], [there._replace(segment_id=row.id)]),  # elsewhere now
+        Swap([(row, [mapping(1, 0, 20)])], [there._replace(end_offset=11)]),
+        Swap([(row, [mapping(1, 0, 20)])], [there, there._replace(number=3)]),
+        Swap([(row, [mapping(1, 9, 20)])]),  # offsets that are taken
+        Swap([(row, [mapping(3, 0, 5), mapping(2, 3, 4)])]),
+        Swap([(one, [mapping(1, 10, 20)])]),  # not STARTED
+        Swap([(segment(98), [mapping(1, 10, 20)])]),  # never started
+    ]
+    for swap in stale:
+        with pytest.raises(StaleSwap):
+            await storage.finish_segments(swap)
+        assert await everything(storage) == before
+    moved = there._replace(due_ms=77)  # a due time may have been changed meanwhile
+    await storage.finish_segments(Swap([(row, [mapping(1, 0, 20)])], [moved]))
+    assert await everything(storage) != before
+    assert await storage.expiring(NEVER, 9) == []
+
+
+async def test_retention_drops_what_lies_wholly_below(world: World) -> None:
+    storage = await world.start()
+    rows = [mapping(1, 0, 10), mapping(1, 10, 20), mapping(2, 0, 10, due_ms=3)]
+    one = await finished(storage, *rows)
+    two = await finished(storage, mapping(1, 20, 30))
+    assert await storage.remove_mappings({}) == []
+    assert await storage.remove_mappings({1: 9, 3: 50}) == []
+    (touched,) = await storage.remove_mappings({1: 15})
+    assert (touched.id, touched.state, touched.live_bytes) == (one.id, LIVE, 200)
+    world.clock.ms = 5_000
+    gone = await storage.remove_mappings({1: 30, 2: 10}, delete_after_ms=60)
+    assert [(row.id, row.state, row.live_bytes, row.delete_after_ms) for row in gone] == [
+        (one.id, DELETING, 0, 60),
+        (two.id, DELETING, 0, 60),
+    ]
+    assert gone == await storage.segments(1, [DELETING], 9)
+    assert await storage.expiring(NEVER, 9) == []
+    assert await storage.stats([1]) == [StoredStats(1, -1, 0, 0, 0, 0, 1_000, 1_000)]
+
+
+async def test_a_deleted_topic_is_found_and_forgotten(world: World) -> None:
+    storage = await world.start()
+    rows = [mapping(8, 0, 10, due_ms=4), mapping(9, 0, 10), mapping(1, 0, 10, due_ms=6)]
+    one = await finished(storage, *rows, checkpoints=[state(8), state(1)])
+    assert await storage.orphans(9) == []
+    await world.delete()
+    storage = await world.start()
+    assert await storage.orphans(9) == [8, 9]
+    assert len(await storage.orphans(1)) == 1
+    late = await finished(storage, mapping(8, 10, 20), checkpoints=[state(8, 99)])
+    (found,) = await storage.segments_by_id([late.id])
+    assert (found.state, found.live_bytes) == (DELETING, 0), "nothing of a deleted topic is added"
+    (touched,) = await storage.remove_mappings({8: EVERYTHING, 9: EVERYTHING})
+    assert (touched.id, touched.live_bytes, touched.state) == (one.id, 100, LIVE)
+    assert await storage.load_partitions(GONE) == [PartitionRow(8), PartitionRow(9)]
+    assert await storage.stats(GONE) == [StoredStats(8), StoredStats(9)]
+    assert await storage.orphans(9) == []
+    assert [row.number for row in await storage.expiring(NEVER, 9)] == [1]
+
+
+async def test_due_work_is_found_in_its_order(world: World) -> None:
+    storage = await world.start()
+    rows = [mapping(1, 0, 10, 30), mapping(2, 0, 10, 10), mapping(3, 0, 10, 20), mapping(4, 0, 9)]
+    one = await finished(storage, *rows)
+    rows = within(one, *rows)
+    assert await storage.expiring(30, 9) == [rows[1], rows[2]]
+    assert await storage.expiring(31, 9) == [rows[1], rows[2], rows[0]]
+    assert await storage.expiring(NEVER, 1) == [rows[1]]
+    assert await storage.expiring(0, 9) == []
+    await storage.set_due([2, 4, 5], 15)
+    assert [row.number for row in await storage.expiring(NEVER, 9)] == [2, 4, 3, 1]
+    await storage.set_due([], 1)
+    await storage.set_due([3], NEVER)
+    assert [row.number for row in await storage.expiring(NEVER, 9)] == [2, 4, 1]
+    await storage.set_due(None, 7)
+    found = await storage.expiring(8, 9)
+    assert [(row.number, row.due_ms) for row in found] == [(1, 7), (2, 7), (3, 7), (4, 7)]
+    assert (await storage.load_partitions([1]))[0].mappings == found[:1]
+
+
+async def test_a_transaction_that_fails_leaves_everything_as_before(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = await world.start()
+    one = await finished(storage, mapping(1, 0, 10, due_ms=5), checkpoints=[state(1)])
+    row = segment(99)
+    (row.id,) = await storage.start_segments([row])
+    before = await everything(storage)
+
+    def fail(*_: object) -> None:
+        raise MetadataError("the disk is full")
+
+    def lines() -> list[Any]:
+        swap = Swap([(row, [mapping(1, 0, 20)])], within(one, mapping(1, 0, 10)), [state(1, 50)])
+        return [
+            storage.finish_segments(swap),
+            storage.save_checkpoint(Checkpoint(1, 50, [state(2)])),
+        ]
+
+    with monkeypatch.context() as patch:  # after the first writes of the transaction
+        patch.setattr(sql_statements, "save_states", fail)
+        patch.setattr(MemoryStore, "write", fail)
+        patch.setattr(RocksStore, "write", fail)
+        for call in lines():
+            with pytest.raises(MetadataError, match="full"):
+                await call
+    assert await everything(storage) == before
+    for call in lines():
+        await call
+    assert await everything(await world.start()) != before
+
+
+async def test_more_than_fits_into_one_statement(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "PART", 3)
+    storage = await world.start()
+    await storage.save_checkpoint(Checkpoint(1, 1, [state(number) for number in MINE]))
+    rows = [mapping(number, base, base + 10) for number in MINE for base in range(0, 70, 10)]
+    one = await finished(storage, *rows)
+    rows = within(one, *rows)
+    loaded = await storage.load_partitions(MINE)
+    assert [row.checkpoint for row in loaded] == [state(number) for number in MINE]
+    assert [each for row in loaded for each in row.mappings] == rows
+    ranges = [(row.number, row.base_offset, row.end_offset) for row in rows]
+    assert await storage.mappings(ranges) == [[row] for row in rows]
+    new = segment(100)
+    (new.id,) = await storage.start_segments([new])
+    whole = [mapping(number, 0, 70) for number in MINE]
+    await storage.finish_segments(Swap([(new, whole)], rows))
+    assert await storage.segment_mappings([one.id, new.id]) == within(new, *whole)
+    (gone,) = await storage.remove_mappings(dict.fromkeys(MINE, EVERYTHING))
+    assert (gone.id, gone.state, gone.live_bytes) == (new.id, DELETING, 0)
+    assert await storage.load_partitions(MINE) == [PartitionRow(number) for number in MINE]
+
+
+async def test_calls_at_the_same_time_take_turns(world: World) -> None:
+    storage = await world.start()
+    made = await asyncio.gather(*(storage.start_segments([segment(at)] * 1) for at in range(9)))
+    assert len({segment_id for (segment_id,) in made}) == 9
+    calls = [finished(storage, mapping(1, 0, 10)) for _ in range(5)]
+    done = await asyncio.gather(*calls, return_exceptions=True)
+    assert sum(isinstance(each, StaleSwap) for each in done) == 4
+    assert len((await storage.load_partitions([1]))[0].mappings) == 1
+
+
+async def test_a_cancelled_call_leaves_the_storage_usable(world: World) -> None:
+    storage = await world.start()
+    for steps in range(8):
+        call = asyncio.ensure_future(storage.start_segments([segment(steps)]))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+    row = await finished(storage, mapping(1, 0, 10))
+    assert [each.segment_id for each in (await storage.mappings([(1, 0, 1)]))[0]] == [row.id]
+
+
+async def test_a_closed_storage_says_so(world: World) -> None:
+    storage = await world.start()
+    await storage.load_place(1)
+    await world.close()
+    await storage.close()
+    with pytest.raises(MetadataError, match="closed"):
+        await storage.load_place(1)
+    with pytest.raises(MetadataError, match="closed"):
+        await storage.save_checkpoint(Checkpoint(1, 1, []))
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_every_storage_does_what_the_one_in_memory_does(world: World, seed: int) -> None:
+    """Operations made up by chance, against two storages at once."""
+    other = KeyValueWorld()
+    rng = random.Random(seed)
+    storages = [await world.start(), await other.start()]
+    live: dict[int, list[Mapping]] = {number: [] for number in MINE}
+    for step in range(60):
+        world.clock.ms = other.clock.ms = 1_000 + step
+        call = _made_up(rng, live, step)
+        results = [await call(storage) for storage in storages]
+        assert results[0] == results[1], step
+        if rng.random() < 0.1:
+            storages = [await world.start(), await other.start()]
+        assert await everything(storages[0]) == await everything(storages[1]), step
+        rows = await storages[1].load_partitions(MINE)
+        live = {row.number: row.mappings for row in rows}
+
+
+def _made_up(rng: random.Random, live: dict[int, list[Mapping]], step: int) -> Any:
+    what = rng.choice(["cut", "cut", "rewrite", "remove", "due", "checkpoint", "ranges"])
+    numbers = sorted(rng.sample(MINE, rng.randint(1, 4)))
+    if what == "checkpoint":
+        saved = Checkpoint(1, step, [state(number, step) for number in numbers])
+        return lambda storage: storage.save_checkpoint(saved)
+    if what == "due":
+        some = rng.choice([None, numbers])
+        return lambda storage: storage.set_due(some, step)
+    if what == "remove":
+        below = {number: rng.choice([*range(0, 90, 7), EVERYTHING]) for number in numbers}
+        return lambda storage: storage.remove_mappings(below, step)
+    if what == "ranges":
+        ranges = [(number, rng.randint(0, 40), rng.randint(0, 90)) for number in numbers]
+        return lambda storage: storage.mappings(ranges)
+    removed: list[Mapping] = []
+    added = []
+    for number in numbers:
+        rows = live[number]
+        end = rows[-1].end_offset if rows else 0
+        if what == "rewrite" and rows:
+            removed += rows
+            added.append(mapping(number, rows[0].base_offset, end, step))
+        else:
+            added.append(mapping(number, end, end + rng.randint(1, 9), step))
+
+    async def swap(storage: OffsetStorage) -> None:
+        row = segment(10_000 + step)
+        (row.id,) = await storage.start_segments([row])
+        await storage.finish_segments(Swap([(row, added)], removed, delete_after_ms=step))
+
+    return swap
