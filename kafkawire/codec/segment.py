@@ -63,7 +63,7 @@ from struct import error as StructError
 
 from crc32c import crc32c
 
-from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
+from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, MAGIC, PREFIX_BYTES
 from kafkawire.codec.segment_index import BLOCK_BYTES, SparseIndex, write_index
 from kafkawire.codec.segment_layout import (
     DIRECTORY,
@@ -124,6 +124,7 @@ __all__ = [
 _BATCH = Struct(">qi4xbI2xi8xq14xi")
 """Base offset, length, magic, CRC, last delta, max timestamp, count."""
 assert _BATCH.size == HEAD_BYTES
+_AFTER_AT_LEAST = HEAD_BYTES - PREFIX_BYTES
 
 
 class DamagedBatch(FormatError):
@@ -203,6 +204,7 @@ class SegmentBuilder:
         for number, part in enumerate(parts):
             at = block_from = 0
             size = len(part)
+            limit = block_end - length
             while at < size:
                 try:
                     base, after, magic, crc, delta, stamp, count = head(part, at)
@@ -211,31 +213,28 @@ class SegmentBuilder:
                 stop = at + after + PREFIX_BYTES
                 if (
                     stop > size
-                    or after < HEAD_BYTES - PREFIX_BYTES
-                    or magic != 2
+                    or after < _AFTER_AT_LEAST
+                    or magic != MAGIC
                     or base < following
-                    or delta < 0
-                    or count < 0
+                    or delta | count < 0
                     or checksum(part[at + CRC_FROM : stop]) != crc
                 ):
                     raise DamagedBatch(number, at, max(following, base_offset))
-                if length + at >= block_end:
-                    if at > block_from:
-                        block_sum = checksum(part[block_from:at], block_sum)
+                if at >= limit:
                     if positions:
-                        sums.append(block_sum)
+                        sums.append(checksum(part[block_from:at], block_sum))
                         newest.append(top)
                     offsets.append(base - base_offset)
                     positions.append(length + at)
-                    block_sum, block_from = 0, at
-                    block_end = length + at + BLOCK_BYTES
+                    block_sum, block_from, limit = 0, at, at + BLOCK_BYTES
                 if stamp > top:
                     top = stamp
                 following = base + delta + 1
                 batches += 1
                 records += count
                 at = stop
-            block_sum = checksum(part[block_from:] if block_from else part, block_sum)
+            block_sum = checksum(part[block_from:], block_sum)
+            block_end = limit + length
             length += size
         self._next, self._block_end, self._sum = following, block_end, block_sum
         self.position += length - entry.length

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from crc32c import crc32c
@@ -80,6 +80,10 @@ class SparseIndex:
             self._base + self._offsets[at], self._newest[at], self._sums[at],
         )  # fmt: skip
 
+    def find(self, position: int) -> int:
+        """The block that has this position of the file."""
+        return bisect_right(self._positions, position - self._start) - 1
+
     def span(self, offset: int, max_bytes: int) -> tuple[int, int]:
         """(position, length) of whole blocks, from the last that begins at or before `offset` on.
 
@@ -88,7 +92,24 @@ class SparseIndex:
         """
         if not self._positions:
             return self._start, 0
-        at = max(0, bisect_right(self._offsets, offset - self._base) - 1)
+        return self._run(max(0, bisect_right(self._offsets, offset - self._base) - 1), max_bytes)
+
+    def runs(self, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """(position, length) of runs of whole blocks that together hold the bytes [start, stop).
+
+        Each has at most `max_bytes` unless its first block alone is larger.
+        """
+        at = max(0, self.find(start))
+        stop = min(stop, self._start + self._length)
+        position = self._start
+        while position < stop and at < len(self._positions) and start < stop:
+            position, length = self._run(at, max_bytes)
+            yield position, length
+            position += length
+            at = bisect_left(self._positions, position - self._start)
+
+    def _run(self, at: int, max_bytes: int) -> tuple[int, int]:
+        """From block `at` on, at most `max_bytes` or that one block."""
         start = self._positions[at]
         if start + max_bytes >= self._length:
             return self._start + start, self._length - start

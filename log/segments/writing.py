@@ -1,0 +1,112 @@
+"""Writing one segment file: gathered writes of what the builder was given, synced piece by piece.
+
+The file has its final name from the start: its row says STARTED, and no reader looks at such a
+one. It is synced as it grows, so that the end of a job does not bring hundreds of megabytes before
+the disk at once, with the fsyncs of the commit log behind them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os.path
+from collections.abc import Sequence
+
+from kafkawire.codec.segment import PartitionState, SegmentBuilder
+from log.env import Buffer, FileSystem
+from log.journal import IOV_AT_MOST, write_whole
+from log.segments.jobs import Made, Output, pack
+
+WRITE_BYTES = 4 << 20
+"""A gathered write; the views in it keep nothing in memory but pages that were just read."""
+SYNC_BYTES = 16 << 20
+"""A tenth of a second of a slow disk: what a commit of the log may have to wait for."""
+
+
+class SegmentWriter:
+    """A segment being made. Partition by partition: `begin`, `write`..., then `end` or `abandon`;
+    at last `finish`, or `discard`. OSError from the disk, EEXIST if the file is there already."""
+
+    __slots__ = ("_builder", "_file", "_fs", "_output", "_pending", "_size", "_synced", "_written")
+
+    def __init__(self, fs: FileSystem, output: Output, node_id: int, created_ms: int) -> None:
+        self._fs = fs
+        self._output = output
+        try:
+            fs.open(output.path).close()
+        except FileNotFoundError:
+            pass
+        else:
+            raise OSError(errno.EEXIST, "the segment is there already", output.path)
+        self._file = fs.open(output.path, create=True)
+        self._builder = SegmentBuilder(output.uuid, node_id, created_ms)
+        self._pending: list[Buffer] = [self._builder.header()]
+        self._size = self._builder.position
+        self._written = self._synced = 0
+
+    def begin(
+        self,
+        number: int,
+        topic: tuple[bytes, str, int],
+        base_offset: int,
+        state: PartitionState,
+    ) -> None:
+        """The next partition; `topic`: id, name, index. See SegmentBuilder.begin."""
+        self._builder.begin(number, *topic, base_offset, state)
+
+    def write(self, parts: Sequence[memoryview]) -> None:
+        """Whole batches; their buffers must not change before the next flush.
+
+        DamagedBatch as SegmentBuilder.extend; then nothing of `parts` is written.
+        """
+        before = self._builder.position
+        self._builder.extend(parts)
+        self._pending += parts
+        self._size += self._builder.position - before
+        if self._size >= WRITE_BYTES or len(self._pending) >= IOV_AT_MOST:
+            self._flush()
+
+    @property
+    def next_offset(self) -> int:
+        """See SegmentBuilder."""
+        return self._builder.next_offset
+
+    def end(self, end_offset: int) -> None:
+        """The partition is complete."""
+        self._builder.end(end_offset)
+
+    def abandon(self) -> None:
+        """Take back what was written of the partition."""
+        self._flush()
+        self._builder.abandon()
+        self._written = self._builder.position
+        self._synced = min(self._synced, self._written)
+
+    def _flush(self) -> None:
+        write_whole(self._file, self._pending, self._written, self._size)
+        self._written += self._size
+        self._pending = []
+        self._size = 0
+        if self._written - self._synced >= SYNC_BYTES:
+            self._file.sync()
+            self._synced = self._written
+
+    def finish(self) -> Made:
+        """Make the file durable, name and all; without a partition there will be none."""
+        if not self._builder.entries:
+            self.discard()
+            return Made(self._output.path, self._output.uuid, 0, [])
+        rest = self._builder.finish()
+        self._pending.append(rest)
+        self._size += len(rest)
+        self._flush()
+        size = self._builder.position
+        self._file.truncate(size)  # what was abandoned may have reached further
+        self._file.sync()
+        self._file.close()
+        self._fs.sync_dir(os.path.dirname(self._output.path))
+        return Made(self._output.path, self._output.uuid, size, pack(self._builder.entries))
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        self._fs.remove(self._output.path)
