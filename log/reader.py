@@ -8,6 +8,7 @@ threads into buffers, of which only so much may be in flight. Owned by log.commi
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from log.env import Buffer, Env
 from log.inflight import InFlight
@@ -15,6 +16,9 @@ from log.journal import PLACE_BITS, POSITION_MASK, Journal, Pins
 from log.journalindex import IndexCache
 from log.journals import Journals
 from log.plan import Plan, make_plan, skip_before, whole_batches
+
+if TYPE_CHECKING:
+    from log.partition import Partition
 
 IN_FLIGHT_BYTES = 64 << 20
 """Cold bytes being read or not yet handed over: a few Fetches of the largest usual size (1 MiB per
@@ -27,7 +31,7 @@ GAP_BYTES_AT_MOST = 16 << 10
 class Reader:
     """See the module."""
 
-    __slots__ = ("_env", "_in_flight", "_journals", "indexes", "read_warm")
+    __slots__ = ("_env", "_in_flight", "_journals", "indexes", "read_warm", "warm_since")
 
     def __init__(self, env: Env, journals: Journals) -> None:
         self._env = env
@@ -35,6 +39,7 @@ class Reader:
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self.indexes = IndexCache(env, journals)
         self.read_warm: Callable[[Plan], Awaitable[list[Buffer]]]
+        self.warm_since: Callable[[Partition, int, int], Awaitable[int]]
 
     def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
         """Views of a hot plan's bytes, in order; call the second when they are not needed."""

@@ -6,7 +6,7 @@ records are decoded. Called by log.partition.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import iter_batches, records
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
 
 MAX_ROW_BYTES = 1 << 31
 """A row is one MiB or one batch: it is always read whole."""
+WARM_BYTES = 256 << 10
+"""How much of a segment is read at a time: the sparse index leads to within some KiB."""
 
 
 async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or after `timestamp`, or None.
 
     Looks between log start and high watermark (UnifiedLog.fetchOffsetByTimestamp). Rows that are
-    not in memory are looked for portion by portion, in their journals' index files.
+    not in memory are looked for segment by segment, in their sparse indexes, and portion by
+    portion, in their journals' index files.
     """
-    for plan in _candidates(partition, timestamp):
-        while plan.offset < partition.high_watermark:
+    async for plan in _candidates(partition, timestamp):
+        while plan.offset < min(plan.end, partition.high_watermark):
             buffers = await partition.log.read(plan)
             found = _first_since(buffers, timestamp, partition.log_start, partition.high_watermark)
             if found is not None:
@@ -35,26 +38,45 @@ async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, in
             after = _end_offset(buffers)
             if plan.end <= after or not buffers:
                 break
-            plan = partition.plan(after, MAX_ROW_BYTES, plan.end, True)
+            plan = _plan(partition, after, plan.end)
     return None
 
 
-def _candidates(partition: Partition, timestamp: int) -> Iterator[Plan]:
-    """Plans of the stretches that may hold such a record, in offset order."""
+def _plan(partition: Partition, offset: int, end: int) -> Plan:
+    warm = offset < partition.cut_offset
+    size = WARM_BYTES if warm else MAX_ROW_BYTES
+    return partition.plan(max(offset, partition.log_start), size, end, True)
+
+
+async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Plan]:
+    """Plans of the stretches that may hold such a record, in offset order.
+
+    Rows are cut and go while they are looked through, so each step starts anew at an offset.
+    """
+    done = partition.log_start
+    segments = partition.segments
+    while done < partition.cut_offset:
+        at = segments.find(done)
+        done = segments.end[at]
+        if segments.newest[at] >= timestamp:
+            start = await partition.log.reader.warm_since(partition, at, timestamp)
+            if start < done:
+                yield _plan(partition, start, done)
     portions = partition.portions
-    evicted = partition.evicted
-    old = zip(portions.first[:evicted], portions.end, portions.newest, strict=False)
-    for first, end, newest in list(old):
-        if newest >= timestamp and end > partition.log_start:
-            yield partition.plan(max(first, partition.log_start), MAX_ROW_BYTES, end, True)
+    while (at := portions.below(done)) < partition.evicted:
+        start, done = max(done, portions.first[at]), portions.end[at]
+        if portions.newest[at] >= timestamp and done > partition.log_start:
+            yield _plan(partition, start, done)
     rows = partition.rows
     # The first hit is nearly always right; a row whose newest record lies below the log start,
     # or was written after the high watermark, leads on to the next.
     row = rows.since(timestamp)
     while row < len(rows) and rows.base[row] < partition.high_watermark:
-        if rows.newest[row] >= timestamp:
-            end = rows.end_offset(row)
-            yield partition.plan(max(rows.base[row], partition.log_start), MAX_ROW_BYTES, end, True)
+        end = rows.end_offset(row)
+        if rows.newest[row] >= timestamp and end > done:
+            done = end
+            yield _plan(partition, rows.base[row], end)
+            row = rows.find(end - 1)
         row += 1
 
 
@@ -83,7 +105,7 @@ def _end_offset(buffers: list[Buffer]) -> int:
 async def max_timestamp(partition: Partition) -> tuple[int, int]:
     """(offset, timestamp) of the first record with the largest timestamp (KIP-734), or (-1, -1)."""
     rows = partition.rows
-    newest = rows.latest()
+    newest = max([rows.latest(), *partition.segments.newest])
     for at in range(partition.evicted):
         newest = max(newest, partition.portions.newest[at])
     while newest >= 0:
@@ -97,5 +119,6 @@ async def max_timestamp(partition: Partition) -> tuple[int, int]:
 def _next_lower(partition: Partition, newest: int) -> int:
     """The largest timestamp of a row below `newest`: that one's record is not visible."""
     lower = [time for time in partition.rows.newest if time < newest]
+    lower += [time for time in partition.segments.newest if time < newest]
     lower += [time for time in partition.portions.newest[: partition.evicted] if time < newest]
     return max(lower, default=-1)

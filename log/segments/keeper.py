@@ -45,6 +45,7 @@ class Segments:
         self.store = SegmentStore(self._env, storage, self.folder)
         self.warm = WarmReader(self._env, self.store, commit_log.reader)
         commit_log.reader.read_warm = self.warm.read
+        commit_log.reader.warm_since = self.warm.since
         config = commit_log.config
         self.swapper = Swapper(
             self._env,
