@@ -35,6 +35,8 @@ INDEX_BYTES_AT_MOST = 16 << 20
 CHECKED_RANGES_AT_MOST = 64
 """Stretches of one partition and segment known to be sound; whoever jumps about more than that
 has the first ones checked again."""
+SLACK_BYTES = 8 << 10
+"""Read beyond what is asked for: the block that holds `offset` begins before it."""
 NAMED_AT_MOST = 1000
 """Damaged places named in the log, so that each is named once."""
 
@@ -223,7 +225,7 @@ def take(
     written.
     """
     stop = mapping.start + mapping.length
-    position, length = warm.index.span(offset, max(room, 0))
+    position, length = warm.index.span(offset, max(room, 0) + SLACK_BYTES)
     while True:
         data = _read(file, warm, position, length)
         start = skip_before(data, 0, len(data), offset)
