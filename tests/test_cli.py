@@ -348,6 +348,46 @@ def test_serve_imports_neither_tables_nor_messages() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
+    """Neither handlers nor their messages, groups or SQLAlchemy: these come with the first request
+    or once the broker listens, whichever is sooner."""
+    code = (
+        "import os, sys; import kafkawire.cli.main, kafkawire.server.run as run\n"
+        "listen = run.listen\n"
+        "async def tell(*given):\n"
+        "    opened = await listen(*given)\n"
+        "    print(*sorted(sys.modules), flush=True)\n"
+        "    os._exit(0)\n"
+        "run.listen = tell\n"
+        "sys.argv[1:] = ['serve', '--listen', '127.0.0.1:0', '--data', sys.argv[1]]\n"
+        "kafkawire.cli.main.main()"
+    )
+    for _ in range(2):  # a folder that is made, and one that is there
+        words = [sys.executable, "-c", code, str(tmp_path / "data")]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        loaded = done.stdout.split()
+        assert "kafkawire.server.listener" in loaded
+        late = (
+            "rich",
+            "typer",
+            "pydantic",
+            "sqlalchemy",
+            "alembic",
+            "aiosqlite",
+            "tomllib",
+            "groups",
+        )
+        assert [name for name in late if name in loaded] == []
+        messages = {name for name in loaded if name.startswith("kafkawire.messages.")}
+        assert messages == {"kafkawire.messages.registry"}
+        handlers = {name for name in loaded if name.startswith("kafkawire.handlers.")}
+        assert handlers == {
+            "kafkawire.handlers.context",
+            "kafkawire.handlers.exchange",
+            "kafkawire.handlers.table",
+        }
+
+
 def test_the_plugin_loads_nothing_but_pytest() -> None:
     code = (
         "import pytest, sys; before = set(sys.modules); import kafkawire.testing.plugin\n"

@@ -12,6 +12,7 @@ import pytest
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.fetch import Fetch
+from kafkawire.handlers.table import Unmade
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_offsets import (
@@ -147,6 +148,25 @@ async def test_a_parked_fetch_is_woken_by_a_produce(server: Server, client: Clie
     await other.close()
 
 
+async def fetch_handler(server: Server) -> Fetch:
+    """The handler, once a request for it has come."""
+    await until(lambda: isinstance(server.host.apis[1].hot, Fetch))
+    handler = server.host.apis[1].hot
+    assert isinstance(handler, Fetch)
+    return handler
+
+
+async def test_a_hot_handler_is_made_by_its_first_request(server: Server, client: Client) -> None:
+    for key in (0, 1, 12):
+        assert isinstance(server.host.apis[key].hot, Unmade)
+    await make(client, "t")
+    assert (await client.call(produce("t", batch(b"a")), 9)).responses[0].name == "t"
+    assert type(server.host.apis[0].hot).__name__ == "Produce"
+    assert isinstance(server.host.apis[1].hot, Unmade)
+    assert values((await client.call(fetch("t", 0), 11)).responses[0].partitions[0]) == [b"a"]
+    assert isinstance(server.host.apis[1].hot, Fetch)
+
+
 async def test_a_client_that_goes_while_its_fetch_waits_pins_nothing(
     server: Server, client: Client
 ) -> None:
@@ -157,7 +177,7 @@ async def test_a_client_that_goes_while_its_fetch_waits_pins_nothing(
     asked = fetch("t", 0, wait_ms=200)
     asked.min_bytes = 1 << 20
     going.send(asked, 12)
-    handler: Any = server.host.apis[1].hot
+    handler = await fetch_handler(server)
     await until(lambda: bool(handler.parked))
     await going.close()
     await until(lambda: not handler.parked)
@@ -169,8 +189,7 @@ async def test_a_parked_fetch_goes_with_its_client(server: Server, client: Clien
     gone = await Client.connect(port_of(server))
     gone.send(fetch("t", 0, wait_ms=2**31 - 1), 11)
     await gone.writer.drain()
-    handler = server.host.apis[1].hot
-    assert isinstance(handler, Fetch)
+    handler = await fetch_handler(server)
     await until(lambda: bool(handler.parked))
     await gone.close()
     await until(lambda: not handler.parked)

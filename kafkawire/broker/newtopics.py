@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 from kafkawire.metadata.catalog import Catalog, alike_key
+
+if TYPE_CHECKING:
+    from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
 
 T = TypeVar("T")
 

@@ -31,12 +31,12 @@ from kafkawire.broker.newtopics import (
 )
 from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.messages.create_partitions import CreatePartitionsTopic
-from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.metadata.catalog import NewTopic, alike_key
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.messages.create_partitions import CreatePartitionsTopic
+    from kafkawire.messages.create_topics import CreatableTopic
     from kafkawire.metadata.catalog import TopicInfo
     from log.partition import Partition
 
@@ -203,6 +203,8 @@ class TopicService:
 
     def _new(self, name: str) -> CreatableTopic:
         """A topic nobody has described: the broker's defaults, or what its own topic needs."""
+        from kafkawire.messages.create_topics import CreatableTopic
+
         config = self._broker.config
         if name != GROUP_METADATA_TOPIC:
             return CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)

@@ -7,6 +7,7 @@ Called by kafkawire.cli.main and kafkawire.cli.app.
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import sys
@@ -66,6 +67,7 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
     for sentence in notes(chosen, sources):
         print(f"kafkawire: {sentence}", file=sys.stderr)
     logs.setup(chosen.log_level, chosen.log_format)
+    gc.disable()  # all that is made from here on lives as long as the broker, which enables it
     from kafkawire.server.run import serve
 
     return serve(chosen)

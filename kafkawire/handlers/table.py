@@ -8,9 +8,10 @@ buffer themselves. Adding an API is adding a row and a module.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.messages.registry import APIS as DECLARED
@@ -18,7 +19,7 @@ from kafkawire.messages.registry import APIS as DECLARED
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from kafkawire.handlers.context import RequestContext
-    from kafkawire.handlers.exchange import HotHandler
+    from kafkawire.handlers.exchange import HotHandler, Peer, Pinned
 
 Handler = Callable[["RequestContext", Any], Awaitable[Any]]
 
@@ -92,7 +93,7 @@ class Api:
         # KIP-511: a client that does not know the broker must be able to read the answer.
         self.flexible_answer = row.module != "api_versions"
         self.may_follow_produce = row.module == "produce"
-        self.hot: HotHandler | None = None
+        self.hot: HotHandler | None = None  # an Unmade until its first request
         self.handler: Handler | None = None
 
     def load(self) -> Handler:
@@ -104,11 +105,50 @@ class Api:
         return self.handler
 
 
+class Unmade:
+    """Stands where a hot handler will: the first request for its API makes it."""
+
+    __slots__ = ("_api", "_broker", "_hot_class")
+
+    def __init__(self, api: Api, hot_class: str, broker: Broker) -> None:
+        self._api = api
+        self._hot_class = hot_class
+        self._broker = broker
+
+    def start(
+        self,
+        peer: Peer,
+        version: int,
+        correlation_id: int,
+        block: Pinned,
+        buf: memoryview,
+        pos: int,
+        end: int,
+    ) -> bool:
+        """See HotHandler: what the handler made here says."""
+        made: HotHandler = getattr(self.load(), self._hot_class)(self._broker)
+        self._api.hot = made
+        return made.start(peer, version, correlation_id, block, buf, pos, end)
+
+    def load(self) -> ModuleType:
+        """The handler's module; in any thread."""
+        return import_module(f"kafkawire.handlers.{self._api.module}")
+
+    def close(self) -> None:
+        """Nothing has come, nothing waits."""
+
+
 def serve_all(broker: Broker) -> dict[int, Api]:
-    """The table for `broker`, by API key, hot handlers made."""
+    """The table for `broker`, by API key."""
     apis = {row.key: Api(row) for row in ROWS}
     for row in ROWS:
         if row.hot_class is not None:
-            module = import_module(f"kafkawire.handlers.{row.module}")
-            apis[row.key].hot = getattr(module, row.hot_class)(broker)
+            apis[row.key].hot = Unmade(apis[row.key], row.hot_class, broker)
     return apis
+
+
+def load_hot(apis: Mapping[int, Api]) -> None:
+    """Import the modules of the hot handlers that nobody has asked for yet; in any thread."""
+    for api in apis.values():
+        if isinstance(api.hot, Unmade):
+            api.hot.load()

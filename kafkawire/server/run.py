@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
+from kafkawire.handlers.table import load_hot
 from kafkawire.metadata.store import open_metadata
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import listen
@@ -58,9 +59,13 @@ class Server:
             await server.close()
             raise
         server._sweep()
-        # What the first change of a topic needs is loaded now, while nobody waits for it.
-        env.spawn(metadata.prepare(), "prepare metadata")
+        env.spawn(server._prepare(), "prepare")
         return server
+
+    async def _prepare(self) -> None:
+        """Load what the first requests need now, while nobody waits for it: a start does not."""
+        await self.broker.env.offload.submit("files", load_hot, self.host.apis)
+        await self.broker.metadata.prepare()
 
     async def _listen(self, name: str, host: str, port: int) -> None:
         sockets = await listen(self.host, name, host, port)
@@ -131,6 +136,7 @@ def _spare_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, 20, 50)
+    gc.enable()
 
 
 def _ready_line(options: ServeOptions, broker: Broker) -> str:
