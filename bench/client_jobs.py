@@ -1,4 +1,4 @@
-"""`python -m bench.client_jobs LIBRARY JOB PORT TOPIC RECORDS BYTES ACKS`: one job of a real client.
+"""`python -m bench.client_jobs LIBRARY JOB PORT TOPIC RECORDS SIZE ACKS`: one job, a real client.
 
 A process of its own for each, so that nothing of the one before is left; prints the seconds from
 the first record to the last ack, or from the first records read to the last, as a JSON line. Every
@@ -27,7 +27,7 @@ class Task:
     port: int
     topic: str
     records: int
-    bytes: int
+    size: int  # bytes of a value
     acks: int | str
 
     @property
@@ -38,7 +38,7 @@ class Task:
     @property
     def value(self) -> bytes:
         """Of every record."""
-        return (b"0123456789abcdef" * (self.bytes // 16 + 1))[: self.bytes]
+        return (b"0123456789abcdef" * (self.size // 16 + 1))[: self.size]
 
 
 class Reading:

@@ -11,7 +11,7 @@ import base64
 import os
 import subprocess
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.client import BENCH
@@ -74,9 +74,10 @@ def install(peer: str) -> None:
         raise NotInstalled(f"{peer} does not install: {lines[-1] if lines else 'no reason given'}")
 
 
-def _java(folder: Path, main: str, *words: str) -> list[str]:
+def java(main: str, *words: str, options: Sequence[str] = JVM) -> list[str]:
+    """The command line of a class of Apache Kafka's."""
     logging = f"-Dlog4j2.configurationFile={BENCH / 'peers' / 'kafka' / 'log4j2.properties'}"
-    return ["java", *JVM, logging, "-cp", f"{home()}/kafka/libs/*", main, *words]
+    return ["java", *options, logging, "-cp", f"{home()}/kafka/libs/*", main, *words]
 
 
 def kafka(fsync: bool = False) -> Recipe:
@@ -92,13 +93,13 @@ def kafka(fsync: bool = False) -> Recipe:
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         words = ["format", "--standalone", "-t", cluster.replace("-", "A")]
         words += ["-c", str(folder / "server.properties")]
-        command = _java(folder, "kafka.tools.StorageTool", *words)
+        command = java("kafka.tools.StorageTool", *words)
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NotInstalled(f"Kafka's storage can't be formatted: {done.stderr[-300:]}")
 
     def command(port: int, folder: Path) -> list[str]:
-        return _java(folder, "kafka.Kafka", str(folder / "server.properties"))
+        return java("kafka.Kafka", str(folder / "server.properties"))
 
     if fsync:
         return Recipe("Kafka fsync", command, prepare, durable=True, warm_s=KAFKA_FSYNC_WARM_S)
