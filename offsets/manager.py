@@ -9,6 +9,8 @@ numbers. Used by log.partition; the offset is Kafka's offset, nothing is mapped.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 FIRST_OFFSET = 0
 
 
@@ -30,6 +32,17 @@ class PartitionOffsetManager:
         assert count > 0, count
         self.pending = base + count
         return base
+
+    def assign_each(self, counts: Iterable[int]) -> list[int]:
+        """The first offsets of several batches with so many records each, one after the other."""
+        bases = []
+        end = self.pending
+        for count in counts:
+            assert count > 0, count
+            bases.append(end)
+            end += count
+        self.pending = end
+        return bases
 
     def apply(self, end: int) -> None:
         """All offsets below `end` are written. In order: never back, never past `pending`."""

@@ -47,7 +47,14 @@ PURE = (
     "kafkawire/broker/resources.py",
     "kafkawire/server/connection.py",
     "kafkawire/server/memory.py",
-    "offsets/",
+    "offsets/kv_",
+    "offsets/manager.py",
+    "offsets/registry.py",
+    "offsets/sql_",
+    "offsets/stats.py",
+    "offsets/storage.py",
+    "offsets/subscription.py",
+    "offsets/types.py",
     "log/dump.py",
     "log/eviction.py",
     "log/frame.py",
@@ -206,7 +213,7 @@ def test_devices_are_not_excused_line_by_line() -> None:
 
 
 def test_pure_modules_exist() -> None:
-    missing = [path for path in PURE if not (ROOT / path).exists()]
+    missing = [path for path in PURE if not any(known.startswith(path) for known in sources())]
     assert not missing
 
 

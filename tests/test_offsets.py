@@ -79,3 +79,13 @@ def test_a_rollback_gives_the_same_offsets_again() -> None:
     assert manager.rollback() == 3
     assert manager.rollback() == 0
     assert manager.assign(1) == 2
+
+
+def test_several_batches_are_assigned_at_once() -> None:
+    manager = PartitionOffsetManager(5)
+    assert manager.assign_each([2, 1, 3]) == [5, 7, 8]
+    assert manager.assign_each([]) == []
+    assert (manager.next_offset, manager.pending) == (5, 11)
+    with pytest.raises(AssertionError):
+        manager.assign_each([1, 0])
+    assert manager.pending == 11

@@ -1,0 +1,141 @@
+"""The offsets of many partitions: recovered, assigned, checkpointed.
+
+`OffsetRegistry` holds a manager for each partition; `OffsetAssigner` is the way to hand out offsets
+of any of them. After any crash the next offset is the furthest that anything knows
+(`recovered_next_offset`): the last checkpoint, the segments, and a scan of what was written since.
+The broker's partitions hold their managers themselves and are recovered by log.loading with the
+same rule; this is for programs that number records of their own (docs/offsets.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Mapping as Map
+
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from offsets.manager import FIRST_OFFSET, PartitionOffsetManager
+from offsets.stats import OffsetMetrics
+from offsets.storage import OffsetStorage, PartitionRow
+from offsets.types import OffsetRange
+
+
+def recovered_next_offset(row: PartitionRow, scanned_end: int = FIRST_OFFSET) -> int:
+    """The first offset nothing has: of the checkpoint, the segments, and `scanned_end`, the end
+    of what a scan of the records found."""
+    checkpoint = FIRST_OFFSET if row.checkpoint is None else row.checkpoint.next_offset
+    segments = row.mappings[-1].end_offset if row.mappings else FIRST_OFFSET
+    return max(checkpoint, segments, scanned_end)
+
+
+class OffsetRegistry:
+    """Managers by partition number. Made by `recover`, or empty."""
+
+    def __init__(self, node_id: int = 1) -> None:
+        self._node_id = node_id
+        self._managers: dict[int, PartitionOffsetManager] = {}
+        self._log_starts: dict[int, int] = {}
+        self._saved: dict[int, int] = {}
+
+    @classmethod
+    async def recover(
+        cls,
+        storage: OffsetStorage,
+        numbers: Iterable[int],
+        scanned_ends: Map[int, int] | None = None,
+        node_id: int = 1,
+    ) -> OffsetRegistry:
+        """The partitions as they are after a crash or a clean end. `scanned_ends`: number -> end
+        of what a scan of the records found."""
+        registry = cls(node_id)
+        for row in await storage.load_partitions(list(numbers)):
+            end = (scanned_ends or {}).get(row.number, FIRST_OFFSET)
+            registry.add(row.number, recovered_next_offset(row, end))
+            if row.checkpoint is not None:
+                registry._log_starts[row.number] = row.checkpoint.log_start
+                registry._saved[row.number] = row.checkpoint.next_offset
+        return registry
+
+    def add(self, number: int, next_offset: int = FIRST_OFFSET) -> PartitionOffsetManager:
+        """Enters a partition. ValueError when it is there."""
+        if number in self._managers:
+            raise ValueError(f"partition {number} is registered already")
+        made = PartitionOffsetManager(next_offset)
+        self._managers[number] = made
+        return made
+
+    def remove(self, number: int) -> None:
+        """Forgets a partition; its offsets must not be assigned again."""
+        for known in (self._managers, self._log_starts, self._saved):
+            known.pop(number, None)
+
+    def __getitem__(self, number: int) -> PartitionOffsetManager:
+        """The manager of a partition. KeyError when it is not registered."""
+        return self._managers[number]
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._managers
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._managers)
+
+    def __len__(self) -> int:
+        return len(self._managers)
+
+    async def checkpoint(self, storage: OffsetStorage, place: int = 0) -> int:
+        """Stores what has moved since the last one, in one transaction; how many partitions."""
+        moved = {
+            number: manager.next_offset
+            for number, manager in self._managers.items()
+            if manager.next_offset != self._saved.get(number)
+        }
+        rows = [
+            PartitionCheckpoint(number, next_offset, self._log_starts.get(number, FIRST_OFFSET))
+            for number, next_offset in moved.items()
+        ]
+        await storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
+        self._saved.update(moved)
+        return len(moved)
+
+    def metrics(self) -> OffsetMetrics:
+        """All partitions in numbers."""
+        managers = self._managers.values()
+        applied = sum(manager.next_offset for manager in managers)
+        return OffsetMetrics(
+            partitions=len(managers),
+            applied=applied,
+            pending=sum(manager.pending for manager in managers) - applied,
+            not_checkpointed=sum(
+                manager.next_offset - self._saved.get(number, FIRST_OFFSET)
+                for number, manager in self._managers.items()
+            ),
+        )
+
+
+class OffsetAssigner:
+    """Hands out offsets of the partitions in a registry. KeyError for one that is not there."""
+
+    __slots__ = ("_registry",)
+
+    def __init__(self, registry: OffsetRegistry) -> None:
+        self._registry = registry
+
+    def assign(self, number: int) -> int:
+        """The next offset of a partition. It counts once `applied` says that it is written."""
+        return self._registry[number].assign(1)
+
+    def assign_batch(self, number: int, count: int) -> OffsetRange:
+        """The next `count` >= 1 offsets of a partition."""
+        base = self._registry[number].assign(count)
+        return OffsetRange(base, base + count)
+
+    def applied(self, number: int, end: int) -> None:
+        """All of the partition's offsets below `end` are written."""
+        self._registry[number].apply(end)
+
+    def failed(self, number: int) -> int:
+        """A write failed: what was assigned and not applied goes back; how many offsets."""
+        return self._registry[number].rollback()
+
+    def next_offset(self, number: int) -> int:
+        """The first offset of the partition that no written record has."""
+        return self._registry[number].next_offset

@@ -1,0 +1,70 @@
+"""A partition and all partitions in numbers, for people and dashboards. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from offsets.storage import StoredStats
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMetrics:
+    """All partitions of a registry. Offsets, not bytes."""
+
+    partitions: int
+    applied: int  # sum of the next offsets
+    pending: int  # assigned, not written yet
+    not_checkpointed: int  # written since the last checkpoint: what a recovery must scan
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """One partition. `stored` offsets lie below the last segment's end; -1: no such time."""
+
+    number: int
+    log_start: int
+    high_watermark: int
+    next_offset: int
+    checkpoint_offset: int
+    segments: int
+    records_in_segments: int
+    bytes_in_segments: int
+    last_activity_ms: int
+
+    @property
+    def readable(self) -> int:
+        """Offsets a reader may be given; after a compaction not each has a record."""
+        return self.high_watermark - self.log_start
+
+    @property
+    def uncommitted(self) -> int:
+        """Written and not given to readers yet."""
+        return self.next_offset - self.high_watermark
+
+    @property
+    def not_checkpointed(self) -> int:
+        """What a recovery would have to scan."""
+        return max(0, self.next_offset - max(self.checkpoint_offset, self.log_start))
+
+
+def partition_stats(
+    stored: StoredStats, log_start: int, high_watermark: int, next_offset: int
+) -> PartitionStats:
+    """What the storage knows and what the log knows, put together."""
+    return PartitionStats(
+        stored.number,
+        log_start,
+        high_watermark,
+        next_offset,
+        stored.checkpoint_offset,
+        stored.mappings,
+        stored.records,
+        stored.size_bytes,
+        stored.last_activity_ms,
+    )
+
+
+def total_lag(positions: Iterable[tuple[int, int]]) -> int:
+    """How far readers are behind in all, of (position, high watermark) pairs."""
+    return sum(max(0, high_watermark - position) for position, high_watermark in positions)
