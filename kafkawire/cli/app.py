@@ -87,13 +87,14 @@ def serve(
 
 @app.command()
 def dump(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A journal.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A journal or a segment.")],
+    records: Annotated[bool, typer.Option("--records", help="Each record, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is in a journal, frame by frame."""
+    """Show what is in a journal, frame by frame, or in a segment."""
     from kafkawire.cli.dump import run
 
-    run(file, as_json)
+    run(file, records, as_json)
 
 
 @app.command()

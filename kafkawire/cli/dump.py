@@ -1,7 +1,8 @@
 """`kafkawire dump FILE`: a journal frame by frame, for people or as JSON, a line a frame.
 
 Reads the file as it lies there, also while a broker writes to it, and changes nothing. What the
-bytes mean is in log.frame and log.dump. Called by kafkawire.cli.app.
+bytes mean is in log.frame and log.dump; segments are shown by kafkawire.cli.dump_segment. Called
+by kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -9,45 +10,48 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kafkawire.cli.dump_segment import batch_json, batch_text, dump_segment, records_of
 from kafkawire.cli.tables import fail, print_json_line
+from kafkawire.codec.segment import MAGIC
 from log.dump import BatchShown, FrameShown, GapShown, walk
-from log.frame import HEADER_BYTES, FormatError, Header, read_header
-
-CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+from log.frame import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
 
 
-def run(path: str, as_json: bool) -> None:
-    """The whole command; ends with code 1 for what is no journal."""
+def run(path: str, records: bool, as_json: bool) -> None:
+    """The whole command; ends with code 1 for what is neither, or damaged."""
     try:
-        with _mapped(path) as view:
-            header = read_header(view, path)
-            if header is None:
-                fail(f"{path} is no journal: it has no header, or a damaged one")
-            _dump(view, header, as_json)
+        view = _mapped(path)
+        if view[:8] == MAGIC:
+            dump_segment(path, view, records, as_json)
+            return
+        header = read_header(view, path)
+        if header is None:
+            fail(f"{path} is no journal and no segment: it has no header, or a damaged one")
+        _dump(view, header, records, as_json)
+    except BrokenPipeError:  # `| head`: enough was seen
+        sys.stderr.close()
     except OSError as error:
         fail(f"cannot read {path}: {error.strerror}")
     except FormatError as error:
         fail(error)
 
 
-@contextmanager
-def _mapped(path: str) -> Iterator[memoryview]:
+def _mapped(path: str) -> memoryview:
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size < HEADER_BYTES:
-            fail(f"{path} is no journal: it has {size} bytes, a header alone has {HEADER_BYTES}")
-        mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ)
-        with mapped, memoryview(mapped) as view:
-            yield view
+            fail(
+                f"{path} is no journal and no segment: it has {size} bytes, "
+                f"a header alone has {HEADER_BYTES}"
+            )
+        # Unmapped with the last view: closing it by hand fails while a traceback holds one.
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
 
-def _dump(view: memoryview, header: Header, as_json: bool) -> None:
+def _dump(view: memoryview, header: Header, records: bool, as_json: bool) -> None:
     names: dict[int, str] = {}
     if as_json:
         print_json_line({"journal": header.journal, "run": header.run,
@@ -58,14 +62,22 @@ def _dump(view: memoryview, header: Header, as_json: bool) -> None:
     for item in walk(view, header.journal):
         if isinstance(item, FrameShown) and "index" in item.says:
             names[item.head.number] = f"{item.says['topic']}-{item.says['index']}"
-        try:
-            if as_json:
-                print_json_line(_as_json(item, names))
-            else:
-                _print(item, names)
-        except BrokenPipeError:  # `| head`: enough was seen
-            sys.stderr.close()
-            return
+        if as_json:
+            print_json_line(_as_json(item, names))
+        else:
+            _print(item, names)
+        if records and isinstance(item, FrameShown) and item.batches:
+            start = item.position + HEAD_BYTES
+            _print_records(view[start : start + item.head.length], as_json)
+
+
+def _print_records(frame: memoryview, as_json: bool) -> None:
+    """What the batches of a frame hold."""
+    for line in records_of(frame):
+        if as_json:
+            print_json_line(line)
+        else:
+            print("              " + " ".join(f"{name}={value}" for name, value in line.items()))
 
 
 def _run(run: int) -> str:
@@ -93,33 +105,7 @@ def _print(item: FrameShown | GapShown, names: dict[int, str]) -> None:
 
 
 def _batch(shown: BatchShown) -> str:
-    batch = shown.head
-    words = [
-        f"offsets {batch.base_offset}-{batch.last_offset}",
-        f"epoch {batch.leader_epoch}",
-        f"{batch.count} records",
-        _codec(batch.codec),
-        f"newest {_time(batch.max_timestamp)}",
-    ]
-    if batch.producer_id >= 0:
-        words.append(
-            f"producer {batch.producer_id} epoch {batch.producer_epoch} from {batch.base_sequence}"
-        )
-    if not shown.sound:
-        words.append("CRC WRONG")
-    return ", ".join(words)
-
-
-def _time(ms: int) -> str:
-    """UTC; a number where a producer sent what no calendar has."""
-    try:
-        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return str(ms)
-
-
-def _codec(number: int) -> str:
-    return CODECS[number] if number < len(CODECS) else f"codec {number}"
+    return batch_text(shown.head) + ("" if shown.sound else ", CRC WRONG")
 
 
 def _as_json(item: FrameShown | GapShown, names: dict[int, str]) -> dict[str, Any]:
@@ -138,18 +124,6 @@ def _as_json(item: FrameShown | GapShown, names: dict[int, str]) -> dict[str, An
         line |= {"partition": head.number, "name": names.get(head.number)}
     if item.batches:
         line["batches"] = [
-            {
-                "base_offset": shown.head.base_offset,
-                "last_offset": shown.head.last_offset,
-                "leader_epoch": shown.head.leader_epoch,
-                "records": shown.head.count,
-                "codec": _codec(shown.head.codec),
-                "max_timestamp": shown.head.max_timestamp,
-                "producer_id": shown.head.producer_id,
-                "producer_epoch": shown.head.producer_epoch,
-                "base_sequence": shown.head.base_sequence,
-                "sound": shown.sound,
-            }
-            for shown in item.batches
+            {**batch_json(shown.head), "sound": shown.sound} for shown in item.batches
         ]
     return line | item.says

@@ -14,7 +14,7 @@
 
 Integers are little-endian (in batches, Kafka's, they are big-endian); checksums are CRC-32C.
 
-    header      0 magic "KWSEGMNT"      8 version u32            12 checksum u32 (of 16-63)
+    header      0 magic "KWSEGMNT"      8 version u32            12 checksum u32 (of 0-11, 16-63)
                16 uuid 16 bytes        32 node id i32           36 zero u32
                40 created ms i64       48 zeros
 
@@ -63,12 +63,14 @@ from struct import error as StructError
 
 from crc32c import crc32c
 
-from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, MAGIC, PREFIX_BYTES
+from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
+from kafkawire.codec.batches import MAGIC as BATCH_MAGIC
 from kafkawire.codec.segment_index import BLOCK_BYTES, SparseIndex, write_index
 from kafkawire.codec.segment_layout import (
     DIRECTORY,
     HEADER_BYTES,
     INDEX,
+    MAGIC,
     REQUIRED,
     SECTION,
     SECTION_HEAD_BYTES,
@@ -100,6 +102,7 @@ __all__ = [
     "DIRECTORY",
     "HEADER_BYTES",
     "INDEX",
+    "MAGIC",
     "STATE",
     "TAIL_BYTES",
     "TRAILER_BYTES",
@@ -214,7 +217,7 @@ class SegmentBuilder:
                 if (
                     stop > size
                     or after < _AFTER_AT_LEAST
-                    or magic != MAGIC
+                    or magic != BATCH_MAGIC
                     or base < following
                     or delta | count < 0
                     or checksum(part[at + CRC_FROM : stop]) != crc

@@ -157,8 +157,15 @@ class PartitionState:
 def write_header(header: Header) -> bytes:
     """The first 64 bytes of a file."""
     fields = (header.uuid, header.node_id, 0, header.created_ms)
-    checksum = crc32c(HEADER.pack(MAGIC, VERSION, 0, *fields)[16:])
+    checksum = _header_sum(HEADER.pack(MAGIC, VERSION, 0, *fields))
     return HEADER.pack(MAGIC, VERSION, checksum, *fields)
+
+
+def _header_sum(head: Buffer) -> int:
+    """Of all but itself. It stays where it is in every version, so that a damaged version number
+    is not taken for a newer program's."""
+    view = memoryview(head)
+    return crc32c(view[16:HEADER_BYTES], crc32c(view[:12]))
 
 
 def read_header(head: Buffer) -> Header:
@@ -168,7 +175,7 @@ def read_header(head: Buffer) -> Header:
     magic, version, checksum, uuid, node_id, zero, created_ms = HEADER.unpack_from(head)
     if magic != MAGIC:
         raise FormatError("it does not begin as a segment does")
-    if crc32c(memoryview(head)[16:HEADER_BYTES]) != checksum:
+    if _header_sum(head) != checksum:
         raise FormatError("its header is damaged")
     _check_version(version)
     if zero:

@@ -1,0 +1,183 @@
+"""Segments and journals made by hand, for tests of what reads them.
+
+`journal` writes a rolled journal with its index file as the log would; `segment` builds the bytes
+of a segment from batches; `everything` reads a segment whole, as a careful reader does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from crc32c import crc32c
+
+from kafkawire.codec import segment as codec
+from kafkawire.codec.batches import build, iter_batches
+from kafkawire.codec.segment import PartitionEntry, PartitionState, SegmentBuilder, SparseIndex
+from log import frame
+from log.env import FileSystem
+from log.frame import Header, padded
+from log.hotindex import Columns, empty_columns
+from log.journal import journal_name
+from log.journalindex import Extent, pack_index, write_index
+from log.segments.jobs import CutArguments, JournalFile, Output, Wanted, pack
+
+UUID = bytes(range(16))
+RUN = 1 << 32
+FOLDER = "/data"
+
+
+def batch(base: int, count: int = 1, *, size: int = 10, stamp: int = 1000) -> bytes:
+    """A batch of `count` records of `size` bytes each."""
+    pairs = [(b"k", bytes([(base + n) % 251]) * size) for n in range(count)]
+    return bytes(build(pairs, base_offset=base, timestamp_ms=stamp, leader_epoch=3))
+
+
+def topic_id(number: int) -> bytes:
+    return number.to_bytes(8, "big") * 2
+
+
+@dataclass
+class Part:
+    """A partition of a segment to be built."""
+
+    number: int
+    batches: Sequence[bytes]
+    base: int = 0
+    end: int | None = None
+    state: PartitionState | None = None
+
+
+def segment(
+    parts: Iterable[Part], uuid: bytes = UUID, node_id: int = 1, created_ms: int = 5
+) -> bytes:
+    """A whole file. Topics are named t<number>, and everything is their partition 2."""
+    builder = SegmentBuilder(uuid, node_id, created_ms)
+    data = bytearray(builder.header())
+    for part in parts:
+        name = f"t{part.number}"
+        state = part.state or PartitionState()
+        builder.begin(part.number, topic_id(part.number), name, 2, part.base, state)
+        for one in part.batches:
+            builder.add(one)
+            data += one
+        builder.end(builder.next_offset if part.end is None else part.end)
+    data += builder.finish()
+    assert builder.position == len(data)
+    return bytes(data)
+
+
+@dataclass
+class Whole:
+    """All that a segment says."""
+
+    header: codec.Header
+    trailer: codec.Trailer
+    entries: list[PartitionEntry]
+    states: dict[int, PartitionState]
+    indexes: list[SparseIndex]
+    batches: list[list[bytes]]
+
+
+def everything(data: bytes) -> Whole:
+    """Read a segment with every check there is but the batches' CRCs; FormatError."""
+    header = codec.read_header(data)
+    trailer = codec.read_trailer(data[-codec.TAIL_BYTES :], len(data))
+    bodies = {
+        kind: codec.section_body(found, data[found.start : found.stop])
+        for kind in (codec.DIRECTORY, codec.INDEX, codec.STATE)
+        if (found := trailer.section(kind))
+    }
+    entries = codec.read_directory(bodies[codec.DIRECTORY])
+    codec.check_directory(entries, trailer)
+    indexes, batches = [], []
+    for entry in entries:
+        body = data[entry.index_start : entry.index_start + entry.index_length]
+        index = SparseIndex(
+            body, entry.start, entry.length, entry.base_offset, entry.index_checksum
+        )
+        inside = data[entry.start : entry.start + entry.length]
+        bad = index.damaged(entry.start, inside)
+        if bad is not None:
+            raise codec.FormatError(f"block at {bad}")
+        indexes.append(index)
+        batches.append(split(inside))
+    return Whole(header, trailer, entries, codec.read_state(bodies[codec.STATE]), indexes, batches)
+
+
+def split(data: bytes) -> list[bytes]:
+    """The batches of a run of them."""
+    return [data[at : at + head.size_bytes] for at, head in iter_batches(data)]
+
+
+def journal(
+    fs: FileSystem,
+    number: int,
+    frames: Sequence[tuple[int, Sequence[bytes]]],
+    *,
+    index: bool = True,
+) -> JournalFile:
+    """A rolled journal in FOLDER of frames (partition number, batches), and its index file."""
+    data = bytearray(frame.write_header(Header(number, RUN, 0, 0)))
+    rows: dict[int, Columns] = {}
+    for partition, batches in frames:
+        place = number << 32 | len(data)
+        body = frame.pack_body(
+            sum(map(len, batches)), frame.KIND_BATCH, len(batches), place, RUN, partition, 0
+        )
+        prefixes = b"".join(one[:21] for one in batches)
+        data += frame.pack_front(frame.MAGIC, crc32c(body + prefixes)) + body + b"".join(batches)
+        data += bytes(padded(len(data)) - len(data))
+        row = rows.setdefault(partition, empty_columns())
+        base, last = _base(batches[0]), batches[-1]
+        row.base.append(base)
+        row.place.append(place + frame.HEAD_BYTES)
+        row.length.append(sum(map(len, batches)))
+        row.count.append(_base(last) + struct.unpack_from(">i", last, 23)[0] + 1 - base)
+        row.newest.append(max(struct.unpack_from(">q", one, 35)[0] for one in batches))
+    path = f"{FOLDER}/{journal_name(number)}"
+    file = fs.open(path, create=True)
+    file.pwritev([data, bytes(4096)], 0)  # a rolled journal is longer than what was written
+    file.sync()
+    if index:
+        extent = Extent(len(data), RUN, 0, len(frames))
+        write_index(fs, FOLDER, number, pack_index(number, extent, rows))
+    return JournalFile(number, path, len(data))
+
+
+def _base(data: bytes) -> int:
+    base: int = struct.unpack_from(">q", data)[0]
+    return base
+
+
+def wanted(number: int, start: int, end: int, state: PartitionState | None = None) -> Wanted:
+    """A partition to cut."""
+    return Wanted(
+        number, topic_id(number), f"t{number}", 2, start, end, state or PartitionState(start)
+    )
+
+
+def output(name: int, *numbers: int) -> Output:
+    """A segment to make."""
+    uuid = bytes([name]) * 16
+    return Output(f"{FOLDER}/{uuid.hex()}.segment", uuid, list(numbers))
+
+
+def cutting(
+    journals: list[JournalFile], parts: Iterable[Wanted], outputs: list[Output]
+) -> CutArguments:
+    """A cut job."""
+    return CutArguments(1, 5, journals, pack(parts), outputs)
+
+
+def read(fs: FileSystem, path: str) -> bytes:
+    """A file's bytes."""
+    file = fs.open(path)
+    return file.pread(file.size(), 0)
+
+
+def write(fs: FileSystem, path: str, data: bytes) -> None:
+    """A file of these bytes, in the place of another."""
+    fs.remove(path)
+    fs.open(path, create=True).pwritev([data], 0)
