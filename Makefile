@@ -12,7 +12,7 @@ SEEDS ?= 500
 ARGS ?=
 
 .DEFAULT_GOAL := run
-.PHONY: run test check bench bench-peers bench-guard sim docs clean java
+.PHONY: run test check bench bench-peers bench-clients bench-guard sim docs clean java
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
@@ -32,10 +32,13 @@ sim: .venv/.dev
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto tests/test_*_simulation.py $(ARGS)
 
 bench: .venv/.bench
-	$(BIN)/python -m bench $(or $(ARGS),--quick)
+	$(BIN)/python -m bench $(ARGS)
 
 bench-peers: .venv/.bench
 	$(BIN)/python -m bench.peers $(ARGS)
+
+bench-clients: .venv/.bench
+	$(BIN)/python -m bench.clients $(ARGS)
 
 bench-guard: .venv/.bench
 	$(BIN)/python -m bench.guard $(ARGS)

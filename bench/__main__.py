@@ -114,6 +114,11 @@ class Bench:
                     self._serve(recipe, todo, step)
         self.facts += flatness(self.results)
 
+    def rows(self) -> list[list[str]]:
+        """Of the one table."""
+        facts = [report.fact_row(fact) for fact in self.facts]
+        return facts + [report.cell_row(found) for found in self.results]
+
     def _recipe(self, durable: bool) -> Recipe | None:
         if self.options.broker == "kafkawire":
             return kafkawire(durable)
@@ -170,8 +175,7 @@ def main(given: Sequence[str] | None = None) -> int:
         print(f"bench: {error}", file=sys.stderr)
         return 2
     bench.facts.append(Fact("CPU stolen by other machines", quiet.stolen_percent(), "%"))
-    rows = [report.fact_row(fact) for fact in bench.facts]
-    rows += [report.cell_row(found) for found in bench.results]
+    rows = bench.rows()
     report.show(f"{options.broker} on one core", report.CELL_HEAD, rows)
     path = report.write_json("bench.json", content(bench, time.monotonic() - began))
     print(f"\n{path}")
@@ -189,6 +193,8 @@ def content(bench: Bench, took_s: float) -> dict[str, object]:
         "machine": report.machine(),
         "took_s": round(took_s, 1),
         "facts": [fact.as_json() for fact in bench.facts],
+        "head": report.CELL_HEAD,
+        "rows": bench.rows(),
         "cells": [found.as_json() for found in bench.results],
         "failed": bench.failed,
     }

@@ -16,10 +16,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from bench.client import BENCH
-from bench.peer_recipes import home, java
+from bench.peer_recipes import java, tools_jar
 from bench.server import Server
 
 RUN_LIMIT_S = 120
@@ -115,18 +114,12 @@ def java_missing() -> str:
     """Needs Java and Kafka's jars."""
     if shutil.which("java") is None:
         return "it needs java"
-    return "" if tool_jar() else "its jars come with the Kafka of `make bench-peers`"
-
-
-def tool_jar() -> Path | None:
-    """kafka-tools-VERSION.jar."""
-    found = sorted((home() / "kafka" / "libs").glob("kafka-tools-[0-9]*.jar"))
-    return found[0] if found else None
+    return "" if tools_jar() else "its jars come with the Kafka of `make bench-peers`"
 
 
 def java_version() -> str:
     """Of Kafka's tools."""
-    jar = tool_jar()
+    jar = tools_jar()
     return jar.stem.removeprefix("kafka-tools-") if jar else ""
 
 

@@ -21,7 +21,7 @@ from bench.admin import Admin, AdminError
 from bench.client import Job, LoadError
 from bench.client_kinds import KINDS, ClientError, Kind, Run, Work, run_work, works
 from bench.fleet import OURS, Fleet
-from bench.peer_recipes import NotInstalled, installed
+from bench.peer_recipes import NotInstalled, installed, versions
 from bench.runner import Place, wait_for_space, warmed
 from bench.server import Server, ServerError, kafkawire
 from bench.warm import giving
@@ -172,9 +172,11 @@ def course(options: argparse.Namespace, todo: Sequence[tuple[Kind, Work]]) -> Co
     content = {
         "machine": report.machine(),
         "facts": [fact.as_json() for fact in report.page_cache_facts(page_cache)],
-        "versions": {kind.name: kind.version() for kind in dict.fromkeys(k for k, _ in todo)},
+        "versions": versions()
+        | {kind.name: kind.version() for kind in dict.fromkeys(k for k, _ in todo)},
         "rounds": options.rounds,
         "jobs": [row.as_json() for row in found.rows],
+        "head": HEAD,
         "rows": [row.cells() for row in found.rows],
         "failed": found.failed,
     }

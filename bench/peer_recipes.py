@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import subprocess
 import uuid
 from collections.abc import Callable, Sequence
@@ -78,6 +79,25 @@ def java(main: str, *words: str, options: Sequence[str] = JVM) -> list[str]:
     """The command line of a class of Apache Kafka's."""
     logging = f"-Dlog4j2.configurationFile={BENCH / 'peers' / 'kafka' / 'log4j2.properties'}"
     return ["java", *options, logging, "-cp", f"{home()}/kafka/libs/*", main, *words]
+
+
+def tools_jar() -> Path | None:
+    """kafka-tools-VERSION.jar, where Kafka is installed."""
+    found = sorted((home() / "kafka" / "libs").glob("kafka-tools-[0-9]*.jar"))
+    return found[0] if found else None
+
+
+def versions() -> dict[str, str]:
+    """Of what the scripts install; Kafka's as it is there."""
+    go = (BENCH / "peers" / "kfake" / "go.mod").read_text()
+    nisshi = (BENCH / "peers" / "nisshi" / "install.sh").read_text()
+    jar = tools_jar()
+    found = {
+        "Apache Kafka": jar.stem.removeprefix("kafka-tools-") if jar else "",
+        "kfake": re.findall(r"pkg/kfake (\S+)", go)[0],
+        "Nisshi": re.findall(r"^version=(\S+)", nisshi, re.MULTILINE)[0],
+    }
+    return {name: version for name, version in found.items() if version}
 
 
 def kafka(fsync: bool = False) -> Recipe:

@@ -21,7 +21,7 @@ from bench.admin import AdminError
 from bench.cell import Cell, ratio
 from bench.client import LoadError
 from bench.fleet import FACTS_HEAD, OURS, Fleet, recipes
-from bench.peer_recipes import DEFAULT_PEERS, PEERS, QUICK_PEERS, NotInstalled
+from bench.peer_recipes import DEFAULT_PEERS, PEERS, QUICK_PEERS, NotInstalled, versions
 from bench.runner import CellResult, Place, warmed
 from bench.server import Server, ServerError
 
@@ -195,6 +195,7 @@ def one_set(
         "title": title,
         "rounds": options.rounds,
         "cells": [comparison.as_json() for comparison in tournament.comparisons],
+        "head": HEAD,
         "rows": rows,
         "facts": fleet.facts,
         "estimates": guessed,
@@ -221,7 +222,7 @@ def run(options: argparse.Namespace) -> list[str]:
     sets = sets_of(options)
     every = [cell for todo, _, _ in sets for cell in todo]
     place = Place(options.server_core, options.client_core)
-    content: dict[str, object] = {"machine": report.machine()}
+    content: dict[str, object] = {"machine": report.machine(), "versions": versions()}
     contents, failed = [], []
     with (
         report.progress(len(every)) as step,
