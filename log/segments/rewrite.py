@@ -144,16 +144,23 @@ def _byte_range(
     if keep.from_offset == keep.to_offset:
         return start, start
     if keep.from_offset > entry.base_offset:
-        start = seek(file, entry, index, keep.from_offset, pace)
+        start, _ = seek(file, entry, index, keep.from_offset, pace)
     if keep.to_offset < entry.end_offset:
-        stop = seek(file, entry, index, keep.to_offset, pace)
+        stop, base = seek(file, entry, index, keep.to_offset, pace)
+        if base < keep.to_offset:
+            raise ValueError(
+                f"offset {keep.to_offset} of partition {keep.number} lies within a batch of "
+                f"{file.path}, and batches are not divided"
+            )
     return start, stop
 
 
 def seek(
     file: SegmentFile, entry: PartitionEntry, index: SparseIndex, offset: int, pace: Pace
-) -> int:
-    """Position of the first batch that ends at `offset` or behind it; the entry's end if none does.
+) -> tuple[int, int]:
+    """(position, base offset) of the first batch that reaches to `offset` or begins behind it.
+
+    If none does, where the block ends that would have it, and `offset`.
 
     Raises as SegmentFile.sound.
     """
@@ -163,6 +170,6 @@ def seek(
         while within < len(part):
             base, size, delta = _BATCH.unpack_from(part, within)
             if base + delta >= offset:
-                return position + within
+                return position + within, base
             within += size + PREFIX_BYTES
-    return at + length
+    return at + length, offset

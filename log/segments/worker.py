@@ -55,7 +55,8 @@ class WorkerProcess:
     @property
     def pid(self) -> int | None:
         """The child's process id; None while there is none."""
-        return None if self._process is None else self._process.pid
+        process = self._process
+        return None if process is None or process.returncode is not None else process.pid
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         """See log.env.Worker."""
@@ -105,10 +106,12 @@ class WorkerProcess:
         return answer
 
     async def _running(self) -> Process:
-        if self._process is None or self._process.returncode is not None:
+        process = self._process
+        if process is None or process.returncode is not None:
             command = (sys.executable, "-P", "-m", "log.segments.worker", str(os.getpid()))
-            self._process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
-        return self._process
+            process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+            self._process = process
+        return process
 
     def _rest(self) -> None:
         """It had nothing to do for a while: the end of its input ends it."""
