@@ -1,0 +1,113 @@
+"""The newest offset of each key, in a buffer of fixed size (Kafka: SkimpyOffsetMap).
+
+Keys are not kept, only 87 bits of two hashes of each: with seven million keys (128 MiB) the
+chance that any two are taken for one is 2e-13. The hashes are Python's own (SipHash under a secret
+of the process, so nobody can make up keys that collide): a map must not outlive its process.
+Open addressing with double hashing in two arrays: 16 bytes a slot, no object for a key. Pure.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+SLOT_BYTES = 16
+_TAG_BITS = 23
+_TAG_MASK = (1 << _TAG_BITS) - 1
+OFFSETS_AT_MOST = 1 << (63 - _TAG_BITS)
+"""How far the offsets of one map may lie apart."""
+_SLOTS_MIN = 1 << 10
+_OTHER = b"\1"  # appended to a key it gives a second hash of it
+
+
+class OffsetMap:
+    """Room for `keys_at_most` keys of offsets in [base, base + OFFSETS_AT_MOST).
+
+    `capacity` is less than asked for where `buffer_bytes` at `load_factor` do not hold as many.
+    """
+
+    __slots__ = ("_hashes", "_load_factor", "_mask", "_values", "base", "capacity", "size")
+
+    def __init__(self, base: int, keys_at_most: int, buffer_bytes: int, load_factor: float) -> None:
+        slots = _SLOTS_MIN
+        while slots * load_factor < keys_at_most and slots * 2 * SLOT_BYTES <= buffer_bytes:
+            slots *= 2
+        self.base = base
+        self._load_factor = load_factor
+        self._allocate(slots)
+
+    def _allocate(self, slots: int) -> None:
+        self._mask = slots - 1
+        self._hashes: array[int] = array("q", bytes(8)) * slots
+        self._values: array[int] = array("q", bytes(8)) * slots
+        self.capacity = int(slots * self._load_factor)
+        self.size = 0
+
+    def has_room(self, count: int) -> bool:
+        """Whether so many more keys may be put. An empty map makes room for whatever comes."""
+        if self.size + count <= self.capacity:
+            return True
+        if self.size:
+            return False
+        slots = self._mask + 1
+        while slots * self._load_factor < count:
+            slots *= 2
+        self._allocate(slots)
+        return True
+
+    def put(self, keys: Sequence[bytes | None], deltas: Sequence[int], base: int) -> None:
+        """Take in records of offsets base + delta, which rise over all calls. Hot.
+
+        The caller has asked whether there is room. Records without a key are passed over.
+        """
+        hashes, values, mask = self._hashes, self._values, self._mask
+        base = base - self.base + 1  # 0 marks an empty slot
+        size = self.size
+        for key, delta in zip(keys, deltas, strict=True):
+            if key is None:
+                continue
+            first = hash(key)
+            second = hash(key + _OTHER)
+            tag = second & _TAG_MASK
+            slot = first & mask
+            step = second >> _TAG_BITS | 1
+            while value := values[slot]:
+                if hashes[slot] == first and value & _TAG_MASK == tag:
+                    break
+                slot = slot + step & mask
+            else:
+                hashes[slot] = first
+                size += 1
+            values[slot] = (base + delta) << _TAG_BITS | tag
+        self.size = size
+
+    def newest(self, keys: Sequence[bytes | None], deltas: Sequence[int], base: int) -> list[int]:
+        """Which of the records (their places in the lists) no later one replaces. Hot.
+
+        One without a key never stays: nothing could ever replace it.
+        """
+        hashes, values, mask = self._hashes, self._values, self._mask
+        base = base - self.base + 1
+        kept = []
+        for at, key in enumerate(keys):
+            if key is None:
+                continue
+            first = hash(key)
+            slot = first & mask
+            value = values[slot]
+            if value:
+                second = hash(key + _OTHER)
+                tag = second & _TAG_MASK
+                step = second >> _TAG_BITS | 1
+                while value:
+                    if hashes[slot] == first and value & _TAG_MASK == tag:
+                        if value >> _TAG_BITS <= base + deltas[at]:
+                            kept.append(at)
+                        break
+                    slot = slot + step & mask
+                    value = values[slot]
+                else:
+                    kept.append(at)
+            else:
+                kept.append(at)
+        return kept

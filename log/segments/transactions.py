@@ -1,0 +1,110 @@
+"""What the cleaner knows of transactions while it goes through a partition's batches.
+
+`Fates` looks ahead: which transactions were aborted, and which are still open where it stopped.
+`Cleaned` goes along with the cleaning and says of each batch whether it may go (Kafka:
+CleanedTransactionMetadata): data of an aborted transaction at once, a marker when nothing of its
+transaction was met any more. Pure.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop
+from struct import Struct
+
+from kafkawire.codec.batches import CONTROL, TRANSACTIONAL, BatchHead, records
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.types import Buffer
+
+ABORT, COMMIT, OTHER, EMPTY = 0, 1, -1, -2
+"""What a control batch says: its transaction's end (Kafka: ControlRecordType), something else, or
+nothing any more."""
+
+_KEY = Struct(">hh")  # version, type
+
+Aborted = tuple[int, int, int]
+"""Producer id, first offset of the transaction, offset of its marker."""
+
+
+def control_type(data: Buffer, at: int, head: BatchHead) -> int:
+    """What the control batch at `at` says. One that cannot be read says something else."""
+    if not head.count:
+        return EMPTY
+    try:
+        key = next(records(data, at)).key
+    except KafkaError:
+        return OTHER
+    if key is None or len(key) < _KEY.size:
+        return OTHER
+    kind: int = _KEY.unpack_from(key)[1]
+    return kind if kind in (ABORT, COMMIT) else OTHER
+
+
+class Fates:
+    """See the module. `aborted`: those that ended; `opened`: first offset of those that did not,
+    by producer id."""
+
+    __slots__ = ("aborted", "opened")
+
+    def __init__(self) -> None:
+        self.aborted: list[Aborted] = []
+        self.opened: dict[int, int] = {}
+
+    def look(self, data: Buffer, at: int, head: BatchHead) -> None:
+        """The next batch."""
+        if head.attributes & CONTROL:
+            kind = control_type(data, at, head)
+            if kind >= 0:
+                first = self.opened.pop(head.producer_id, None)
+                if first is not None and kind == ABORT:
+                    self.aborted.append((head.producer_id, first, head.last_offset))
+        elif head.attributes & TRANSACTIONAL and head.count:
+            self.opened.setdefault(head.producer_id, head.base_offset)
+
+
+class Cleaned:
+    """See the module. `kept`: the aborted transactions of which a reader still has to know."""
+
+    __slots__ = ("_aborted", "_committed", "_met", "_waiting", "kept")
+
+    def __init__(self, aborted: list[Aborted]) -> None:
+        self._waiting = [(first, last, producer_id) for producer_id, first, last in aborted]
+        heapify(self._waiting)
+        self._aborted: dict[int, Aborted] = {}
+        self._met: set[int] = set()
+        self._committed: set[int] = set()
+        self.kept: list[Aborted] = []
+
+    def _reach(self, offset: int) -> None:
+        while self._waiting and self._waiting[0][0] <= offset:
+            first, last, producer_id = heappop(self._waiting)
+            self._aborted.setdefault(producer_id, (producer_id, first, last))
+
+    def data(self, head: BatchHead) -> bool:
+        """A batch of records: whether it belongs to an aborted transaction."""
+        if not head.attributes & TRANSACTIONAL:
+            return False
+        self._reach(head.last_offset)
+        if head.producer_id in self._aborted:
+            self._met.add(head.producer_id)
+            return True
+        self._committed.add(head.producer_id)
+        return False
+
+    def control(self, data: Buffer, at: int, head: BatchHead) -> bool:
+        """A control batch: whether nothing of its transaction is left before it."""
+        self._reach(head.last_offset)
+        kind = control_type(data, at, head)
+        producer_id = head.producer_id
+        if kind == ABORT:
+            aborted = self._aborted.pop(producer_id, None)
+            met = producer_id in self._met
+            self._met.discard(producer_id)
+            if aborted is not None and met:
+                self.kept.append(aborted)
+                return False
+            return True
+        if kind == COMMIT:
+            left = producer_id in self._committed
+            self._committed.discard(producer_id)
+            return not left
+        return kind == EMPTY
