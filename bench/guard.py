@@ -20,7 +20,7 @@ from bench import cells, client, report
 from bench.admin import AdminError
 from bench.cell import Cell, ratio
 from bench.client import BENCH, LoadError
-from bench.runner import Place, run_cell
+from bench.runner import Place, run_cell, warmed
 from bench.server import Server, ServerError, kafkawire
 
 ROOT = BENCH.parent
@@ -119,7 +119,10 @@ def compare(before: Path, folder: Path, place: Place, rounds: int) -> bool:
     """All cells; True when none is slower."""
     rows, all_fine = [], True
     chosen = [cells.named(name) for name in CELLS]
-    with report.progress(len(chosen)) as step:
+    with (
+        report.progress(len(chosen)) as step,
+        warmed(place, chosen, folder, lambda text: step(text, False)) as (place, _),
+    ):
         for durable in (False, True):
             pair = Pair(before, folder, durable, place)
             try:
