@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from kafkawire.cli.offset_app import consume, offsets_app
+
 app = typer.Typer(
     name="kafkawire",
     help="A broker that Kafka's clients use unchanged.",
@@ -25,6 +27,8 @@ groups_app = typer.Typer(
 )
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
+app.add_typer(offsets_app, name="offsets")
+app.command()(consume)
 
 Server = Annotated[
     str,

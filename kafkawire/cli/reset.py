@@ -82,7 +82,7 @@ def reset_offsets(
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
         partitions = list(current) if all_topics else _select(cluster, chosen)
         plan = make_plan(cluster, partitions, current, target)
-        errors = _commit(cluster, group, plan) if execute else {}
+        errors = commit(cluster, group, plan) if execute else {}
         rows: list[dict[str, Any]] = [
             {
                 "topic": place[0],
@@ -153,8 +153,8 @@ def make_plan(
     return plan
 
 
-def _commit(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
-    """Commit the plan; error texts by partition."""
+def commit(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
+    """Commit offsets as a consumer without a group would; error texts by partition."""
     from kafkawire.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,

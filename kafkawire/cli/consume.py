@@ -1,0 +1,193 @@
+"""`kafkawire consume TOPIC`: print records, from any place, of any Kafka.
+
+Where to begin is a subscription (offsets.subscription) for each partition. Reads to the end there
+was at the start, or on and on with --follow. With --group it commits where it got to, as a consumer
+that is in no group would; the broker refuses that while the group has members. Called by
+kafkawire.cli.offset_app.
+"""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kafkawire.cli.client import ClientError, Cluster
+from kafkawire.cli.offsets import Partition, committed, leaders
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.reading import WAIT_MS, Fetched, WireSource, fetch
+from kafkawire.cli.report import command
+from kafkawire.cli.reset import commit
+from kafkawire.cli.tables import fail, print_json_line
+from kafkawire.codec.batches import CONTROL, Record, records
+from kafkawire.codec.errors import KafkaError
+from offsets.subscription import NS_PER_MS, Subscription
+from offsets.types import OffsetOutOfRange, OffsetType
+
+PLACES = "earliest, latest, resume, offset:N or time:T (ISO 8601, UTC if bare, or ms since 1970)"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the command was given."""
+
+    topic: str
+    start: str = "earliest"
+    group: str = ""
+    partition: int | None = None
+    at_most: int | None = None
+    follow: bool = False
+    as_json: bool = False
+
+
+def parse_start(text: str) -> tuple[OffsetType, int]:
+    """`earliest`, `latest`, `resume`, `offset:N`, `time:T`. OptionError."""
+    plain = {
+        "earliest": OffsetType.RESET_TO_EARLIEST,
+        "latest": OffsetType.RESET_TO_LATEST,
+        "resume": OffsetType.RESUME_OR_EARLIEST,
+    }
+    if text in plain:
+        return plain[text], 0
+    word, colon, value = text.partition(":")
+    if word == "offset" and value.isdecimal():
+        return OffsetType.EXACT_OFFSET, int(value)
+    if word == "time" and colon:
+        return OffsetType.EXACT_TS_NS, _time_ms(text, value) * NS_PER_MS
+    raise OptionError("--from", text, PLACES)
+
+
+def _time_ms(text: str, value: str) -> int:
+    if value.isdecimal():
+        return int(value)
+    try:
+        when = datetime.fromisoformat(value)
+    except ValueError:
+        raise OptionError("--from", text, PLACES) from None
+    return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def consume(server: str, options: Options) -> None:
+    """The whole command."""
+    try:
+        offset_type, value = parse_start(options.start)
+        if options.start == "resume" and not options.group:
+            raise OptionError("--from", "resume", "given together with --group")
+        if options.at_most is not None and options.at_most < 0:
+            raise OptionError("--max", options.at_most, "a whole number of at least 0")
+    except OptionError as error:
+        fail(error, 2)
+
+    def work(cluster: Cluster) -> bool:
+        readers = _subscribe(cluster, options, offset_type, value)
+        try:
+            _read(cluster, options, readers)
+        except KeyboardInterrupt:  # the usual way out of --follow
+            pass
+        except BrokenPipeError:  # `| head`: enough was seen
+            sys.stderr.close()
+        if options.group:
+            plan = {place: reader.position for place, (_, reader) in readers.items()}
+            for place, text in commit(cluster, options.group, plan).items():
+                raise ClientError(f"{place[0]}-{place[1]} of group {options.group}: {text}")
+        return True
+
+    command(server, work)
+
+
+Readers = dict[Partition, tuple[int, Subscription]]
+"""The leader and the reader of each partition."""
+
+
+def _subscribe(cluster: Cluster, options: Options, offset_type: OffsetType, value: int) -> Readers:
+    led_by = leaders(cluster, [options.topic])
+    if options.partition is not None:
+        wanted = (options.topic, options.partition)
+        if wanted not in led_by:
+            raise ClientError(f"topic {options.topic} has no partition {options.partition}")
+        led_by = {wanted: led_by[wanted]}
+    known: dict[Partition, int] = {}
+    if options.group:
+        known = {place: at for place, (at, _) in committed(cluster, options.group).items()}
+    made: Readers = {}
+    for place in sorted(led_by):
+        source = WireSource(cluster, place, led_by, known)
+        try:
+            reader = Subscription(source, offset_type, value, options.group)
+        except OffsetOutOfRange as error:
+            raise ClientError(f"{place[0]}-{place[1]}: {error}") from None
+        made[place] = (led_by[place], reader)
+    return made
+
+
+def _read(cluster: Cluster, options: Options, readers: Readers) -> None:
+    left = sys.maxsize if options.at_most is None else options.at_most
+    ends = {
+        place: sys.maxsize if options.follow else reader.position + reader.lag
+        for place, (_, reader) in readers.items()
+    }
+    wait_ms = WAIT_MS // len(readers) if options.follow else 0
+    waiting = list(readers)
+    while waiting and left:
+        for place in list(waiting):
+            node, reader = readers[place]
+            if reader.position >= ends[place]:
+                waiting.remove(place)
+                continue
+            got = fetch(cluster, node, place, reader.position, wait_ms)
+            if not got.records and not options.follow:
+                raise ClientError(f"{place[0]}-{place[1]} has no batch at {reader.position}")
+            for record in _records(got, reader):
+                if record.offset >= ends[place] or not left:
+                    break
+                _print(place, record, options.as_json)
+                reader.advance(record.offset + 1)
+                left -= 1
+            if left:  # past offsets that have no record: compacted away, control batches
+                last = max((head.last_offset for _, head in got.batches()), default=-1)
+                reader.advance(max(reader.position, min(last + 1, ends[place])))
+
+
+def _records(got: Fetched, reader: Subscription) -> Iterator[Record]:
+    for position, head in got.batches():
+        if head.attributes & CONTROL:
+            continue
+        if not got.sound(position, head):
+            raise ClientError(f"the batch at offset {head.base_offset} is damaged: wrong CRC")
+        try:
+            for record in records(got.records, position):
+                if record.offset >= reader.position:
+                    yield record
+        except KafkaError as error:
+            raise ClientError(f"the batch at offset {head.base_offset}: {error}") from None
+
+
+def _print(place: Partition, record: Record, as_json: bool) -> None:
+    if not as_json:
+        value = record.value
+        print("" if value is None else bytes(value).decode("utf-8", "replace"))
+        return
+    print_json_line(
+        {
+            "topic": place[0],
+            "partition": place[1],
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": _text(record.key),
+            "value": _text(record.value),
+            "headers": [[name, _text(value)] for name, value in record.headers],
+        }
+    )
+
+
+def _text(value: bytes | None) -> Any:
+    """UTF-8 as text, other bytes as {"base64": ...}."""
+    if value is None:
+        return None
+    try:
+        return bytes(value).decode("utf-8")
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode()}

@@ -1,0 +1,87 @@
+"""What can be typed about offsets: `offsets`, `consume`, `backup`. Part of kafkawire.cli.app."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+LOCAL = "127.0.0.1:9092"
+Server = Annotated[
+    str,
+    typer.Option("--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="The broker."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+
+offsets_app = typer.Typer(no_args_is_help=True, help="Offsets: describe, validate, stats.")
+
+
+@offsets_app.command("describe")
+def offsets_describe(
+    topic: Topic,
+    group: Annotated[
+        str | None, typer.Option(help="Also where this group is, and its lag.")
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show the log start and the end of each partition."""
+    from kafkawire.cli.offset_report import describe
+
+    describe(server, topic, group, as_json)
+
+
+@offsets_app.command("validate")
+def offsets_validate(topic: Topic, server: Server = LOCAL, as_json: Json = False) -> None:
+    """Read every batch: are offsets contiguous, checksums right, epochs rising? Exit code 1 if
+    not. Gaps are right where the topic is compacted."""
+    from kafkawire.cli.offset_report import validate
+
+    validate(server, topic, as_json)
+
+
+@offsets_app.command("stats")
+def offsets_stats(
+    topic: Topic,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Read this data folder's metadata, not a broker."),
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Show offsets and bytes of each partition; with --data what is stored of it."""
+    from kafkawire.cli.offset_report import stats
+
+    stats(server, topic, data, as_json)
+
+
+def consume(
+    topic: Topic,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="PLACE", help="earliest, latest, resume, offset:N or time:T."
+        ),
+    ] = "earliest",
+    group: Annotated[
+        str, typer.Option(help="Commit where it got to; --from resume begins there.")
+    ] = "",
+    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    at_most: Annotated[
+        int | None, typer.Option("--max", help="Stop after so many records.")
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Go on when the end is reached.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="A JSON object a line, with offset, key and headers.")
+    ] = False,
+) -> None:
+    """Print the values of a topic's records."""
+    from kafkawire.cli.consume import Options
+    from kafkawire.cli.consume import consume as run
+
+    run(server, Options(topic, start, group, partition, at_most, follow, as_json))

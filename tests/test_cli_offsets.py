@@ -1,0 +1,204 @@
+"""`kafkawire offsets`, `consume`, `backup` and `restore`, as a person types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from typer.testing import CliRunner
+
+from kafkawire.cli.app import app
+from kafkawire.cli.consume import parse_start
+from kafkawire.cli.offset_report import Walk, _enter
+from kafkawire.cli.options import OptionError
+from kafkawire.codec.batches import build, read_head
+from kafkawire.testing.broker import BrokerProcess
+from offsets.types import OffsetType
+
+NEW_YEAR_MS = 1_767_225_600_000
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", (OffsetType.RESET_TO_EARLIEST, 0)),
+        ("latest", (OffsetType.RESET_TO_LATEST, 0)),
+        ("resume", (OffsetType.RESUME_OR_EARLIEST, 0)),
+        ("offset:17", (OffsetType.EXACT_OFFSET, 17)),
+        ("time:1767225600000", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
+        ("time:2026-01-01T00:00:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
+        ("time:2026-01-01T01:00:00+01:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
+    ],
+)
+def test_where_to_begin(text: str, expected: tuple[OffsetType, int]) -> None:
+    assert parse_start(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "now", "offset", "offset:", "offset:-1", "time:", "time:x"])
+def test_a_place_that_is_none_is_named(text: str) -> None:
+    with pytest.raises(OptionError, match=rf"--from={text}: it must be earliest, latest"):
+        parse_start(text)
+
+
+def walked(*batches: bytes, gaps_allowed: bool = False) -> Walk:
+    walk = Walk(0)
+    for batch in batches:
+        _enter(walk, read_head(batch), gaps_allowed)
+    return walk
+
+
+def batch(base_offset: int, count: int = 2, epoch: int = 0) -> bytes:
+    pairs = [(None, b"v")] * count
+    return bytes(build(pairs, base_offset=base_offset, timestamp_ms=1, leader_epoch=epoch))
+
+
+def test_validation_sees_what_is_wrong() -> None:
+    good = walked(batch(0), batch(2, epoch=3), batch(4, epoch=3))
+    assert (good.problems, good.next_offset, good.records, good.missing) == ([], 6, 6, 0)
+    assert walked(batch(0), batch(5)).problems == ["offsets 2..4 are missing"]
+    assert walked(batch(0), batch(5), gaps_allowed=True).problems == []
+    assert walked(batch(0), batch(5), gaps_allowed=True).missing == 3
+    assert walked(batch(0), batch(1)).problems == ["offset 1 comes again after 1"]
+    (epoch,) = walked(batch(0, epoch=2), batch(2, epoch=1)).problems
+    assert epoch == "leader epoch 1 at offset 2 comes after 2"
+    thin = bytearray(batch(0, 3))
+    thin[57:61] = (2).to_bytes(4, "big")
+    assert walked(bytes(thin)).problems == ["the batch at offset 0 has 2 records for 3 offsets"]
+
+
+class Typed:
+    """A command that was typed: its code and what it printed."""
+
+    def __init__(self, server: str, *words: str) -> None:
+        result = CliRunner(env={"KAFKAWIRE_SERVER": server}).invoke(app, list(words))
+        self.code, self.out, self.err = result.exit_code, result.stdout, result.stderr
+
+    @property
+    def json(self) -> Any:
+        assert (self.code, self.err) == (0, "")
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        assert (self.code, self.err) == (0, "")
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def produce(server: str, topic: str, counts: dict[int, int]) -> None:
+    """So many records to each partition, a second apart from the start of 2026."""
+    producer = KafkaProducer(bootstrap_servers=server, acks="all")
+    for partition, count in counts.items():
+        for number in range(count):
+            producer.send(topic, b"%d" % number, key=b"k", partition=partition,
+                          timestamp_ms=NEW_YEAR_MS + 1000 * number)  # fmt: skip
+    producer.close()
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("offsets")
+
+
+@pytest.fixture(scope="module")
+def server(data: Path) -> Iterator[str]:
+    settings = {"group.initial.rebalance.delay.ms": "0", "num.partitions": "1"}
+    with BrokerProcess(data, settings=settings) as running:
+        Typed(running.bootstrap, "topics", "create", "o", "--partitions", "2")
+        produce(running.bootstrap, "o", {0: 10, 1: 3})
+        yield running.bootstrap
+
+
+real = [pytest.mark.real, pytest.mark.xdist_group("cli_offsets")]
+
+
+class TestAgainstABroker:
+    pytestmark = real
+
+    def test_offsets_are_described(self, server: str) -> None:
+        rows = Typed(server, "offsets", "describe", "o", "--json").json
+        assert rows == [
+            {"partition": 0, "log_start": 0, "end": 10, "offsets": 10},
+            {"partition": 1, "log_start": 0, "end": 3, "offsets": 3},
+        ]
+        rows = Typed(server, "offsets", "describe", "o", "--group", "none", "--json").json
+        assert [(row["committed"], row["lag"]) for row in rows] == [(None, None)] * 2
+        assert "log_start" in Typed(server, "offsets", "describe", "o").out
+        missing = Typed(server, "offsets", "describe", "nope")
+        assert (missing.code, "UNKNOWN_TOPIC_OR_PARTITION" in missing.err) == (1, True)
+
+    def test_every_batch_is_validated(self, server: str) -> None:
+        rows = Typed(server, "offsets", "validate", "o", "--json").json
+        assert [(row["records"], row["end"], row["contiguous"]) for row in rows] == [
+            (10, 10, True),
+            (3, 3, True),
+        ]
+        assert all(row["problems"] == [] and row["bytes"] > 61 for row in rows)
+
+    def test_statistics_come_from_the_broker_or_from_its_folder(
+        self, server: str, data: Path
+    ) -> None:
+        rows = Typed(server, "offsets", "stats", "o", "--json").json
+        assert [row["offsets"] for row in rows] == [10, 3]
+        assert all(row["bytes"] > 0 for row in rows)
+        stored = Typed(server, "offsets", "stats", "o", "--data", str(data), "--json").json
+        assert [(row["partition"], row["segments"]) for row in stored] == [(0, 0), (1, 0)]
+        for folder, topic, words in [
+            (data, "nope", "has no topic nope"),
+            (data / "brokers", "o", "is no data folder"),
+        ]:
+            refused = Typed(server, "offsets", "stats", topic, "--data", str(folder))
+            assert (refused.code, words in refused.err) == (1, True)
+
+    def test_consume_begins_where_it_is_told(self, server: str) -> None:
+        def values(*words: str) -> list[tuple[int, int]]:
+            lines = Typed(server, "consume", "o", *words, "--json").lines
+            return sorted((line["partition"], line["offset"]) for line in lines)
+
+        everything = [(0, at) for at in range(10)] + [(1, at) for at in range(3)]
+        assert values() == everything
+        assert values("--from", "latest") == []
+        assert values("--from", "offset:2") == [(0, at) for at in range(2, 10)] + [(1, 2)]
+        assert values("--from", "offset:8", "--partition", "0") == [(0, 8), (0, 9)]
+        at = f"time:{NEW_YEAR_MS + 7_500}"
+        assert values("--from", at) == [(0, 8), (0, 9)]
+        assert len(values("--max", "4")) == 4
+        assert values("--max", "0") == []
+        assert Typed(server, "consume", "o", "--partition", "1").out == "0\n1\n2\n"
+        (first, *_) = Typed(server, "consume", "o", "--json").lines
+        assert first == {
+            "topic": "o",
+            "partition": 0,
+            "offset": 0,
+            "timestamp": NEW_YEAR_MS,
+            "key": "k",
+            "value": "0",
+            "headers": [],
+        }
+
+    def test_consume_resumes_where_its_group_was(self, server: str) -> None:
+        words = ("consume", "o", "--from", "resume", "--group", "r", "--json")
+        first = Typed(server, *words, "--max", "7").lines
+        rest = Typed(server, *words).lines
+        assert (len(first), len(rest)) == (7, 6)
+        places = {(line["partition"], line["offset"]) for line in first + rest}
+        assert len(places) == 13
+        rows = Typed(server, "offsets", "describe", "o", "--group", "r", "--json").json
+        assert [(row["committed"], row["lag"]) for row in rows] == [(10, 0), (3, 0)]
+        assert Typed(server, *words).lines == []
+
+    def test_what_cannot_be_consumed_is_said(self, server: str) -> None:
+        for words, code, sentence in [
+            (("--from", "resume"), 2, "--group"),
+            (("--from", "never"), 2, "earliest, latest"),
+            (("--max", "-1"), 2, "--max=-1"),
+            (("--from", "offset:4"), 1, "o-1: offset 4 is not within 0..3"),
+            (("--partition", "9"), 1, "has no partition 9"),
+        ]:
+            refused = Typed(server, "consume", "o", *words)
+            assert (refused.code, refused.out) == (code, ""), words
+            assert sentence in refused.err
+            assert refused.err.count("\n") == 1
