@@ -167,9 +167,10 @@ class Offload(Protocol):
 
 
 class Worker(Protocol):
-    """One other process, for what loops over batches: cutting, rewriting, compaction, scrubbing.
+    """Other processes, for what loops over batches: cutting, rewriting, compaction, scrubbing.
 
-    Jobs are functions by name (log.segments.jobs); one runs at a time, in the order of the calls.
+    Jobs are functions by name (log.segments.jobs). Cuts run one at a time, in the order of the
+    calls; so do all others, beside them.
     """
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
@@ -182,7 +183,7 @@ class Worker(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the process. Jobs that run or wait fail with WorkerError."""
+        """End the processes. Jobs that run or wait fail with WorkerError."""
         ...
 
 

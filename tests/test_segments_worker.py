@@ -21,7 +21,7 @@ from log.disk import DiskFileSystem, real_env
 from log.env import FileSystem, Worker, WorkerError
 from log.segments import jobs, worker
 from log.segments.jobs import ScrubArguments, ScrubResult, entries_of
-from log.segments.worker import Throttle, WorkerProcess, answer
+from log.segments.worker import Child, Throttle, WorkerProcess, answer
 from tests.kit import segments
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.segments import Part, batch, cutting, journal, output, segment, wanted
@@ -44,8 +44,8 @@ def put(folder: str | Path, data: bytes | None = None) -> str:
     return str(path)
 
 
-async def scrubbed(port: Worker, path: str) -> list[str]:
-    result = await port.run("scrub", ScrubArguments(path))
+async def scrubbed(port: Worker | Child, path: str) -> list[str]:
+    result = await port.run("scrub", ScrubArguments(path), -1)
     assert isinstance(result, ScrubResult)
     return result.problems
 
@@ -92,12 +92,31 @@ async def test_nothing_runs_once_it_is_closed(port: Port) -> None:
         await scrubbed(run, path)
 
 
-# The process alone
+async def test_a_cut_waits_for_no_other_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "FOLDER", str(tmp_path))
+    process = WorkerProcess()
+    await scrubbed(process, put(tmp_path))
+    other = process._other.pid
+    assert other is not None
+    os.kill(other, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(scrubbed(process, put(tmp_path)))
+    file = journal(DiskFileSystem(), 1, [(3, [batch(0)])])
+    result = await process.run("cut", cutting([file], [wanted(3, 0, 1)], [output(1, 3)]))
+    assert result.damaged == []
+    assert not waiting.done()
+    os.kill(other, signal.SIGCONT)
+    assert await waiting == []
+    await process.close()
+
+
+# One child
 
 
 @pytest.fixture
-async def process() -> AsyncIterator[WorkerProcess]:
-    made = WorkerProcess()
+async def process() -> AsyncIterator[Child]:
+    made = Child(60.0)
     yield made
     await made.close()
 
@@ -118,9 +137,7 @@ async def until(true: Callable[[], bool]) -> None:
     raise AssertionError("it never came true")
 
 
-async def test_it_starts_at_the_first_job_and_is_nice(
-    process: WorkerProcess, tmp_path: Path
-) -> None:
+async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: Path) -> None:
     assert process.pid is None
     await scrubbed(process, put(tmp_path))
     first = process.pid
@@ -131,7 +148,7 @@ async def test_it_starts_at_the_first_job_and_is_nice(
 
 
 async def test_a_crash_fails_the_job_and_the_next_has_another_process(
-    process: WorkerProcess, tmp_path: Path
+    process: Child, tmp_path: Path
 ) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
@@ -148,7 +165,7 @@ async def test_a_crash_fails_the_job_and_the_next_has_another_process(
     assert process.pid not in (None, first)
 
 
-async def test_one_that_died_while_idle_is_replaced(process: WorkerProcess, tmp_path: Path) -> None:
+async def test_one_that_died_while_idle_is_replaced(process: Child, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
@@ -160,7 +177,7 @@ async def test_one_that_died_while_idle_is_replaced(process: WorkerProcess, tmp_
 
 
 async def test_it_rests_when_it_has_nothing_to_do(tmp_path: Path) -> None:
-    process = WorkerProcess(idle_s=0.01)
+    process = Child(0.01)
     await scrubbed(process, put(tmp_path))
     first = process.pid
     await until(lambda: process.pid is None)
@@ -171,7 +188,7 @@ async def test_it_rests_when_it_has_nothing_to_do(tmp_path: Path) -> None:
 
 
 async def test_a_caller_that_gave_up_does_not_leave_its_answer(
-    process: WorkerProcess, tmp_path: Path
+    process: Child, tmp_path: Path
 ) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
@@ -185,7 +202,7 @@ async def test_a_caller_that_gave_up_does_not_leave_its_answer(
     assert await scrubbed(process, path) == []
 
 
-async def test_closing_fails_the_job_under_way(process: WorkerProcess, tmp_path: Path) -> None:
+async def test_closing_fails_the_job_under_way(process: Child, tmp_path: Path) -> None:
     path = put(tmp_path)
     await scrubbed(process, path)
     first = process.pid
@@ -200,17 +217,15 @@ async def test_closing_fails_the_job_under_way(process: WorkerProcess, tmp_path:
     assert process.pid is None
 
 
-async def test_a_job_too_large_is_not_sent(
-    process: WorkerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_job_too_large_is_not_sent(process: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "FRAME_BYTES_AT_MOST", 1000)
     with pytest.raises(WorkerError, match="is too large: 1000 are allowed"):
-        await process.run("scrub", bytes(2000))
+        await process.run("scrub", bytes(2000), -1)
     assert process.pid is None
 
 
 async def test_an_answer_that_is_none_ends_the_process(
-    process: WorkerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = bytearray(segment([Part(3, [batch(n, size=5000) for n in range(60)])]))
     for at in range(1000, 290_000, 4000):
@@ -226,11 +241,11 @@ async def test_an_answer_that_is_none_ends_the_process(
 PARENT = """
 import asyncio, os, sys
 from log.segments.jobs import ScrubArguments
-from log.segments.worker import WorkerProcess
+from log.segments.worker import Child
 
 async def main():
-    process = WorkerProcess()
-    await process.run("scrub", ScrubArguments(sys.argv[1]))
+    process = Child(60.0)
+    await process.run("scrub", ScrubArguments(sys.argv[1]), -1)
     print(process.pid, flush=True)
     await asyncio.get_running_loop().create_future()
 

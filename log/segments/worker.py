@@ -1,11 +1,12 @@
 """The worker process: both ends of the Worker port of log.env, and what runs in between.
 
-A device. `WorkerProcess` is the broker's end: one child, `python -P -m log.segments.worker`,
-started at the first job and ended when it had none for a while. Requests and answers are pickled,
-each in a frame with its length before it, over the child's standard input and output. Both ends
-are the same program of the same installation, so pickle is no danger and no version is needed.
+A device. `WorkerProcess` is the broker's end: a child for cutting, and one for all else, so that a
+cut never waits for a compaction. A child, `python -P -m log.segments.worker`, is started at its
+first job and ended when it had none for a while. Requests and answers are pickled, each in a frame
+with its length before it, over the child's standard input and output. Both ends are the same
+program of the same installation, so pickle is no danger and no version is needed.
 
-The child is nice, lets the terminal's Ctrl-C pass (the broker decides when it ends), and does not
+A child is nice, lets the terminal's Ctrl-C pass (the broker decides when it ends), and does not
 outlive the broker: Linux kills it with its parent, elsewhere it looks for itself before each piece
 of work; and when it waits for a job, the end of its input is its own.
 """
@@ -43,9 +44,29 @@ _PR_SET_PDEATHSIG = 1
 class WorkerProcess:
     """The real Worker; see log.env.Worker. `idle_s`: how long a child without jobs is kept."""
 
-    __slots__ = ("_closed", "_idle", "_idle_s", "_process", "_turn")
+    __slots__ = ("_cutting", "_other")
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
+        self._cutting = Child(idle_s)
+        self._other = Child(idle_s)
+
+    async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
+        """See log.env.Worker."""
+        child = self._cutting if job == "cut" else self._other
+        return await child.run(job, arguments, bytes_per_second)
+
+    async def close(self) -> None:
+        """See log.env.Worker."""
+        await self._cutting.close()
+        await self._other.close()
+
+
+class Child:
+    """One child process, as long as there is something for it to do; one job at a time."""
+
+    __slots__ = ("_closed", "_idle", "_idle_s", "_process", "_turn")
+
+    def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._process: Process | None = None
         self._idle: asyncio.TimerHandle | None = None
@@ -54,11 +75,11 @@ class WorkerProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's process id; None while there is none."""
+        """Its process id; None while there is none."""
         process = self._process
         return None if process is None or process.returncode is not None else process.pid
 
-    async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
+    async def run(self, job: str, arguments: Any, bytes_per_second: int) -> Any:
         """See log.env.Worker."""
         request = pickle.dumps((job, arguments, bytes_per_second), pickle.HIGHEST_PROTOCOL)
         if len(request) > FRAME_BYTES_AT_MOST:

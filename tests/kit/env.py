@@ -124,7 +124,7 @@ class InlineOffload:
 
 
 class OffloadWorker:
-    """No process: jobs run on the offload as the calls of a pool of one thread do."""
+    """No process: jobs run on the offload as the calls of two pools of one thread do."""
 
     def __init__(self, offload: Offload, fs: FileSystem) -> None:
         self._offload = offload
@@ -134,7 +134,8 @@ class OffloadWorker:
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         if self._closed:
             raise WorkerError(f"the job {job!r} was not begun: the worker is closed")
-        return await self._offload.submit("worker", run_job, self._fs, job, arguments, no_pace)
+        pool = "cut" if job == "cut" else "worker"
+        return await self._offload.submit(pool, run_job, self._fs, job, arguments, no_pace)
 
     async def close(self) -> None:
         self._closed = True
