@@ -212,7 +212,15 @@ class KeyValueStorage:
 
         def work() -> list[Mapping]:
             low, high = layout.due_from(0), layout.due_from(max(before_ms, 0))
-            return self._targets([key for key, _ in self._store.scan(low, high, limit)])
+            found: list[Mapping] = []
+            while len(found) < limit:
+                keys = [key for key, _ in self._store.scan(low, high, limit)]
+                rows = self._targets(keys)
+                found += [row for row in rows if self._leader_of(row.number) == self._node_id]
+                if len(keys) < limit:
+                    break
+                low = keys[-1] + b"\0"
+            return found[:limit]
 
         return await self._read(work)
 

@@ -1,10 +1,16 @@
-"""Which `OffsetStorage` a broker uses: the setting `offset.storage`."""
+"""Which `OffsetStorage` a broker uses: the setting `offset.storage`, and that it is the right one.
+
+With another storage than the one that holds its offsets a broker would give offsets again and lose
+sight of its segments, so it refuses to start.
+"""
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Callable
 
-from kafkawire.metadata.store import Transactions
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import MetadataError, Transactions
 from offsets.storage import OffsetStorage
 
 SQL, ROCKSDB, MEMORY = "sql", "rocksdb", "memory"
@@ -27,8 +33,40 @@ def open_storage(
     if kind == ROCKSDB:
         from offsets.rocks_storage import RocksStorage
 
-        return RocksStorage(f"{folder}/offsets", node_id, now_ms, leader_of)
+        return RocksStorage(_rocks(folder), node_id, now_ms, leader_of)
     assert kind == MEMORY, kind
     from offsets.memory_storage import MemoryRows, MemoryStorage
 
     return MemoryStorage(MemoryRows(), node_id, now_ms, leader_of)
+
+
+async def check_storage(kind: str, transactions: Transactions, folder: str, node_id: int) -> None:
+    """MetadataError if another storage than `kind` holds the offsets of this broker."""
+    if kind != ROCKSDB and _is_there(_rocks(folder)):
+        held = ROCKSDB
+    elif kind != SQL and await transactions.transact(lambda session: _held(session, node_id)):
+        held = SQL
+    else:
+        return
+    raise MetadataError(
+        f"offset.storage={kind}: the offsets of broker {node_id} are in {held}: "
+        f"start with offset.storage={held}, or with an empty data folder"
+    )
+
+
+def _rocks(folder: str) -> str:
+    return f"{folder}/offsets"
+
+
+def _is_there(path: str) -> bool:
+    return os.path.exists(path)
+
+
+def _held(session: Session, node_id: int) -> bool:
+    """Whether SQL has anything on the partitions of this broker."""
+    checkpoint = (
+        "SELECT 1 FROM partition_offset_checkpoints c JOIN partitions p"
+        f" ON p.number = c.partition_number WHERE p.leader = {node_id:d} LIMIT 1"
+    )
+    segment = f"SELECT 1 FROM segments WHERE node_id = {node_id:d} LIMIT 1"
+    return bool(session.rows(checkpoint) or session.rows(segment))

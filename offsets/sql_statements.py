@@ -161,6 +161,14 @@ def mappings_where(session: Session, condition: str) -> list[Mapping]:
     return list(map(Mapping._make, found))
 
 
+def led_by(node_id: int) -> str:
+    """A condition on mappings: of partitions that this broker leads, or did until they went."""
+    return (
+        "EXISTS (SELECT 1 FROM partitions p WHERE p.number = offset_mappings.partition_number"
+        f" AND p.leader = {node_id:d})"
+    )
+
+
 def insert_mappings(session: Session, rows: Sequence[Mapping], now_ms: int) -> None:
     """Adds mappings."""
     marks = ", ".join("?" * (len(Mapping._fields) + 1))

@@ -200,7 +200,7 @@ class SqlStorage:
 
     async def expiring(self, before_ms: int, limit: int) -> list[Mapping]:
         """See `OffsetStorage.expiring`."""
-        due = f"due_ms >= 0 AND due_ms < {before_ms:d}"
+        due = f"due_ms >= 0 AND due_ms < {before_ms:d} AND {sql.led_by(self._node_id)}"
         order = f"due_ms, partition_number, base_offset LIMIT {limit:d}"
         return await self._transact(
             lambda session: sql.mappings_where(session, f"{due} ORDER BY {order}")
@@ -223,7 +223,7 @@ class SqlStorage:
         """See `OffsetStorage.orphans`. Complete: deleting a topic marks its mappings."""
         query = (
             "SELECT DISTINCT partition_number FROM offset_mappings"
-            f" WHERE due_ms = {ORPHANED} LIMIT {limit:d}"
+            f" WHERE due_ms = {ORPHANED} AND {sql.led_by(self._node_id)} LIMIT {limit:d}"
         )
         found = await self._transact(lambda session: session.rows(query))
         return sorted(number for (number,) in found)

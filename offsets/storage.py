@@ -177,7 +177,8 @@ class OffsetStorage(Protocol):
         ...
 
     async def expiring(self, before_ms: int, limit: int) -> list[Mapping]:
-        """Up to `limit` mappings with due_ms < before_ms, the most overdue first."""
+        """Up to `limit` mappings with due_ms < before_ms of partitions this broker leads, the
+        most overdue first. None of deleted topics: these are `orphans`."""
         ...
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
@@ -185,8 +186,9 @@ class OffsetStorage(Protocol):
         ...
 
     async def orphans(self, limit: int) -> list[int]:
-        """Partitions of deleted topics of which something is stored, up to `limit`. An answer may
-        be incomplete (a bounded part of the store is looked at); asking again goes on."""
+        """Partitions of deleted topics that this broker led and of which something is stored, up
+        to `limit`. An answer may be incomplete (a bounded part of the store is looked at); asking
+        again goes on."""
         ...
 
     async def stats(self, numbers: Sequence[int]) -> list[StoredStats]:

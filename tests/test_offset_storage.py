@@ -317,6 +317,10 @@ async def test_a_deleted_topic_is_found_and_forgotten(world: World) -> None:
     await world.delete()
     storage = await world.start()
     assert await storage.orphans(9) == [8, 9]
+    assert [row.number for row in await storage.expiring(NEVER, 1)] == [1]
+    await storage.set_due(None, 2)
+    assert [row.number for row in await storage.expiring(3, 9)] == [1]
+    assert await storage.orphans(9) == [8, 9], "orphans have no due time to set"
     assert len(await storage.orphans(1)) == 1
     late = await finished(storage, mapping(8, 10, 20), checkpoints=[state(8, 99)])
     (found,) = await storage.segments_by_id([late.id])

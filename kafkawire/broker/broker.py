@@ -22,7 +22,7 @@ from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import SqlStore
 from log.env import Env
 from log.manager import Log, lock_folder
-from offsets.opening import open_storage
+from offsets.opening import check_storage, open_storage
 from offsets.storage import OffsetStorage
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ class Broker:
             catalog = await metadata.open()
             config.update({**static, **catalog.broker_configs(node_id)})
             await metadata.register_broker(node_id, listeners, config.broker_rack)
+            await check_storage(config.offset_storage, metadata, home, node_id)
             storage = open_storage(
                 config.offset_storage,
                 metadata,
