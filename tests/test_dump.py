@@ -150,3 +150,15 @@ def test_what_is_no_journal(tmp_path: Path, content: bytes | None, sentence: str
     assert result.stderr.count("\n") == 1
     assert sentence in result.stderr
     assert str(file) in result.stderr
+
+
+def test_the_records_of_a_journal(written: Written, tmp_path: Path) -> None:
+    path = tmp_path / "a.journal"
+    path.write_bytes(written.data)
+    text = CliRunner().invoke(app, ["dump", str(path), "--records"]).output
+    assert "offset=10 timestamp=86400000 key=k value=v" in text
+    assert "offset=13" in text
+    lines = CliRunner().invoke(app, ["dump", str(path), "--records", "--json"]).output.splitlines()
+    values = [json.loads(line).get("value") for line in lines]
+    assert [value for value in values if value] == ["v", "w", "v", "w"]
+    assert "value=v" not in CliRunner().invoke(app, ["dump", str(path)]).output

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import pickle
 import signal
@@ -245,6 +244,8 @@ def _write(fd: int, data: bytes) -> None:
 def _die_with_parent() -> None:
     """Ask Linux for a SIGKILL when the broker ends, however it ends."""
     if sys.platform == "linux":
+        import ctypes  # only here: the broker's end, which is part of its start, needs none
+
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
