@@ -188,7 +188,7 @@ def test_the_typed_objects_have_an_attribute_for_each_row() -> None:
 
 @pytest.mark.parametrize("typed", [BrokerConfig(), TopicConfig()])
 def test_the_attributes_have_the_types_they_claim(typed: BrokerConfig | TopicConfig) -> None:
-    names = {"int": int, "str": str, "bool": bool, "dict[str, str]": dict}
+    names = {"int": int, "float": float, "str": str, "bool": bool, "dict[str, str]": dict}
     for field in dataclasses.fields(typed):
         claimed = str(field.type)
         value = getattr(typed, field.name)

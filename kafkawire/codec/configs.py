@@ -135,7 +135,11 @@ class TopicConfig:
     retention_bytes: int  # -1: no limit
     min_insync_replicas: int
     segment_bytes: int
-    segment_ms: int
+    segment_ms: int  # of a compacted topic never above max.compaction.lag.ms
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int  # INT64_MAX: no bound
+    min_cleanable_dirty_ratio: float
 
     def __init__(
         self, overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None
@@ -161,6 +165,8 @@ class TopicConfig:
             setattr(self, attribute, value)  # the row has checked the type
         self.cleanup_compact = "compact" in policy
         self.cleanup_delete = "delete" in policy
+        if self.cleanup_compact:
+            self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
         self.compression = _CODECS[codec]
 
 
@@ -177,6 +183,10 @@ _TOPIC_READS = tuple(
         ("min_insync_replicas", "min.insync.replicas"),
         ("segment_bytes", "segment.bytes"),
         ("segment_ms", "segment.ms"),
+        ("delete_retention_ms", "delete.retention.ms"),
+        ("min_compaction_lag_ms", "min.compaction.lag.ms"),
+        ("max_compaction_lag_ms", "max.compaction.lag.ms"),
+        ("min_cleanable_dirty_ratio", "min.cleanable.dirty.ratio"),
     )
 )
 
@@ -216,6 +226,13 @@ class BrokerConfig:
     cut_interval_ms: int
     segment_dead_max_ms: int
     file_delete_delay_ms: int  # of the broker: segments are shared
+    log_cleaner_enable: bool
+    log_cleaner_threads: int
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_backoff_ms: int
     disk_warn_percent: int
     disk_delete_percent: int
     disk_refuse_percent: int

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 from kafkawire.codec.configs_table import (
     BROKER_CONFIGS,
+    DOUBLE_MAX,
     INT32_MAX,
     INT64_MAX,
     TOPIC_CONFIGS,
@@ -75,7 +76,7 @@ def allowed(row: Config) -> str:
 
 
 def _bounds(row: Config) -> tuple[float, float]:
-    low, high = _LIMITS.get(row.type, (-1e308, 1e308))
+    low, high = _LIMITS.get(row.type, (-DOUBLE_MAX, DOUBLE_MAX))
     return (
         low if row.at_least is None else row.at_least,
         high if row.at_most is None else row.at_most,

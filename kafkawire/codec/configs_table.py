@@ -11,6 +11,7 @@ which is what everybody imports.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 
@@ -18,6 +19,7 @@ Value = bool | int | float | str | list[str] | None
 
 INT32_MAX = 2**31 - 1
 INT64_MAX = 2**63 - 1
+DOUBLE_MAX = sys.float_info.max
 MIB = 1 << 20
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
@@ -129,8 +131,8 @@ _TOPIC_ROWS = (
     _topic("compression.zstd.level", I, 3, "compression.zstd.level",
            "Level where compression.type is zstd.", -131072, 22),
     _topic("delete.retention.ms", L, DAY_MS, "log.cleaner.delete.retention.ms",
-           "How long a tombstone of a compacted topic stays readable. "
-           "Nothing is compacted in this version.", 0, effect=NO),
+           "How long a tombstone of a compacted topic stays after the first cleaning that met "
+           "it.", 0),
     _topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Topics share files: the "
            "broker's setting counts, a topic's own has no effect.", 0),
@@ -156,8 +158,8 @@ _TOPIC_ROWS = (
            "How long records stay on local disk beside the remote tier, which this version has "
            "not; -2: as retention.ms.", -2, effect=NO),
     _topic("max.compaction.lag.ms", L, INT64_MAX, "log.cleaner.max.compaction.lag.ms",
-           "The longest a record of a compacted topic stays uncompacted. "
-           "Nothing is compacted in this version.", 1, effect=NO),
+           "From this age of its oldest uncleaned record on a partition is cleaned whatever "
+           "its dirty ratio.", 1),
     _topic("max.message.bytes", I, 1048588, "message.max.bytes",
            "The largest record batch taken, in bytes, after compression.", 0),
     _topic("message.timestamp.after.max.ms", L, HOUR_MS, "log.message.timestamp.after.max.ms",
@@ -168,11 +170,10 @@ _TOPIC_ROWS = (
            "Whether records keep the producer's timestamp or get the time they were appended.",
            choices=("CreateTime", "LogAppendTime")),
     _topic("min.cleanable.dirty.ratio", D, 0.5, "log.cleaner.min.cleanable.ratio",
-           "How much of a compacted log must be new before it is compacted. "
-           "Nothing is compacted in this version.", 0, 1, effect=NO),
+           "A partition is cleaned when more than this part of its bytes in segments has not "
+           "been cleaned yet.", 0, 1),
     _topic("min.compaction.lag.ms", L, 0, "log.cleaner.min.compaction.lag.ms",
-           "The least time a record of a compacted topic stays uncompacted. "
-           "Nothing is compacted in this version.", 0, effect=NO),
+           "The least time a record of a compacted topic stays as it is.", 0),
     _topic("min.insync.replicas", I, 1, "min.insync.replicas",
            "Replicas that must have a record before acks=all is answered. There is one replica: "
            "with more than 1, acks=all is refused with NOT_ENOUGH_REPLICAS.", 1),
@@ -256,6 +257,24 @@ _BROKER_ROWS = (
     Config("segment.dead.max.ms", L, DAY_MS // 2,
            "The longest the bytes of a deleted topic stay in a segment it shares with others.",
            at_least=1),
+    Config("log.cleaner.enable", B, True,
+           "Whether compacted topics are cleaned. Without, __consumer_offsets grows for ever."),
+    Config("log.cleaner.threads", I, 1,
+           "Kafka's number of cleaner threads. Here one process of its own cleans.",
+           at_least=0, dynamic=True, effect=NO),
+    Config("log.cleaner.dedupe.buffer.size", L, 128 * MIB,
+           "Memory of the cleaner for the keys of one cleaning: 16 bytes a key. A partition with "
+           "more keys is cleaned in several.", at_least=MIB, dynamic=True),
+    Config("log.cleaner.io.buffer.load.factor", D, 0.9,
+           "How full that memory may become.", at_least=0.1, at_most=0.95, dynamic=True),
+    Config("log.cleaner.io.buffer.size", I, 512 * 1024,
+           "Kafka's buffers for reading and writing. Here a mebibyte, or one batch, is read at a "
+           "time.", at_least=0, dynamic=True, effect=NO),
+    Config("log.cleaner.io.max.bytes.per.second", D, DOUBLE_MAX,
+           "The most bytes the cleaner reads in a second; it writes no more than it reads.",
+           at_least=0, dynamic=True),
+    Config("log.cleaner.backoff.ms", L, 15_000,
+           "How often it is looked for partitions to be cleaned.", at_least=1, dynamic=True),
     Config("disk.warn.percent", I, 85, "From this use of its disk on the broker warns.",
            at_least=1, at_most=100),
     Config("disk.delete.percent", I, 90,
@@ -264,7 +283,7 @@ _BROKER_ROWS = (
     Config("disk.refuse.percent", I, 97,
            "From this use of its disk on produces are refused with KAFKA_STORAGE_ERROR, unless "
            "more than 16 GiB are free.", at_least=1, at_most=100),
-    Config("busy.disk.ms", L, 1_000,
+    Config("busy.disk.ms", L, 5_000,
            "While a write or an fsync takes longer than this, produces are answered at once with "
            "KAFKA_STORAGE_ERROR, which clients retry.", at_least=1),
     Config("hot.bytes", L, 256 * MIB,
