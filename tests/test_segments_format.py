@@ -12,6 +12,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkawire.codec import segment_directory as directory
 from kafkawire.codec import segment_layout as layout
 from kafkawire.codec.segment import (
     DIRECTORY,
@@ -281,14 +282,14 @@ def test_garbage_with_right_checksums_is_refused_in_words(data: st.DataObject) -
         at = data.draw(st.integers(0, len(body) - 1))
         body[at] = data.draw(st.integers(0, 255))
     cut = data.draw(st.integers(0, len(body)) | st.just(len(body)))
-    read = layout.read_directory if section.kind == DIRECTORY else layout.read_state
+    read = directory.read_directory if section.kind == DIRECTORY else directory.read_state
     with suppress(FormatError):
         read(body[:cut])
 
 
 @given(st.binary(max_size=300), st.integers(0, 300))
 def test_noise_is_no_segment(noise: bytes, size: int) -> None:
-    for read in (layout.read_directory, layout.read_state):
+    for read in (directory.read_directory, directory.read_state):
         with suppress(FormatError):
             read(noise)
     with pytest.raises(FormatError):

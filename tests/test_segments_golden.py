@@ -16,6 +16,7 @@ import pytest
 from crc32c import crc32c
 
 from kafkawire.codec import segment as codec
+from kafkawire.codec import segment_directory as directory
 from kafkawire.codec import segment_layout as layout
 from kafkawire.codec.batches import records
 from log.disk import DiskFileSystem
@@ -204,7 +205,7 @@ def test_the_example_of_the_page_is_a_segment() -> None:
 def test_the_page_says_the_numbers_of_the_code() -> None:
     for said in (
         f"header, {codec.HEADER_BYTES} bytes", f"trailer, {codec.TRAILER_BYTES} bytes",
-        f"{layout.SECTION.size} bytes for each section", f"{layout.ENTRY.size} bytes * n",
+        f"{layout.SECTION.size} bytes for each section", f"{directory.ENTRY.size} bytes * n",
         f"at most {layout.SECTIONS_AT_MOST} sections", f"last {codec.TAIL_BYTES} bytes",
         f"The segment format, version {layout.VERSION}",
     ):  # fmt: skip

@@ -51,8 +51,8 @@ Integers are little-endian (in batches, Kafka's, they are big-endian); checksums
                28 epochs, producers (kafkawire.metadata.checkpoint),
                   then producer id i64, first offset i64, last offset i64 of each aborted one
 
-This module writes; reading is in segment_layout and segment_index, re-exported here. Pure: whoever
-calls it reads and writes files. docs/segment-format.md says the same at length.
+This module writes; reading is in segment_layout, segment_directory and segment_index, re-exported
+here. Pure: whoever calls it reads and writes files. docs/segment-format.md says the same at length.
 """
 
 from __future__ import annotations
@@ -65,6 +65,15 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.batches import MAGIC as BATCH_MAGIC
+from kafkawire.codec.segment_directory import (
+    PartitionEntry,
+    PartitionState,
+    check_directory,
+    read_directory,
+    read_state,
+    write_directory,
+    write_state,
+)
 from kafkawire.codec.segment_index import BLOCK_BYTES, SparseIndex, write_index
 from kafkawire.codec.segment_layout import (
     DIRECTORY,
@@ -80,20 +89,13 @@ from kafkawire.codec.segment_layout import (
     FormatError,
     Header,
     NewerFormatError,
-    PartitionEntry,
-    PartitionState,
     Section,
     Trailer,
-    check_directory,
-    read_directory,
     read_header,
-    read_state,
     read_trailer,
     section_body,
-    write_directory,
     write_header,
     write_section,
-    write_state,
     write_trailer,
 )
 from kafkawire.codec.types import Buffer

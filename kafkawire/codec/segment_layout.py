@@ -1,4 +1,4 @@
-"""The fixed parts of a segment file and what its sections say; drawn in kafkawire.codec.segment.
+"""The frame of a segment file: header, sections, trailer; drawn in kafkawire.codec.segment.
 
 Reading trusts nothing: every count and length is checked against the bytes that are there, and
 whatever does not fit is a FormatError, a sentence without the file's name. Pure.
@@ -7,7 +7,7 @@ whatever does not fit is a FormatError, a sentence without the file's name. Pure
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from struct import Struct
 
 from crc32c import crc32c
@@ -34,11 +34,6 @@ HEADER = Struct("<8sII16siIq16x")
 TRAILER = Struct("<16sQQQQIIQI12xII8s")
 SECTION_HEAD = Struct("<HHIQ")
 SECTION = Struct("<HHIQQI4x")
-_COUNTS = Struct("<II")
-ENTRY = Struct("<QIIQQqqqQIIQII")
-_TOPIC = Struct("<16sH")
-_STATE = Struct("<QqIII")
-_ABORTED = Struct("<qqq")
 
 assert HEADER.size == HEADER_BYTES
 assert TRAILER.size == TRAILER_BYTES
@@ -113,45 +108,6 @@ class Trailer:
             if section.kind == kind and section.known:
                 return section
         raise FormatError(f"it has no {SECTION_NAMES[kind]} this program can read")
-
-
-@dataclass(slots=True)
-class PartitionEntry:
-    """What of one partition is in a segment; the content of an offset mapping.
-
-    Its batches are the bytes [start, start + length) of the file; they cover the offsets
-    [base_offset, end_offset), gaps allowed. The first batch may begin below `base_offset` (a log
-    start within a batch). `max_timestamp`: -1 if there is none. The index is at `index_start`.
-    """
-
-    number: int
-    topic_id: bytes
-    topic: str
-    index: int
-    start: int
-    length: int
-    base_offset: int
-    end_offset: int
-    batches: int
-    records: int
-    max_timestamp: int
-    index_start: int
-    index_length: int
-    index_checksum: int
-
-
-@dataclass(slots=True)
-class PartitionState:
-    """What a reader without SQL needs of a partition, as of its end offset here.
-
-    `leader_epochs` and `producers` are packed as in kafkawire.metadata.checkpoint; `aborted` are
-    (producer id, first offset, last offset) of aborted transactions, sorted by last offset.
-    """
-
-    log_start: int = 0
-    leader_epochs: bytes = b"\1"
-    producers: bytes = b"\1"
-    aborted: list[tuple[int, int, int]] = field(default_factory=list)
 
 
 def write_header(header: Header) -> bytes:
@@ -283,139 +239,3 @@ def section_body(section: Section, data: Buffer) -> memoryview:
     if crc32c(view) != section.checksum or view[:SECTION_HEAD_BYTES] != head:
         raise FormatError(f"its {section.name} is damaged")
     return view[SECTION_HEAD_BYTES:]
-
-
-def write_directory(entries: Sequence[PartitionEntry]) -> bytes:
-    """The body of the directory; `entries` in the order of their numbers."""
-    topics: dict[tuple[bytes, str], int] = {}
-    rows = [
-        ENTRY.pack(
-            e.number, topics.setdefault((e.topic_id, e.topic), len(topics)), e.index,
-            e.start, e.length, e.base_offset, e.end_offset, e.max_timestamp,
-            e.records, e.batches, e.index_checksum, e.index_start, e.index_length, 0,
-        )
-        for e in entries
-    ]  # fmt: skip
-    names = []
-    for topic_id, topic in topics:
-        name = topic.encode()
-        names.append(_TOPIC.pack(topic_id, len(name)) + name)
-    return _COUNTS.pack(len(entries), len(topics)) + b"".join(rows) + b"".join(names)
-
-
-def read_directory(body: Buffer) -> list[PartitionEntry]:
-    """The entries of a directory's body. FormatError for anything else.
-
-    Checked: numbers rise, batches and indexes lie back to back from the header on, ranges are
-    ranges. That they end where the trailer says is for `check_directory`.
-    """
-    size = len(body)
-    if size < _COUNTS.size:
-        raise FormatError("its directory is cut short")
-    count, topic_count = _COUNTS.unpack_from(body)
-    at = _COUNTS.size + count * ENTRY.size
-    if at + topic_count * _TOPIC.size > size:
-        raise FormatError(f"its directory speaks of {count} partitions, which it has no room for")
-    topics = _read_topics(memoryview(body)[at:], topic_count)
-    entries: list[PartitionEntry] = []
-    number, start, index_start = -1, HEADER_BYTES, None
-    for row in ENTRY.iter_unpack(memoryview(body)[_COUNTS.size : at]):
-        if (
-            row[0] <= number
-            or row[1] >= topic_count
-            or row[3] != start
-            or row[5] > row[6]
-            or (index_start is not None and row[11] != index_start)
-            or (row[4] == 0) != (row[9] == 0)
-        ):
-            raise FormatError(f"its directory has a row for partition {row[0]} that cannot be")
-        topic_id, topic = topics[row[1]]
-        entries.append(
-            PartitionEntry(
-                row[0], topic_id, topic, row[2], row[3], row[4], row[5], row[6],
-                row[9], row[8], row[7], row[11], row[12], row[10],
-            )
-        )  # fmt: skip
-        number, start, index_start = row[0], start + row[4], row[11] + row[12]
-    return entries
-
-
-def _read_topics(body: memoryview, count: int) -> list[tuple[bytes, str]]:
-    topics = []
-    at = 0
-    for _ in range(count):
-        if at + _TOPIC.size > len(body):
-            raise FormatError("its directory ends within the topic names")
-        topic_id, length = _TOPIC.unpack_from(body, at)
-        at += _TOPIC.size + length
-        try:
-            topics.append((topic_id, str(body[at - length : at], "utf-8")))
-        except UnicodeDecodeError:
-            raise FormatError("its directory has a topic name that is no text") from None
-    if at != len(body):
-        raise FormatError("its directory does not end where its topic names do")
-    return topics
-
-
-def check_directory(entries: Sequence[PartitionEntry], trailer: Trailer) -> None:
-    """FormatError unless directory and trailer speak of the same file."""
-    index = trailer.section(INDEX)
-    start, stop = HEADER_BYTES, index.body_start
-    if entries:
-        start = entries[-1].start + entries[-1].length
-        stop = entries[-1].index_start + entries[-1].index_length
-        if entries[0].index_start != index.body_start:
-            raise FormatError("its directory has indexes outside of the index")
-    if start != trailer.batches_end or stop != index.stop:
-        raise FormatError("its directory does not end where its trailer says")
-    counts = (
-        len(entries),
-        sum(entry.batches for entry in entries),
-        sum(entry.records for entry in entries),
-    )
-    if counts != (trailer.partitions, trailer.batches, trailer.records):
-        raise FormatError("its directory and its trailer count differently")
-
-
-def write_state(states: Sequence[tuple[int, PartitionState]]) -> bytes:
-    """The body of the state section: (partition number, state), numbers rise."""
-    parts = [_COUNTS.pack(len(states), 0)]
-    for number, state in states:
-        sizes = len(state.leader_epochs), len(state.producers), len(state.aborted)
-        parts += [
-            _STATE.pack(number, state.log_start, *sizes),
-            state.leader_epochs,
-            state.producers,
-        ]
-        parts += [_ABORTED.pack(*entry) for entry in state.aborted]
-    return b"".join(parts)
-
-
-def read_state(body: Buffer) -> dict[int, PartitionState]:
-    """State by partition number. FormatError for anything `write_state` did not write."""
-    view = memoryview(body)
-    if len(view) < _COUNTS.size:
-        raise FormatError("its state is cut short")
-    count, _ = _COUNTS.unpack_from(view)
-    at = _COUNTS.size
-    states: dict[int, PartitionState] = {}
-    for _ in range(count):
-        if at + _STATE.size > len(view):
-            raise FormatError("its state is cut short")
-        number, log_start, epochs, producers, aborted = _STATE.unpack_from(view, at)
-        at += _STATE.size
-        stop = at + epochs + producers + aborted * _ABORTED.size
-        if stop > len(view):
-            raise FormatError(f"its state of partition {number} is cut short")
-        middle = at + epochs
-        last = middle + producers
-        states[number] = PartitionState(
-            log_start,
-            bytes(view[at:middle]),
-            bytes(view[middle:last]),
-            [(a, b, c) for a, b, c in _ABORTED.iter_unpack(view[last:stop])],
-        )
-        at = stop
-    if at != len(view) or len(states) != count:
-        raise FormatError("its state does not end where its last partition does")
-    return states
