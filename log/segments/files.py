@@ -9,6 +9,7 @@ page cache. What is under memory pressure may be read twice; that costs time onl
 from __future__ import annotations
 
 import errno
+import logging
 import os.path
 from collections.abc import Iterator
 
@@ -38,11 +39,17 @@ from log.env import File, FileSystem
 from log.segments.jobs import Pace, no_pace
 from offsets.storage import SegmentRow
 
+logger = logging.getLogger(__name__)
+
 SUFFIX = ".segment"
 PIECE_BYTES = 1 << 20
 """How much is read in one call: a disk is at its full speed, and memory is not felt."""
 SMALL_PIECE_BYTES = 1 << 16
 """After a read that failed: how closely the bad place is looked for."""
+
+
+class OtherSegment(FormatError):
+    """A sound file, but not the one it should be."""
 
 
 def segment_path(folder: str, uuid: bytes) -> str:
@@ -51,26 +58,47 @@ def segment_path(folder: str, uuid: bytes) -> str:
 
 
 def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
-    """Open a segment for reading: that of its row, whole, its sections as they were written.
+    """Open a segment for reading with the mappings of SQL.
 
-    Costs a read of all sections (about a hundredth of the file), so it may block. The batches are
-    checked when they are read. Raises KAFKA_STORAGE_ERROR in words, OSError from the disk.
+    Those hold all that a reader needs, and each partition's index and batches are checked when
+    they are read. So damage elsewhere is named in the log, and stops nobody: one bad byte in a
+    shared segment must not take the other partitions with it. Refused, with KAFKA_STORAGE_ERROR:
+    another length than the row's, another segment, a newer format.
+
+    Reads all sections (about a hundredth of the file), so it may block. OSError from the disk.
     """
     file = fs.open(path)
+    name = f"segment {row.uuid.hex()}"
     try:
-        trailer = _read_ends(file, row.uuid)
-        if trailer.file_size != row.size_bytes:
-            raise FormatError(f"it has {trailer.file_size} bytes, its row says {row.size_bytes}")
-        for section in trailer.sections:
-            _check_section(file, section)
-    except FormatError as failure:
+        size = file.size()
+        if size != row.size_bytes:
+            raise OtherSegment(f"it has {size} bytes, its row says {row.size_bytes}")
+        for damage in _damage(file, row.uuid):
+            logger.critical("%s: %s. What is sound in it is served", name, damage)
+    except (OtherSegment, NewerFormatError) as failure:
         file.close()
-        text = f"segment {row.uuid.hex()} cannot be read: {failure}"
+        text = f"{name} cannot be read: {failure}"
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text) from failure
     except BaseException:
         file.close()
         raise
     return file
+
+
+def _damage(file: File, uuid: bytes) -> Iterator[FormatError]:
+    """What is wrong outside of the batches."""
+    try:
+        trailer = _read_ends(file, uuid)
+    except (OtherSegment, NewerFormatError):
+        raise
+    except FormatError as failure:
+        yield failure
+        return
+    for section in trailer.sections:
+        try:
+            _check_section(file, section)
+        except FormatError as failure:
+            yield failure
 
 
 def _read_ends(file: File, uuid: bytes) -> Trailer:
@@ -80,9 +108,9 @@ def _read_ends(file: File, uuid: bytes) -> Trailer:
     at = max(0, size - TAIL_BYTES)
     trailer = read_trailer(file.pread(size - at, at), size)
     if trailer.uuid != header.uuid:
-        raise FormatError("its header and its trailer are of two segments")
+        raise OtherSegment("its header and its trailer are of two segments")
     if uuid and uuid != header.uuid:
-        raise FormatError(f"it is the segment {header.uuid.hex()}")
+        raise OtherSegment(f"it is the segment {header.uuid.hex()}")
     return trailer
 
 
