@@ -9,6 +9,7 @@ the cutter mostly does. Bounded: four times MEGABYTES (256) in a temporary folde
 
 from __future__ import annotations
 
+import mmap
 import os
 import resource
 import sys
@@ -115,8 +116,16 @@ class Journals:
         return CutArguments(1, 0, self.files, pack(wanted), outputs)
 
 
-def timed(run: Callable[[], object]) -> tuple[float, float, object]:
-    """Seconds on the wall, seconds of CPU, result."""
+def warm(size: int) -> None:
+    """Touch memory and give it back, for the page cache of what comes next: see bench.warm."""
+    with mmap.mmap(-1, size) as memory:
+        for at in range(0, size, mmap.PAGESIZE):
+            memory[at] = 1
+
+
+def timed(run: Callable[[], object], size: int) -> tuple[float, float, object]:
+    """Seconds on the wall, seconds of CPU, result of what writes about `size` bytes."""
+    warm(size + (64 << 20))
     wall, cpu = time.perf_counter(), time.process_time()
     result = run()
     return time.perf_counter() - wall, time.process_time() - cpu, result
@@ -125,6 +134,7 @@ def timed(run: Callable[[], object]) -> tuple[float, float, object]:
 def disk_rate(folder: str, megabytes: int) -> float:
     """Megabytes a second of one sequential write of 4 MiB pieces, synced as segments are."""
     piece = os.urandom(4 << 20)
+    warm(megabytes * 1_000_000 + (64 << 20))
     path = os.path.join(folder, "disk")
     before = time.perf_counter()
     file = FS.open(path, create=True)
@@ -160,7 +170,7 @@ def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
                list(range(n * half + 1, n * half + half + 1)))
         for n in range(2)
     ]  # fmt: skip
-    outcome = timed(lambda: find_job("cut")(FS, made.cut(outputs), no_pace))
+    outcome = timed(lambda: find_job("cut")(FS, made.cut(outputs), no_pace), size)
     result = outcome[2]
     assert not result.damaged  # type: ignore[attr-defined]
     report("cut", size, batches, outcome)
@@ -173,9 +183,10 @@ def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
     ]  # fmt: skip
     output = Output(os.path.join(folder, "2.segment"), bytes([2]) * 16)
     arguments = RewriteArguments(1, 0, inputs, output)
-    report("rewrite", size, batches, timed(lambda: find_job("rewrite")(FS, arguments, no_pace)))
+    outcome = timed(lambda: find_job("rewrite")(FS, arguments, no_pace), size)
+    report("rewrite", size, batches, outcome)
     scrubbing = ScrubArguments(output.path)
-    outcome = timed(lambda: find_job("scrub")(FS, scrubbing, no_pace))
+    outcome = timed(lambda: find_job("scrub")(FS, scrubbing, no_pace), 0)
     assert not outcome[2].problems, outcome[2].problems  # type: ignore[attr-defined]
     report("scrub", size, batches, outcome)
     for name in os.listdir(folder):

@@ -153,12 +153,12 @@ def _copy_rows(
     view = journal.mapped.view
     positions = [place & POSITION_MASK for place in rows.place[start:stop]]
     lengths = rows.length[start:stop]
-    for at, row in enumerate(range(start, stop)):
-        base = rows.base[row]
-        if base != following and (base > following or following != item.from_offset):
-            text = f"offset {following} is missing in the journals, the next is {base}"
-            return Damage(item.number, following, journal.mapped.path, positions[at], text)
-        following = base + rows.count[row]
+    hole = _hole(rows, part, following, following == item.from_offset)
+    if hole is not None:
+        row, following = hole
+        text = f"offset {following} is missing in the journals, the next is {rows.base[row]}"
+        return Damage(item.number, following, journal.mapped.path, positions[row - start], text)
+    following = rows.base[stop - 1] + rows.count[stop - 1]
     parts = [view[at : at + length] for at, length in zip(positions, lengths, strict=True)]
     bad, at = _bad_frame(journal, positions, parts), 0
     if bad is None:
@@ -178,6 +178,26 @@ def _copy_rows(
     offset, position = rows.base[start + bad], positions[bad] + at
     text = f"the batch in journal {journal.number} at {position} is damaged"
     return Damage(item.number, offset, journal.mapped.path, position, text)
+
+
+def _hole(
+    rows: Columns, part: tuple[int, int], following: int, first: bool
+) -> tuple[int, int] | None:
+    """(row, offset): the first row that does not begin at the offset where the one before ends.
+
+    `following`: where the one before these ends. The `first` of all may begin before it.
+    """
+    start, stop = part
+    base = rows.base[start]
+    if base != following and not (first and base < following):
+        return start, following
+    if base + sum(rows.count[start:stop]) == rows.base[stop - 1] + rows.count[stop - 1]:
+        return None
+    for row in range(start + 1, stop):
+        following = rows.base[row - 1] + rows.count[row - 1]
+        if rows.base[row] != following:
+            return row, following
+    return None
 
 
 def _bad_frame(
