@@ -27,6 +27,7 @@ from kafkawire.codec.fetch import (
     write_response,
 )
 from kafkawire.codec.types import Buffer
+from kafkawire.handlers.budget import TurnBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 
 if TYPE_CHECKING:
@@ -36,6 +37,14 @@ if TYPE_CHECKING:
 JOIN_VIEWS_FROM = 64
 """From so many views in one partition's answer on, copying them into one buffer costs less than
 handing each to the kernel: small batches of many producers lie scattered."""
+
+TURN_BYTES = 4 << 20
+"""What one turn of the loop sends in answers: a millisecond or two of copying by the kernel. All
+other clients wait as long."""
+
+ATTEMPT_BYTES = 32 << 10
+"""What a Fetch costs beside its bytes, in bytes that could have been sent meanwhile: so that the
+thousands who wait for one partition do not have all others wait when it moves."""
 
 _FULL = (0, -1)
 """Session epochs of requests that list all their partitions (KIP-227)."""
@@ -50,6 +59,7 @@ class Fetch:
         self.env = broker.env
         self.config = broker.config
         self.parked: set[Attempt] = set()
+        self.budget = TurnBudget(broker.env.call_soon, TURN_BYTES)
 
     def start(
         self,
@@ -73,13 +83,12 @@ class Fetch:
                 write_response([], version, read_committed=False, error_code=code), None
             )
             return True
-        attempt = Attempt(self, exchange, ask)
-        if not attempt.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
-            attempt.park()
+        self.budget.do(Attempt(self, exchange, ask).begin)
         return True
 
     def close(self) -> None:
         """Answer what is parked with what there is: the broker is closing."""
+        self.budget.finish()
         for attempt in list(self.parked):
             attempt.expire()
 
@@ -101,7 +110,7 @@ class Fetch:
 class Attempt:
     """One Fetch until it is answered."""
 
-    __slots__ = ("ask", "done", "exchange", "handler", "partitions", "timer", "woken")
+    __slots__ = ("ask", "cost", "done", "exchange", "handler", "partitions", "timer", "woken")
 
     def __init__(self, handler: Fetch, exchange: Exchange, ask: FetchAsk) -> None:
         self.handler = handler
@@ -109,8 +118,17 @@ class Attempt:
         self.ask = ask
         self.timer: TimerHandle | None = None
         self.partitions: list[Partition] = []
+        self.cost = ATTEMPT_BYTES
         self.woken = False
         self.done = False
+
+    def begin(self) -> int:
+        """Answer or park. What it cost, in bytes."""
+        if not self.exchange.peer.closed:
+            ask = self.ask
+            if not self.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
+                self.park()
+        return self.cost
 
     def try_answer(self, *, last: bool) -> bool:
         """Answer if the bytes are there, something is wrong, or this is the last chance."""
@@ -132,14 +150,18 @@ class Attempt:
                 if last_epoch >= 0 and self._diverged(result, partition, last_epoch, offset):
                     last = True
                     continue
-                plan = partition.plan(offset, min(most, room), partition.high_watermark, size == 0)
+                end = partition.high_watermark
+                if offset == end:
+                    plan = None  # a reader at the end, which is what most who wait are
+                else:
+                    plan = partition.plan(offset, min(most, room), end, size == 0)
             except (KafkaError, OSError) as failure:
                 result.error_code = int(code_of(failure))
                 last = True
                 continue
             partitions.append(partition)
             behind = behind or partition.next_offset > partition.high_watermark
-            if plan.size_bytes:
+            if plan is not None and plan.size_bytes:
                 plans.append((result, plan))
                 size += plan.size_bytes
                 room = max(0, room - plan.size_bytes)
@@ -173,6 +195,7 @@ class Attempt:
         if all(plan.hot for _, plan in plans):
             releases: list[Callable[[], None]] = []
             for result, plan in plans:
+                self.cost += plan.size_bytes
                 views, release = self.handler.commit_log.views(plan)
                 if len(views) >= JOIN_VIEWS_FROM:
                     _fill(result, [b"".join(views)], plan.size_bytes)
@@ -230,16 +253,16 @@ class Attempt:
         """A partition moved. Look once the turn is over: more of them may move in it."""
         if not self.woken:
             self.woken = True
-            self.handler.env.call_soon(self._look)
+            self.handler.budget.later(self._look)
 
-    def _look(self) -> None:
+    def _look(self) -> int:
         self.woken = False
-        if self.done:
-            return
-        if self.exchange.peer.closed:
-            self._unpark()
-        else:
-            self.try_answer(last=False)
+        if not self.done:
+            if self.exchange.peer.closed:
+                self._unpark()
+            else:
+                self.try_answer(last=False)
+        return self.cost
 
     def expire(self) -> None:
         """The client has waited as long as it wanted to."""

@@ -1,0 +1,58 @@
+"""Bounded work in a turn of the loop: what exceeds it waits for the next, in order.
+
+Between two turns the loop looks at every socket, so this is what one kind of request may cost all
+others in latency, however many clients send it at once. Pure but for the scheduling it is given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+
+class TurnBudget:
+    """Runs jobs at once while `limit` lasts, then in later turns; a job returns what it cost.
+
+    A turn may overdraw by its last job. The queue is as long as its callers let it be.
+    """
+
+    __slots__ = ("_call_soon", "_left", "_limit", "_scheduled", "_waiting")
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], limit: int) -> None:
+        self._call_soon = call_soon
+        self._limit = limit
+        self._left = limit
+        self._scheduled = False
+        self._waiting: deque[Callable[[], int]] = deque()
+
+    def do(self, job: Callable[[], int]) -> None:
+        """Run a job now, or when its turn has come."""
+        if self._left > 0 and not self._waiting:
+            self._left -= job()
+        else:
+            self._waiting.append(job)
+        self._schedule()
+
+    def later(self, job: Callable[[], int]) -> None:
+        """Run a job not before the next turn."""
+        self._waiting.append(job)
+        self._schedule()
+
+    def finish(self) -> None:
+        """Run what waits, whatever it costs."""
+        while self._waiting:
+            self._waiting.popleft()()
+
+    def _schedule(self) -> None:
+        if not self._scheduled:
+            self._scheduled = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        self._left = self._limit
+        waiting = self._waiting
+        while waiting and self._left > 0:
+            self._left -= waiting.popleft()()
+        if waiting:
+            self._schedule()
