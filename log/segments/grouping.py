@@ -16,15 +16,20 @@ LARGE_BYTES = 8 << 20
 """From this share on a partition gets a segment of its own: a journal makes sixteen at most."""
 
 
-def retention_class(config: TopicConfig) -> str:
+CLEANED = "cleaned"
+
+
+def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
     """What partitions must agree on to share a segment, as text for the row.
 
-    Retention times within a factor of two of each other agree.
+    Retention times within a factor of two of each other agree. A segment that the cleaner wrote
+    is of another class than what was cut: by that it is known how far a partition is clean.
     """
     policy = "+".join(
         name
         for name, chosen in (
-            ("compact", config.cleanup_compact),
+            (CLEANED, cleaned),
+            ("compact", config.cleanup_compact and not cleaned),
             ("delete", config.cleanup_delete),
         )
         if chosen
@@ -34,6 +39,11 @@ def retention_class(config: TopicConfig) -> str:
     else:
         kept = f"2^{config.retention_ms.bit_length()}ms"
     return f"{policy or 'keep'}/local/{kept}"
+
+
+def is_cleaned(kind: str) -> bool:
+    """Whether a class is that of a segment the cleaner wrote."""
+    return kind.startswith(CLEANED)
 
 
 def group(
