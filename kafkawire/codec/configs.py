@@ -224,6 +224,7 @@ class BrokerConfig:
     slow_write_ms: int
     busy_disk_ms: int
     cut_interval_ms: int
+    worker_bytes_per_second: int
     segment_dead_max_ms: int
     file_delete_delay_ms: int  # of the broker: segments are shared
     log_cleaner_enable: bool

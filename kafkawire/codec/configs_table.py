@@ -254,6 +254,9 @@ _BROKER_ROWS = (
            "one is cut into segments though it is hot.", at_least=1),
     Config("cut.interval.ms", L, 1_000, "How often it is looked for journals to be cut.",
            at_least=1),
+    Config("worker.bytes.per.second", L, -1,
+           "The most bytes a second that cutting reads, and so does merging; -1: as fast as it "
+           "goes. Below what producers send, journals pile up.", at_least=-1, dynamic=True),
     Config("segment.dead.max.ms", L, DAY_MS // 2,
            "The longest the bytes of a deleted topic stay in a segment it shares with others.",
            at_least=1),
