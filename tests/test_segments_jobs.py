@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 import random
 import struct
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from crc32c import crc32c
@@ -13,13 +16,15 @@ from crc32c import crc32c
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment import FormatError, PartitionState
 from kafkawire.metadata.checkpoint import pack_epochs
-from log.env import WorkerError
+from log.disk import DiskFileSystem
+from log.env import FileSystem, WorkerError
 from log.journalindex import read_index
 from log.segments.files import PIECE_BYTES, SegmentFile, check_file, segment_path
 from log.segments.jobs import (
     Input,
     JobResult,
     Keep,
+    Output,
     RewriteArguments,
     ScrubArguments,
     ScrubResult,
@@ -32,6 +37,7 @@ from log.segments.jobs import (
 )
 from log.segments.writing import SYNC_BYTES
 from offsets.storage import SegmentRow
+from tests.kit import segments
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segments import (
     FOLDER,
@@ -246,6 +252,34 @@ def test_a_failing_disk_fails_the_job(fs: MemFileSystem, fault: str) -> None:
         run(fs, "cut", cutting([file], [wanted(3, 0, 1)], [output(1, 3)]))
 
 
+def next_handle() -> int:
+    """The lowest that is free: higher once one is not given back."""
+    handle = os.open(os.devnull, os.O_RDONLY)
+    os.close(handle)
+    return handle
+
+
+def test_a_failed_job_gives_its_handles_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "FOLDER", str(tmp_path))
+    disk = DiskFileSystem()
+    file = journal(disk, 1, [(3, [batch(0)])])
+    path = put(disk, 1, [Part(3, [batch(0)])])
+    into = Output(path, UUID, [3])
+    handles = next_handle()
+    for name, job in (
+        ("cut", cutting([file], [wanted(3, 0, 1)], [Output(str(tmp_path / "new"), UUID, [4])])),
+        ("cut", cutting([file], [wanted(3, 0, 1)], [into])),
+        ("rewrite", RewriteArguments(1, 6, [Input(path, b"", pack([Keep(3, 0, 9, 0)]))], into)),
+        ("rewrite", RewriteArguments(1, 6, [Input(path, UUID, [])], into)),
+        ("scrub", ScrubArguments(path, UUID)),
+    ):
+        with suppress(WorkerError, OSError):
+            run_job(disk, name, job, no_pace)
+        assert next_handle() == handles, name
+
+
 def test_a_file_that_is_there_is_not_written_over(fs: MemFileSystem) -> None:
     file = journal(fs, 1, [(3, [batch(0)])])
     job = cutting([file], [wanted(3, 0, 1)], [output(1, 3)])
@@ -266,9 +300,9 @@ def test_read_bytes_are_counted(fs: MemFileSystem) -> None:
 # Rewriting
 
 
-def put(fs: MemFileSystem, name: int, parts: list[Part]) -> str:
+def put(fs: FileSystem, name: int, parts: list[Part]) -> str:
     uuid = bytes([name]) * 16
-    path = segment_path(FOLDER, uuid)
+    path = segment_path(segments.FOLDER, uuid)
     write(fs, path, segment(parts, uuid))
     return path
 

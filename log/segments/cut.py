@@ -58,9 +58,9 @@ def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
         for file in arguments.journals:
             journals.append(_Journal(fs, file, pace))
         for output in arguments.outputs:
-            writer = SegmentWriter(fs, output, arguments.node_id, arguments.created_ms)
-            _fill(writer, output, wanted, journals, result)
-            result.made.append(writer.finish())
+            with SegmentWriter(fs, output, arguments.node_id, arguments.created_ms) as writer:
+                _fill(writer, output, wanted, journals, result)
+                result.made.append(writer.finish())
     finally:
         for journal in journals:
             journal.mapped.close()
@@ -76,7 +76,10 @@ class _Journal:
         self.number = file.number
         self.mapped = Mapped(fs, file.path, file.end)
         self.bad = self.mapped.read_ahead(0, file.end, pace)
-        index = read_index(fs, os.path.dirname(file.path), file.number)
+        try:
+            index = read_index(fs, os.path.dirname(file.path), file.number)
+        except OSError:
+            index = None  # it will be made again
         self._rows: JournalIndex | Scanned
         if index is not None and index.extent.end == file.end:
             self._rows = index

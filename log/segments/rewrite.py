@@ -53,12 +53,12 @@ def run(fs: FileSystem, arguments: RewriteArguments, pace: Pace) -> JobResult:
                 keeps.setdefault(keep.number, []).append((source, keep))
         for number, parts in keeps.items():
             _check(number, parts)
-        writer = SegmentWriter(fs, arguments.output, arguments.node_id, arguments.created_ms)
-        for number in sorted(keeps):
-            damage = _copy(writer, keeps[number], pace)
-            if damage is not None:
-                result.damaged.append(damage)
-        result.made.append(writer.finish())
+        with SegmentWriter(fs, arguments.output, arguments.node_id, arguments.created_ms) as writer:
+            for number in sorted(keeps):
+                damage = _copy(writer, keeps[number], pace)
+                if damage is not None:
+                    result.damaged.append(damage)
+            result.made.append(writer.finish())
     finally:
         for source in sources:
             source.file.close()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os.path
 from collections.abc import Sequence
+from typing import Self
 
 from kafkawire.codec.segment import PartitionState, SegmentBuilder
 from log.env import Buffer, FileSystem
@@ -24,7 +25,9 @@ SYNC_BYTES = 16 << 20
 
 class SegmentWriter:
     """A segment being made. Partition by partition: `begin`, `write`..., then `end` or `abandon`;
-    at last `finish`, or `discard`. OSError from the disk, EEXIST if the file is there already."""
+    at last `finish`, or `discard`. OSError from the disk, EEXIST if the file is there already.
+    As a context it gives its handle back when that fails; the file is then the caller's to remove.
+    """
 
     __slots__ = ("_builder", "_file", "_fs", "_output", "_pending", "_size", "_synced", "_written")
 
@@ -42,6 +45,12 @@ class SegmentWriter:
         self._pending: list[Buffer] = [self._builder.header()]
         self._size = self._builder.position
         self._written = self._synced = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def begin(
         self,
