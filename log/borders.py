@@ -23,12 +23,13 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
     )
     partition.log_start = offset
     segments = partition.segments
-    if len(segments):
-        partition.size_bytes -= segments.drop_front(segments.find(offset))
+    if gone := segments.find(offset):
+        partition.size_bytes -= segments.drop_front(gone)
+        partition.log.trimmed[partition.number] = offset
     numbers = _drop_journals(partition, offset)
     while len(partition.epochs) > 1 and partition.epochs[1][1] <= offset:
         partition.epochs.pop(0)
-    partition.dirty = True
+    partition.soil()
     partition.moved()
     return numbers
 

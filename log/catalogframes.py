@@ -8,6 +8,7 @@ stays the truth; this is for the day it is lost. Called by log.manager and log.r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kafkawire.codec.types import uuid_text
@@ -33,9 +34,10 @@ class CatalogFrames:
         self._where: dict[bytes, int] = {}
         self._deleted: dict[bytes, str] = {}
 
-    def created(self, info: TopicInfo) -> None:
-        """Write a topic, or a topic again."""
-        self._append(info.id, KIND_TOPIC_CREATED, _topic(info))
+    def created(self, infos: Sequence[TopicInfo]) -> None:
+        """Write topics, or topics again."""
+        for info in infos:
+            self._append(info.id, KIND_TOPIC_CREATED, _topic(info))
 
     def configured(self, info: TopicInfo) -> None:
         """Write a topic's settings.
@@ -58,7 +60,7 @@ class CatalogFrames:
         for info in self._catalog.by_id.values():
             where = self._where.get(info.id)
             if where == number or (where is None and number <= self._unknown_until):
-                self.created(info)
+                self.created([info])
                 moved = True
         for topic_id, name in list(self._deleted.items()):
             if self._where.get(topic_id) == number:

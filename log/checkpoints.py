@@ -16,9 +16,13 @@ from log.commitlog import CommitLog
 from log.partition import Partition
 from offsets.storage import OffsetStorage
 
+ROWS_AT_ONCE = 2000
+"""Partitions of one transaction: packing them keeps the loop for some milliseconds."""
+
 
 class Checkpoints:
-    """The last place stored is `place`. One transaction at a time."""
+    """The last place stored is `place`; `due`: store one even if nothing has changed. One
+    transaction at a time. What has changed is in CommitLog.dirty."""
 
     __slots__ = (
         "_commit_log",
@@ -27,6 +31,7 @@ class Checkpoints:
         "_partitions",
         "_released",
         "_storage",
+        "due",
         "place",
     )
 
@@ -45,25 +50,43 @@ class Checkpoints:
         self._released = released
         self._lock = asyncio.Lock()
         self.place = 0
+        self.due = False
 
     async def save(self) -> None:
-        """Store what has changed since the last one. Raises what the commit or SQL raises."""
+        """Store what has changed since the last one. Raises what the commit or SQL raises.
+
+        Many partitions go in parts; only the last carries the new place, so that the rows before
+        it are merely ahead of the place that is stored.
+        """
         async with self._lock:
             place = self._commit_log.written
-            changed = [partition for partition in self._partitions.values() if partition.dirty]
-            if not changed and place == self.place:
+            dirty = self._commit_log.dirty
+            if not dirty and place == self.place and not self.due:
                 return
-            rows = [partition.snapshot() for partition in changed]
-            for partition in changed:
-                partition.dirty = False
-            try:
-                await self._commit_log.commits.durable()
-                await self._storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
-            except BaseException:
-                for partition in changed:
-                    partition.dirty = True
-                raise
+            changed, dirty[:] = dirty[:], []
+            while len(changed) > ROWS_AT_ONCE:
+                await self._save(changed, self.place)
+            await self._save(changed, place)
             self.place = place
+            self.due = False
+
+    async def _save(self, changed: list[Partition], place: int) -> None:
+        """Take a part off the end of `changed` and store it; all go back if that fails."""
+        part = [partition for partition in changed[-ROWS_AT_ONCE:] if not partition.removed]
+        del changed[-ROWS_AT_ONCE:]
+        rows = [partition.snapshot() for partition in part]
+        for partition in part:
+            partition.dirty = False
+            if partition.producers.states:
+                self._commit_log.producing.add(partition)
+        try:
+            await self._commit_log.commits.durable()
+            await self._storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
+        except BaseException:
+            for partition in part:
+                partition.soil()
+            self._commit_log.dirty += changed
+            raise
 
     async def move_log_starts(self, starts: Mapping[int, int]) -> None:
         """Move the log starts of some partitions (number -> offset): in SQL, then here.

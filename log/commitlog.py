@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -27,6 +28,9 @@ from log.plan import Plan
 from log.reader import Reader
 from log.turn import Callback, Frame, Stamp, Turn, Write, lay_out
 
+if TYPE_CHECKING:
+    from log.partition import Partition
+
 logger = logging.getLogger(__name__)
 
 
@@ -37,6 +41,9 @@ class CommitLog:
     that the server should start no produce, `refusal` why it should answer them all with that;
     `run` is the number frames carry. `frames`,
     `turn_bytes`, `scheduled` and `room_bytes` are the current turn, for Partition.append alone.
+    `dirty` are the partitions the next checkpoint must hold, `producing` those with idempotent
+    producers as of the last one.
+    `trimmed`: partition number -> log start, of those with segment rows below it.
     `turn_number` is another one as soon as what is appended belongs to another turn.
     """
 
@@ -50,18 +57,21 @@ class CommitLog:
         "_write_callbacks",
         "commits",
         "config",
+        "dirty",
         "env",
         "failed",
         "frames",
         "full",
         "journals",
         "on_roll",
+        "producing",
         "reader",
         "refusal",
         "room_bytes",
         "run",
         "save_log_starts",
         "scheduled",
+        "trimmed",
         "turn_bytes",
         "turn_number",
         "validate_all",
@@ -79,6 +89,9 @@ class CommitLog:
         self.full = False
         self.refusal: str | None = None
         self.validate_all = config.record_validation == "full"
+        self.dirty: list[Partition] = []
+        self.producing: set[Partition] = set()
+        self.trimmed: dict[int, int] = {}
         self.frames: list[Frame] = []
         self.turn_bytes = 0
         self.turn_number = 0
@@ -270,6 +283,7 @@ class CommitLog:
             self._account(write, rolled)
         commits = self.commits
         touched = commits.touched
+        dirty = self.dirty
         watched = False
         for frame in turn.frames:
             partition = frame.partition
@@ -280,7 +294,9 @@ class CommitLog:
             partition.offsets.apply(end)
             partition.next_offset = end
             partition.size_bytes += length
-            partition.dirty = True
+            if not partition.dirty:
+                partition.dirty = True
+                dirty.append(partition)
             if partition.producers.flying:
                 partition.producers.apply()
             if not partition.touched:

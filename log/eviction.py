@@ -58,7 +58,9 @@ def evict(
     bytes_at_most: int = INDEX_BYTES_AT_MOST,
 ) -> int:
     """Take rows of the oldest journals out of memory until the bound holds; how many rows."""
-    rows = sum(len(partition.rows) for partition in partitions.values())
+    journals = list(journals)
+    named: set[int] = set().union(*(journal.numbers for journal in journals))
+    rows = sum(len(partitions[number].rows) for number in named if number in partitions)
     before = rows
     for journal in journals:
         if rows * ROW_BYTES <= bytes_at_most or not journal.rolled or not journal.indexed:

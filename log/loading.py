@@ -48,7 +48,7 @@ def load_partitions(
                 assert partition is not None, "only known partitions have rows to load"
                 if part.place[-1] >= place:
                     written.add(number)
-                    partition.dirty = True
+                    partition.soil()
                     _replay(partition, found.journal.warm(fs), part, place)
                 _load(partition, found.journal, part, at >= loaded_from)
     for number, naming in recovered.namings.items():
@@ -64,6 +64,8 @@ def fill(partition: Partition, row: PartitionRow) -> None:
     """Load a partition of which the journals hold nothing."""
     _take_row(partition, row)
     _finish(partition)
+    if partition.epochs[-1][0] < partition.leader_epoch:
+        partition.lead(partition.leader_epoch)  # it rose while the partition was not in memory
 
 
 def _take_row(partition: Partition, row: PartitionRow) -> None:
@@ -79,8 +81,11 @@ def _take_row(partition: Partition, row: PartitionRow) -> None:
         if state.leader_epochs:
             partition.epochs = list(state.leader_epochs)
         partition.producers.load(state.producers)
-        partition.dirty = False
+        if state.producers:
+            partition.log.producing.add(partition)
     living = [mapping for mapping in row.mappings if mapping.end_offset > partition.log_start]
+    if len(living) < len(row.mappings):
+        partition.log.trimmed[partition.number] = partition.log_start
     if living:
         partition.segments.splice(0, 0, living)
         partition.cut_offset = living[-1].end_offset
@@ -145,7 +150,7 @@ def _finish(partition: Partition) -> None:
     partition.size_bytes += sum(partition.segments.length)
     partition.offsets = PartitionOffsetManager(partition.next_offset)
     partition.high_watermark = partition.next_offset
-    dirty = partition.dirty
+    dirty, partition.dirty = partition.dirty, True
     if log_start:
-        partition.start_at(log_start)
+        partition.start_at(log_start)  # which SQL knows, so it soils nothing
     partition.dirty = dirty

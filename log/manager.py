@@ -1,8 +1,7 @@
 """Log: the commit log with its partitions, from start to end. What the broker holds.
 
-Opens the folder (lock, run file, recovery), keeps the periodic work (checkpoints, retention,
-producers that were idle too long), and sees to what follows from a rolled journal: its index file,
-the next journal, the bound on the hot index. `Log.open` is the only way to one.
+Opens the folder (lock, run file, recovery), puts the parts together, and ends them in order. What
+happens by itself meanwhile is log.upkeep's. `Log.open` is the only way to one.
 
     <folder>/lock                     held while a process runs
     <folder>/run                      log.runfile
@@ -14,29 +13,29 @@ the next journal, the bound on the hot index. `Log.open` is the only way to one.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os.path
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 
-from kafkawire.codec.configs import BrokerConfig, TopicConfig, resolve_topic
+from kafkawire.codec.configs import BrokerConfig
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.metadata.store import Metadata
 from log.catalogframes import CatalogFrames
 from log.checkpoints import Checkpoints
 from log.commitlog import CommitLog
-from log.env import Env, FileSystem, Lock, LogError
-from log.eviction import close_portions, evict, rows_in
-from log.hotindex import Columns
+from log.env import Env, Lock, LogError
+from log.eviction import rows_in
+from log.indexing import Indexer, write
 from log.journal import Journal
-from log.journalindex import Extent, pack_index, write_index
+from log.journalindex import Extent
 from log.journals import Journals
+from log.loader import Loader
 from log.loading import load_partitions
-from log.partition import Partition
 from log.recovery import Found, Recovered, recover
 from log.retention import Retention
 from log.runfile import Run, read_run, write_run
 from log.segments.keeper import Segments
+from log.upkeep import Upkeep
 from offsets.storage import OffsetStorage
 
 logger = logging.getLogger(__name__)
@@ -57,7 +56,8 @@ def lock_folder(env: Env, folder: str) -> Lock:
 
 
 class Log:
-    """The log of one broker. `partitions` by number: those this broker leads."""
+    """The log of one broker. `partitions` by number: those this broker leads and has in memory;
+    `loader` brings others there."""
 
     def __init__(
         self,
@@ -74,11 +74,8 @@ class Log:
         self.folder = folder
         self.config = config
         self.node_id = node_id
-        self.partitions: dict[int, Partition] = {}
-        self._numbers: dict[bytes, list[int]] = {}  # of each topic, so that removing one is quick
         self._lock = lock
         self._start = 0
-        self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
         self.journals = Journals(
             env,
@@ -88,17 +85,24 @@ class Log:
             config.recycle_bytes,
         )
         self.commit_log = CommitLog(env, config, self.journals)
+        self.loader = Loader(self.commit_log, catalog, storage, node_id, config)
+        self.partitions = self.loader.partitions
         self.checkpoints = Checkpoints(
             storage, node_id, self.commit_log, self.partitions, self._released
         )
         self.segments = Segments(
             self.commit_log, storage, self.partitions, folder, node_id, self._released
         )
+        self.loader.version = lambda: self.segments.swapper.version
+        self.segments.lifecycle.load = self.loader.load
+        self.segments.cleaner.load = self.loader.load
         self._storage = storage
         self._catalog = catalog
         self._metadata = metadata
         self.catalog_frames: CatalogFrames
         self.retention: Retention
+        self.indexer: Indexer
+        self.upkeep: Upkeep
 
     @classmethod
     async def open(
@@ -141,17 +145,18 @@ class Log:
             self._start = max(last.start, recovered.run >> RUN_SHIFT)
         self._start += 1
         write_run(fs, self.folder, Run(self._start, -1, self.config.flush))
-        for info in self._catalog.by_id.values():
-            self._make(info, resolve_topic(info.configs, self.config.texts))
+        for number in recovered.numbers():
+            self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
         written = load_partitions(fs, self.partitions, recovered, place, rows)
         self._resume(recovered)
-        self.checkpoints.place = place if clean else -1
+        self.checkpoints.place = place
+        self.checkpoints.due = not clean
         if not clean and recovered.found:
             # Under flush=os readers may have seen a tail of which nothing at all is left.
             lost = last is None or last.flush == "os"
-            await self._raise_epochs(set(self.partitions) if lost else written)
+            await self._raise_epochs(None if lost else written)
         if not clean:
             await self.checkpoints.save()
         self._begin(recovered.found)
@@ -169,107 +174,66 @@ class Log:
         self.retention = Retention(
             self.commit_log, self.partitions, self.checkpoints, self.catalog_frames
         )
+        self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
+        self.upkeep = Upkeep(self.commit_log, self.indexer, self.retention, self.segments)
         self.commit_log.on_roll = self._rolled
         self.commit_log.save_log_starts = self._move_log_starts
 
-    async def _raise_epochs(self, numbers: set[int]) -> None:
-        """Fence readers of a tail that may be lost (KIP-320: OffsetForLeaderEpoch tells them)."""
-        if not numbers:
-            return
-        logger.warning("the last end was not clean: %d leader epochs rise", len(numbers))
-        epochs = await self._metadata.bump_leader_epochs(sorted(numbers))
-        for number, epoch in epochs.items():
-            self.partitions[number].lead(epoch)
+    async def _raise_epochs(self, numbers: set[int] | None) -> None:
+        """Fence readers of a tail that may be lost (KIP-320: OffsetForLeaderEpoch tells them).
+        None: those of all partitions led here; who is loaded later sees it in the catalog."""
+        if numbers is None:
+            logger.warning("the last end was not clean: the leader epoch of every partition rises")
+            await self._metadata.raise_leader_epochs()
+            numbers = set(self.partitions)
+        elif numbers:
+            logger.warning("the last end was not clean: %d leader epochs rise", len(numbers))
+            await self._metadata.bump_leader_epochs(sorted(numbers))
+        for number in numbers:
+            location = self._catalog.locate(number)
+            if location is not None:
+                self.partitions[number].lead(location.leader_epoch)
 
     def _begin(self, found: list[Found]) -> None:
-        config = self.config
         for item in found:
-            journal = item.journal
-            if journal.rolled and not journal.indexed:
-                rows = rows_in(journal, self.partitions)
-                self._tasks.append(
-                    self.env.spawn(self._write_index(journal, rows, item.extent()), "index journal")
-                )
-        self._every(
-            "checkpoint",
-            config.log_flush_offset_checkpoint_interval_ms,
-            self.checkpoints.save,
-        )
-        self._every("retention", config.log_retention_check_interval_ms, self.retention.run)
-        self._tasks.append(self.env.spawn(self._tend_segments(), "segments"))
-        self._every(
-            "expire producers",
-            config.producer_id_expiration_check_interval_ms,
-            self._expire_producers,
-        )
+            if item.journal.rolled and not item.journal.indexed:
+                self.indexer.owe(item.journal, item.extent())
+        self.upkeep.start(self.checkpoints)
 
-    async def _tend_segments(self) -> None:
-        """Clean up after the last end, then cut for as long as the process lives."""
-        await self.segments.clean()
-        while True:
-            await self.env.sleep(self.config.cut_interval_ms / 1000)
-            try:
-                if await self.segments.cut():
-                    await self.retention.reclaim()
-                await self.segments.sweep()
-            except Exception:
-                logger.warning("cutting failed, it will be tried again", exc_info=True)
-
-    def _every(self, what: str, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-        async def run() -> None:
-            while True:
-                await self.env.sleep(interval_ms / 1000)
-                try:
-                    await work()
-                except Exception:  # tried again; ERROR is for what needs somebody
-                    logger.warning("%s failed, it will be tried again", what, exc_info=True)
-
-        self._tasks.append(self.env.spawn(run(), what))
-
-    def add_topic(self, info: TopicInfo, config: TopicConfig) -> list[Partition]:
-        """The partitions of a topic this broker leads and does not have open yet.
-
-        For a new topic, and again when it has got further partitions. Also writes the topic to
-        the journals: wait for CommitLog.committed before answering.
-        """
-        made = self._make(info, config)
-        self.catalog_frames.created(info)
-        return made
+    def add_topics(self, infos: Sequence[TopicInfo]) -> None:
+        """Write topics to the journals that are new or have got further partitions: wait for
+        CommitLog.committed before answering. Their partitions are made when they are touched."""
+        self.catalog_frames.created(infos)
 
     def alter_topic(self, info: TopicInfo) -> None:
-        """Write a topic's changed settings to the journals."""
+        """Put a topic's changed settings in force, and write them to the journals."""
+        loaded = [p for row in info.partitions if (p := self.partitions.get(row.number))]
+        self.loader.configs.topic_changed(info, loaded)
+        self.retention.touched.update(partition.number for partition in loaded)
+        self.segments.settings_changed(row.number for row in info.partitions)
         self.catalog_frames.configured(info)
 
-    def _make(self, info: TopicInfo, config: TopicConfig) -> list[Partition]:
-        made = []
-        for row in info.partitions:
-            if row.leader == self.node_id and row.number not in self.partitions:
-                partition = Partition(
-                    self.commit_log,
-                    row.number,
-                    info.id,
-                    info.name,
-                    row.index,
-                    row.leader_epoch,
-                    config,
-                )
-                self.partitions[row.number] = partition
-                self._numbers.setdefault(info.id, []).append(row.number)
-                made.append(partition)
-        return made
+    async def alter_defaults(self) -> None:
+        """Put the broker's changed defaults for topics in force."""
+        for _ in self.loader.configs.broker_changed():
+            await self.env.sleep(0)
+        self.retention.touched.update(self.partitions)
+        self.segments.settings_changed(None)
 
-    def remove_topic(self, topic_id: bytes) -> None:
+    def remove_topic(self, info: TopicInfo) -> None:
         """Let go of a topic's partitions; parked readers are woken, its journals may be recycled.
 
         What is queued for them is still written; nothing more can be appended.
         """
-        gone = [self.partitions.pop(number) for number in self._numbers.pop(topic_id, ())]
-        for partition in gone:
-            partition.removed = True
-            self._released(list(partition.portions.journal))
-            partition.moved()
-        if gone:
-            self.catalog_frames.deleted(topic_id, gone[0].topic)
+        for row in info.partitions:
+            partition = self.partitions.pop(row.number, None)
+            if partition is not None:
+                partition.removed = True
+                self._released(list(partition.portions.journal))
+                partition.moved()
+        self.segments.lifecycle.forget(row.number for row in info.partitions)
+        self.loader.configs.forget(info.id)
+        self.catalog_frames.deleted(info.id, info.name)
 
     def _released(self, numbers: list[int]) -> None:
         """A partition has nothing in these rolled journals any more."""
@@ -284,35 +248,8 @@ class Log:
     def _rolled(self, journals: list[Journal]) -> None:
         """Journals are full: index them on disk, then checkpoint."""
         for journal in journals:
-            rows = close_portions(journal, self.partitions)
-            extent = Extent(journal.end, self.commit_log.run, journal.end_place, journal.entries)
-            self._tasks = [task for task in self._tasks if not task.done()]
-            self._tasks.append(
-                self.env.spawn(self._write_index(journal, rows, extent), "index journal")
-            )
-
-    async def _write_index(
-        self, journal: Journal, rows: dict[int, Columns], extent: Extent
-    ) -> None:
-        """The index file vouches for its journal's bytes, so these must be durable first."""
-        try:
-            await self.commit_log.commits.durable()
-            await self.env.offload.submit(
-                "files", _index, self.env.fs, self.journals.folder, journal.number, extent, rows
-            )
-            journal.indexed = True
-            evict(self.journals, self.partitions)
-            await self.checkpoints.save()
-        except Exception:  # a missing index costs recovery time, a checkpoint comes again
-            logger.warning("cannot index journal %d", journal.number, exc_info=True)
-
-    async def _expire_producers(self) -> None:
-        before_ms = self.env.clock.now_ms() - self.config.producer_id_expiration_ms
-        for at, partition in enumerate(list(self.partitions.values())):
-            if partition.producers.states and partition.producers.expire(before_ms):
-                partition.dirty = True
-            if at % 256 == 255:  # a fraction of a millisecond
-                await self.env.sleep(0)
+            self.indexer.rolled(journal)
+        self.upkeep.rolled()
 
     async def checkpoint(self) -> None:
         """Store the state of all partitions in SQL."""
@@ -323,9 +260,7 @@ class Log:
         if self._closed:
             return
         self._closed = True
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.upkeep.stop()
         try:
             await self.env.worker.close()
             if self.commit_log.failed is None:
@@ -347,12 +282,6 @@ class Log:
         extent = Extent(active.end, self.commit_log.run, active.end_place, active.entries)
         if active.end:
             rows = rows_in(active, self.partitions)
-            _index(self.env.fs, self.journals.folder, active.number, extent, rows)
+            write(self.env.fs, self.journals.folder, active.number, extent, rows)
         run = Run(self._start, active.end_place, self.config.flush)
         write_run(self.env.fs, self.folder, run)
-
-
-def _index(
-    fs: FileSystem, folder: str, number: int, extent: Extent, rows: dict[int, Columns]
-) -> None:
-    write_index(fs, folder, number, pack_index(number, extent, rows))

@@ -129,7 +129,7 @@ class Partition:
         self.frame: Frame | None = None
         self.named_in = -1
         self.touched = False
-        self.dirty = True
+        self.dirty = False
 
     @property
     def last_stable_offset(self) -> int:
@@ -291,7 +291,13 @@ class Partition:
         while self.epochs and self.epochs[-1][1] >= self.next_offset:
             self.epochs.pop()  # nothing was written under it
         self.epochs.append((epoch, self.next_offset))
-        self.dirty = True
+        self.soil()
+
+    def soil(self) -> None:
+        """The next checkpoint must hold it."""
+        if not self.dirty:
+            self.dirty = True
+            self.log.dirty.append(self)
 
     async def delete_records(self, offset: int) -> int:
         """Move the log start to `offset` (-1: the high watermark); the new log start.

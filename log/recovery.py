@@ -112,6 +112,10 @@ class Recovered:
     damage: list[Gap] = field(default_factory=list)
     namings: dict[int, Naming] = field(default_factory=dict)
 
+    def numbers(self) -> set[int]:
+        """The partitions of which something is in the journals."""
+        return set(self.namings).union(*(found.numbers() for found in self.found))
+
 
 def recover(env: Env, folder: str, claimed: int, clean_end: int) -> Recovered:
     """Read all journals of a folder. Blocks.

@@ -29,7 +29,6 @@ from groups.coordinator import Phase
 from groups.service import OFFSETS_TOPIC, Client, GroupService
 from groups.snapshot import Place
 from groups.states import State
-from kafkawire.codec.configs import resolve_topic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -190,7 +189,7 @@ class Life:
     async def make(self, new: NewTopic) -> TopicInfo:
         (info,) = await self.metadata.create_topics([new])
         self.catalog.add_topic(info)
-        self.log.add_topic(info, resolve_topic(info.configs, {}))
+        self.log.add_topics([info])
         await self.log.commit_log.committed()
         return info
 
@@ -199,7 +198,9 @@ class Life:
             compact = {"cleanup.policy": "compact"}
             await self.make(NewTopic(OFFSETS_TOPIC, [1] * 3, compact, internal=True))
         rows = self.catalog.by_name[OFFSETS_TOPIC].partitions
-        return [self.log.partitions[row.number] for row in rows]
+        fresh_from = self.log.loader.fresh_from
+        await self.log.loader.load(row.number for row in rows if row.number < fresh_from)
+        return [self.log.loader.get(row.number) for row in rows]
 
     async def compare_with_the_log_alone(self) -> None:
         """Before anybody asks: the snapshot adds nothing that is not in the log."""
@@ -439,7 +440,7 @@ class Life:
         await self.metadata.delete_topics([info.id])
         self.catalog.remove_topic(info.id)
         self.groups.topic_deleted(info.name, info.id)
-        self.log.remove_topic(info.id)
+        self.log.remove_topic(info)
         await self.log.commit_log.committed()
 
     # -- the end of it --------------------------------------------------------------------

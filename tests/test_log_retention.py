@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.types import uuid_text
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange
 from log import frame
 from log.dump import FrameShown, walk
 from log.env import LogError
@@ -143,8 +144,7 @@ async def test_a_journal_is_kept_while_one_partition_lives_in_it() -> None:
     await world.log.retention.reclaim()
     assert oldest(world) == 1
     await world.metadata.delete_topics([two.topic_id])
-    world.catalog.remove_topic(two.topic_id)
-    world.log.remove_topic(two.topic_id)
+    world.log.remove_topic(world.catalog.remove_topic(two.topic_id))
     await world.log.commit_log.committed()
     await world.log.checkpoint()
     await world.log.retention.reclaim()
@@ -197,8 +197,9 @@ async def test_the_journals_alone_name_every_topic_also_after_recycling() -> Non
         assert uuid_text(info.id) in topics_in_journals(world)
         await world.restart()  # what lies where is not known any more
         partition = world.find("t")
-    info.configs["retention.ms"] = "5"
-    world.log.alter_topic(info)
+    world.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "t", "retention.ms", "5"))
+    world.log.alter_topic(world.catalog.by_name["t"])
+    assert partition.config.retention_ms == 5
     await world.log.commit_log.committed()
     assert topics_in_journals(world)[uuid_text(info.id)][-1] == "configs"
 
@@ -209,7 +210,7 @@ async def test_idle_producers_are_forgotten_by_the_clock() -> None:
     await world.log.commit_log.committed()
     await world.log.checkpoint()
     move_clock(world, 25 * HOUR_MS)
-    await world.log._expire_producers()
+    await world.log.upkeep.expire_producers()
     assert partition.producers.states == {}
     await world.restart()
     assert world.find("t").producers.states == {}

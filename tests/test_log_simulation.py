@@ -1,13 +1,15 @@
 """The log in a seeded simulation: several lives of a broker on one disk, each ended somehow.
 
 Writers append with acks=1 and acks=all, plain and idempotent, a reader reads, records are deleted,
-the disk fills up, writes come up short and slow; then the power goes, the process dies, or it is
-closed. After each start everything that was ever promised must hold:
+journals are cut into segments and these rewritten, the disk fills up, writes come up short and slow,
+SQL fails; then the power goes, the process dies, or it is closed. After each start everything that
+was ever promised must hold:
 
 - a record acknowledged as committed is there, once, at the offset that was answered;
 - what a reader once saw below the high watermark never changes (so no offset is given twice);
 - an idempotent producer that retries until it is answered has its batch exactly once;
-- nothing is there that nobody wrote, and the leader epoch rises when an end was not clean.
+- nothing is there that nobody wrote, and the leader epoch rises when an end was not clean;
+- the rows of segments join, and in the end there are no files or rows but those of living segments.
 
 `SIM_SEEDS=500 pytest tests/test_log_simulation.py` runs more; a failing seed is in the message.
 """
@@ -18,15 +20,17 @@ import asyncio
 import logging
 import os
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from kafkawire.codec.configs import resolve_topic
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.store import MetadataError
 from log.manager import Log
 from log.partition import Partition
+from offsets.storage import DELETING, LIVE, STARTED
 from tests.kit.env import EPOCH_MS, sim_env
 from tests.kit.logs import FOLDER, batch, read_all, settings
 from tests.kit.memfs import MemFileSystem
@@ -35,6 +39,7 @@ from tests.kit.simloop import SimLoop, run
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
 LIVES = 3
+SEGMENT_METHODS = ("start_segments", "finish_segments", "remove_mappings", "drop_segments")
 PARTITIONS = 3
 
 
@@ -54,6 +59,10 @@ class Model:
             uncommitted_max_bytes=self.rng.choice((2000, 1 << 20)),
             log_flush_offset_checkpoint_interval_ms=self.rng.choice((300, 3000)),
             log_retention_check_interval_ms=200,
+            cut_interval_ms=self.rng.choice((5, 50, 100_000)),
+            journal_roll_ms=self.rng.choice((10, 200, 100_000)),
+            file_delete_delay_ms=self.rng.choice((0, 100)),
+            segment_dead_max_ms=self.rng.choice((1, 100_000)),
         )
         self.promised: dict[tuple[int, int], bytes] = {}
         self.sent: set[bytes] = set()
@@ -119,7 +128,8 @@ class Life:
         self.rng = model.rng
         self.loop = SimLoop()
         self.env = sim_env(self.loop, self.rng, model.fs)
-        self.metadata = MemoryMetadata(model.database)
+        self.metadata = MemoryMetadata(model.database, self.sql_pause, self.sql_fault)
+        self.sql_fails = False
         self.slow_until = 0.0
         model.fs.pause = self.pause
         self.over = False
@@ -131,7 +141,18 @@ class Life:
         slow = self.loop.now < self.slow_until
         self.loop.now += self.rng.random() * (0.03 if slow else 0.0002)
 
-    async def main(self) -> None:
+    async def sql_pause(self) -> None:
+        """A transaction takes time, before it commits and before that is known."""
+        await self.env.sleep(self.rng.random() * 0.002)
+
+    def sql_fault(self, method: str) -> Exception | None:
+        """Now and then, SQL does not want to have to do with segments."""
+        if self.sql_fails and method in SEGMENT_METHODS and self.rng.random() < 0.3:
+            return MetadataError("the database is locked")
+        return None
+
+    async def start(self) -> None:
+        """Open everything, as Broker.start does."""
         model = self.model
         catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
@@ -140,10 +161,16 @@ class Life:
         if not catalog.by_name:
             (info,) = await self.metadata.create_topics([NewTopic("t", [1] * PARTITIONS, {})])
             catalog.add_topic(info)
-            log.add_topic(info, resolve_topic(info.configs, {}))
+            log.add_topics([info])
         self.log = log
-        self.partitions = sorted(log.partitions.values(), key=lambda p: p.number)
+        rows = catalog.by_name["t"].partitions
+        await log.loader.load(row.number for row in rows if row.number < log.loader.fresh_from)
+        self.partitions = [log.loader.get(row.number) for row in rows]
+
+    async def main(self) -> None:
+        await self.start()
         await self.check()
+        model = self.model
         tasks = [self.env.spawn(self.plain_writer(), f"writer {n}") for n in range(3)]
         tasks += [self.env.spawn(self.idempotent_writer(p), "producer") for p in model.producers]
         tasks += [
@@ -200,6 +227,8 @@ class Life:
         model = self.model
         for partition in self.partitions:
             assert partition.log_start >= model.log_starts.get(partition.number, 0)
+            rows = list(partition.segments.mappings(partition.number))
+            assert all(a.end_offset == b.base_offset for a, b in pairwise(rows))
             got = await read_all(partition)
             found = dict(got)
             assert len(found) == len(got), "an offset is there twice"
@@ -235,7 +264,7 @@ class Life:
         def acknowledged(failure: BaseException | None) -> None:
             if failure is None and not self.over:
                 for at, value in enumerate(sent):
-                    self.model.promise(partition, done.base_offset + at, value)
+                    self.model.promise(partition, done[0] + at, value)
 
         if self.model.os_mode:
             commit_log.after_write(acknowledged)
@@ -251,7 +280,7 @@ class Life:
                 done = partition.append(view, self.env.clock.now_ms())
                 if self.rng.random() < 0.2:  # the client timed out and sends it again
                     again = partition.append(producer.batch(), self.env.clock.now_ms())
-                    assert again.base_offset == done.base_offset
+                    assert again[0] == done[0]
                 await self.log.commit_log.committed()
             except KafkaError as failure:
                 expect(failure, ErrorCode.KAFKA_STORAGE_ERROR)
@@ -259,8 +288,8 @@ class Life:
             if self.over:
                 return
             for at, value in enumerate(producer.answered()):
-                self.model.promise(partition, done.base_offset + at, value)
-                self.model.exactly_once[value] = done.base_offset + at
+                self.model.promise(partition, done[0] + at, value)
+                self.model.exactly_once[value] = done[0] + at
 
     async def reader(self) -> None:
         while True:
@@ -298,6 +327,7 @@ class Life:
         faults = self.model.fs.faults
         while True:
             await self.env.sleep(self.rng.random() * 0.5)
+            self.sql_fails = self.rng.random() < 0.2
             match self.rng.randrange(5):
                 case 0:
                     faults.room_bytes = self.rng.randrange(3000)
@@ -313,6 +343,31 @@ class Life:
                     pass
 
 
+class LastLife(Life):
+    """Nobody writes any more, and everything that is owed gets its time."""
+
+    async def main(self) -> None:
+        self.sql_fails = False
+        await self.start()
+        await self.check()
+        segments = self.log.segments
+        for _ in range(3):
+            await self.env.sleep(0.2)
+            await segments.tend()
+        living = await segments.storage.segments(1, (LIVE,), 1000)
+        assert not await segments.storage.segments(1, (STARTED, DELETING), 1000)
+        names = self.model.fs.listdir(segments.folder)
+        assert names == sorted(f"{row.uuid.hex()}.segment" for row in living)
+        stored = await segments.storage.load_partitions([p.number for p in self.partitions])
+        for partition, row in zip(self.partitions, stored, strict=True):
+            shown = [m._replace(due_ms=0) for m in partition.segments.mappings(partition.number)]
+            assert shown == [mapping._replace(due_ms=0) for mapping in row.mappings]
+        await self.check()
+        self.model.trace.append([row.id for row in living])
+        self.over = True
+        await self.log.close()
+
+
 def expect(failure: KafkaError, code: ErrorCode) -> None:
     """The one error that may happen here."""
     if failure.code != code:
@@ -321,9 +376,9 @@ def expect(failure: KafkaError, code: ErrorCode) -> None:
 
 def simulate(seed: int) -> Model:
     model = Model(seed)
-    for _ in range(LIVES):
+    for kind in [Life] * LIVES + [LastLife]:
         model.fs.faults.__init__()  # type: ignore[misc]
-        life = Life(model)
+        life = kind(model)
         run(life.loop, life.main())
     return model
 

@@ -416,7 +416,7 @@ async def test_a_removed_partition_takes_nothing_and_wakes_its_readers() -> None
     (partition,) = await world.topic("t")
     woken: list[bool] = []
     partition.watchers.add(lambda gone: woken.append(gone.removed))
-    log.remove_topic(partition.topic_id)
+    log.remove_topic(world.catalog.by_name["t"])
     assert woken == [True]
     with pytest.raises(KafkaError) as refused:
         partition.append(batch(b"x"), EPOCH_MS)

@@ -58,7 +58,7 @@ class Broker:
         self.listeners = listeners
         self.folder = folder
         self.node_id = config.node_id
-        self.table = PartitionTable()
+        self.table = PartitionTable(catalog, log.loader, self.node_id)
         self.producer_ids = ProducerIds(metadata)
         self.topics = TopicService(self)
 
@@ -119,16 +119,9 @@ class Broker:
             raise
         log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
-        broker._fill_table()
         if GROUP_METADATA_TOPIC in catalog.by_name:
             await broker.groups.start()
         return broker
-
-    def _fill_table(self) -> None:
-        partitions = self.log.partitions
-        for info in self.catalog.by_id.values():
-            here = [partitions[row.number] for row in info.partitions if row.number in partitions]
-            self.table.add(info, here)
 
     async def close(self) -> None:
         """Commit what was accepted and let go. Calling it again does nothing."""

@@ -26,9 +26,9 @@ from kafkawire.broker.overrides import (
     check_wishes,
     topic_overrides,
 )
-from kafkawire.codec.configs import BROKER_CONFIGS, TopicConfig, resolve_topic
+from kafkawire.codec.configs import BROKER_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
-from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange, TopicInfo
+from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -74,13 +74,6 @@ class ConfigService:
         return Layers(
             stored.get(str(broker.node_id), {}), stored.get(ALL_BROKERS, {}), broker.static
         )
-
-    def of_topic(self, topic: TopicInfo) -> TopicConfig:
-        """The one config object that all partitions of a topic share."""
-        for partition in self._broker.table.by_id.get(topic.id, ()):
-            if partition is not None:
-                return partition.config
-        return resolve_topic(topic.configs, self._broker.config.texts)
 
     async def alter(
         self, resources: Sequence[Resource], validate_only: bool
@@ -186,21 +179,14 @@ class ConfigService:
         if of_brokers:
             broker.config.update(self.layers().merged())
         if any(BROKER_CONFIGS[c.key].of_topic for c in of_brokers if c.key in BROKER_CONFIGS):
-            await self._refresh(list(broker.catalog.by_id.values()))
-        named = {c.name for c in changes if c.resource_type == ResourceType.TOPIC}
-        topics = [broker.catalog.by_name[name] for name in named]
-        await self._refresh(topics)
-        for topic in topics:
-            broker.log.alter_topic(topic)
-        if topics:
-            await broker.log.commit_log.committed()
-
-    async def _refresh(self, topics: Sequence[TopicInfo]) -> None:
-        broker = self._broker
-        for done, topic in enumerate(topics, 1):
-            self.of_topic(topic).update(topic.configs, broker.config.texts)
+            await broker.log.alter_defaults()
+        named = dict.fromkeys(c.name for c in changes if c.resource_type == ResourceType.TOPIC)
+        for done, name in enumerate(named, 1):
+            broker.log.alter_topic(broker.catalog.by_name[name])
             if done % TOPICS_PER_SLICE == 0:
                 await broker.env.sleep(0)
+        if named:
+            await broker.log.commit_log.committed()
 
 
 __all__ = [

@@ -1,45 +1,56 @@
-"""The partitions this broker leads, found by topic name or topic id and index.
+"""The partitions this broker leads and has in memory, found by topic name or id and index.
 
 This is the table behind Produce, Fetch and ListOffsets: two plain dicts of lists, so the hot
-path pays one lookup and one list index. It is not the catalog: the catalog knows every topic
-of the cluster and who leads it, this table only holds what the local log has open. A hole
-(None) in a list is a partition that another broker leads.
+path pays one lookup and one list index. What is not in it is asked of the catalog, which knows
+every topic of the cluster and who leads it; a partition that is led here and not in memory yet is
+`NotLoaded` (log.loader). A hole (None) in a list is a partition that another broker leads, or one
+that nobody has touched.
 
-Written by broker.topics (create, delete, more partitions) and once at start by the broker;
-read by the handlers. Both dicts share one list per topic, which grows in place.
+Filled by the log's loader, emptied by broker.topics when a topic is deleted; read by the handlers.
+Both dicts share one list per topic, which grows in place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from log.loader import NotLoaded
 
 if TYPE_CHECKING:
-    from kafkawire.metadata.catalog import TopicInfo
+    from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
+    from log.loader import Loader
     from log.partition import Partition
+
+__all__ = ["NotLoaded", "PartitionTable", "check_leader_epoch"]
+
+Key = tuple[str | bytes, int]  # topic name or id, index
 
 
 class PartitionTable:
-    """Partitions by topic name and by topic id (16 bytes); None = led elsewhere."""
+    """Partitions by topic name and by topic id (16 bytes)."""
 
-    __slots__ = ("by_id", "by_name")
+    __slots__ = ("_catalog", "_loader", "_node_id", "by_id", "by_name")
 
-    def __init__(self) -> None:
+    def __init__(self, catalog: Catalog, loader: Loader, node_id: int) -> None:
         self.by_name: dict[str, list[Partition | None]] = {}
         self.by_id: dict[bytes, list[Partition | None]] = {}
+        self._catalog = catalog
+        self._loader = loader
+        self._node_id = node_id
+        loader.entered = self.enter
+        for partition in loader.partitions.values():
+            self.enter(partition)
 
-    def add(self, topic: TopicInfo, led_here: Iterable[Partition]) -> None:
-        """Enter a topic, or put further partitions of it in. A name made again under a new id
-        replaces the old entry; the old id stays until `remove` takes it out."""
-        rows = self.by_id.get(topic.id)
+    def enter(self, partition: Partition) -> None:
+        """A partition is in memory from now on."""
+        rows = self.by_id.get(partition.topic_id)
         if rows is None:
-            rows = self.by_id[topic.id] = []
-        rows.extend([None] * (len(topic.partitions) - len(rows)))
-        for partition in led_here:
-            rows[partition.index] = partition
-        self.by_name[topic.name] = rows
+            rows = self.by_id[partition.topic_id] = self.by_name[partition.topic] = []
+        index = partition.index
+        rows.extend([None] * (index + 1 - len(rows)))
+        rows[index] = partition
 
     def remove(self, topic: TopicInfo) -> None:
         """Forget a topic. Its name goes only if it still means this topic id."""
@@ -49,27 +60,74 @@ class PartitionTable:
 
     def named(self, topic: str, index: int) -> Partition:
         """The partition, or KafkaError: UNKNOWN_TOPIC_OR_PARTITION where there is none,
-        NOT_LEADER_OR_FOLLOWER where another broker leads it."""
+        NOT_LEADER_OR_FOLLOWER where another broker leads it, KAFKA_STORAGE_ERROR where it could
+        not be loaded just now. NotLoaded: load it, then ask again."""
         rows = self.by_name.get(topic)
-        if rows is None or not 0 <= index < len(rows):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _led(rows[index])
+        if rows is not None and 0 <= index < len(rows):
+            partition = rows[index]
+            if partition is not None:
+                return partition
+        return self._missing(self._catalog.by_name.partition_of(topic, index))
 
     def identified(self, topic_id: bytes, index: int) -> Partition:
         """As `named`; an id nobody knows is UNKNOWN_TOPIC_ID (Kafka: ReplicaManager)."""
         rows = self.by_id.get(topic_id)
-        if rows is None:
+        if rows is not None and 0 <= index < len(rows):
+            partition = rows[index]
+            if partition is not None:
+                return partition
+        if topic_id not in self._catalog.by_id:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if not 0 <= index < len(rows):
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return _led(rows[index])
+        return self._missing(self._catalog.by_id.partition_of(topic_id, index))
 
-    def __iter__(self) -> Iterator[Partition]:
-        """Every partition that is led here."""
-        for rows in list(self.by_id.values()):
-            for partition in rows:
-                if partition is not None:
-                    yield partition
+    def find(self, topic: str | bytes, index: int) -> Partition:
+        """`named` or `identified`."""
+        if isinstance(topic, str):
+            return self.named(topic, index)
+        return self.identified(topic, index)
+
+    def not_loaded(self, keys: Iterable[Key]) -> list[int]:
+        """Those of the partitions that must be loaded before they can be found."""
+        numbers: list[int] = []
+        for topic, index in keys:
+            try:
+                self.find(topic, index)
+            except NotLoaded as missing:
+                numbers += missing.numbers
+            except KafkaError:
+                continue  # its answer, whenever it is asked for
+        return numbers
+
+    async def load(self, keys: Iterable[Key]) -> None:
+        """Have partitions in memory before they are looked up. Never raises for one that cannot
+        be: looking it up says why."""
+        numbers = self.not_loaded(keys)
+        if numbers:
+            await self._load(numbers)
+
+    async def _load(self, numbers: list[int]) -> None:
+        try:
+            await self._loader.load(numbers)
+        except (KafkaError, OSError):
+            return  # for a while `named` refuses them with this failure
+
+    def load_then(self, numbers: Iterable[int], resume: Callable[[], None]) -> None:
+        """Start to load partitions and call `resume` when it is over, well or badly: who then
+        looks them up finds them or is told why not."""
+        wanted = list(numbers)
+
+        async def go() -> None:
+            await self._load(wanted)
+            resume()
+
+        self._loader.spawn(go())
+
+    def _missing(self, info: PartitionInfo | None) -> Partition:
+        if info is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if info.leader != self._node_id:
+            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._loader.get(info.number)
 
 
 def check_leader_epoch(partition: Partition, current: int) -> None:
@@ -80,9 +138,3 @@ def check_leader_epoch(partition: Partition, current: int) -> None:
     if current > partition.leader_epoch:
         raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH)
     raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
-
-
-def _led(partition: Partition | None) -> Partition:
-    if partition is None:
-        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    return partition

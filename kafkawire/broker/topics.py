@@ -113,13 +113,19 @@ class TopicService:
     async def offsets_partitions(self) -> list[Partition | None]:
         """The partitions of `__consumer_offsets`, made if it is not there; None = led elsewhere.
         KafkaError when it cannot be made."""
-        table = self._broker.table.by_name
-        if GROUP_METADATA_TOPIC not in table:
+        broker = self._broker
+        if GROUP_METADATA_TOPIC not in broker.catalog.by_name:
             (outcome,) = await self.create([self._new(GROUP_METADATA_TOPIC)])
             exists = ErrorCode.TOPIC_ALREADY_EXISTS  # somebody else asked at the same time
             if isinstance(outcome, KafkaError) and outcome.code is not exists:
                 raise outcome
-        return table[GROUP_METADATA_TOPIC]
+        rows = broker.catalog.by_name[GROUP_METADATA_TOPIC].partitions
+        here = [row for row in rows if row.leader == broker.node_id]
+        await broker.table.load((GROUP_METADATA_TOPIC, row.index) for row in here)
+        found: list[Partition | None] = [None] * len(rows)
+        for row in here:
+            found[row.index] = broker.table.named(GROUP_METADATA_TOPIC, row.index)
+        return found
 
     async def delete(self, ids: Sequence[bytes]) -> dict[bytes, KafkaError]:
         """Delete topics by id, in one transaction; the errors of those that were not."""
@@ -155,7 +161,7 @@ class TopicService:
                 return
             added = await self._broker.metadata.create_partitions(topic.id, wish.count, leaders)
             self._broker.catalog.add_partitions(topic.id, added)
-            self._open(self._broker.catalog.by_id[topic.id])
+            self._broker.log.add_topics([self._broker.catalog.by_id[topic.id]])
             await self._broker.log.commit_log.committed()
             logger.info("topic %s has %d partitions now", topic.name, wish.count)
 
@@ -225,19 +231,16 @@ class TopicService:
         }
 
     async def _make(self, plans: list[NewTopic]) -> list[TopicInfo]:
-        made = await self._broker.metadata.create_topics(plans)
-        for done, topic in enumerate(made, 1):
-            self._broker.catalog.add_topic(topic)
-            self._open(topic)
-            if done % TOPICS_PER_SLICE == 0:  # each topic is whole; others may run in between
-                await self._broker.env.sleep(0)
-        await self._broker.log.commit_log.committed()
+        broker = self._broker
+        made = await broker.metadata.create_topics(plans)
+        for start in range(0, len(made), TOPICS_PER_SLICE):
+            part = made[start : start + TOPICS_PER_SLICE]
+            for topic in part:
+                broker.catalog.add_topic(topic)
+            broker.log.add_topics(part)
+            await broker.env.sleep(0)  # each topic is whole; others may run in between
+        await broker.log.commit_log.committed()
         return made
-
-    def _open(self, topic: TopicInfo) -> None:
-        """Let log and table follow the catalog."""
-        config = self.configs.of_topic(topic)
-        self._broker.table.add(topic, self._broker.log.add_topic(topic, config))
 
     async def _remove(self, topics: list[TopicInfo]) -> None:
         broker = self._broker
@@ -247,7 +250,7 @@ class TopicService:
             # Out of the table first: nothing new may start on what the log lets go of.
             broker.table.remove(topic)
             broker.groups.topic_deleted(topic.name, topic.id)
-            broker.log.remove_topic(topic.id)
+            broker.log.remove_topic(topic)
             logger.info("deleted topic %s", topic.name)
             if done % TOPICS_PER_SLICE == 0:
                 await broker.env.sleep(0)

@@ -24,6 +24,9 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
     start, which is durable when it is answered.
     Not done: the timeout (there are no followers to wait for), access control.
     """
+    await ctx.broker.table.load(
+        (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
+    )
     return DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(

@@ -17,6 +17,7 @@ from asyncio import TimerHandle
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import (
     FLEXIBLE_FROM,
@@ -140,6 +141,7 @@ class Attempt:
         partitions: list[Partition] = []
         size = 0
         behind = False
+        missing: list[int] = []
         for item in ask.items:
             topic, index, _, offset, last_epoch, most = item
             result = FetchResult(topic, index)
@@ -155,6 +157,9 @@ class Attempt:
                     plan = None  # a reader at the end, which is what most who wait are
                 else:
                     plan = partition.plan(offset, min(most, room), end, size == 0)
+            except NotLoaded as absent:
+                missing += absent.numbers
+                continue
             except (KafkaError, OSError) as failure:
                 result.error_code = int(code_of(failure))
                 last = True
@@ -165,6 +170,9 @@ class Attempt:
                 plans.append((result, plan))
                 size += plan.size_bytes
                 room = max(0, room - plan.size_bytes)
+        if missing:
+            handler.table.load_then(missing, lambda: self._loaded(last))
+            return True
         if not last and size < ask.min_bytes:
             self.partitions = partitions
             if behind:
@@ -172,6 +180,13 @@ class Attempt:
             return False
         self._finish(results, plans)
         return True
+
+    def _loaded(self, last: bool) -> None:
+        """What was not in memory is, or cannot be: begin again."""
+        if self.done or self.exchange.peer.closed:
+            return
+        if not self.try_answer(last=last) and self.timer is None:
+            self.park()
 
     @staticmethod
     def _describe(result: FetchResult, partition: Partition) -> None:

@@ -56,6 +56,9 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
         for topic in req.topics
         for partition in topic.partitions
     )
+    await ctx.broker.table.load(
+        (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
+    )
     uncommitted = await _commit(ctx, req)
     return ListOffsetsResponse(
         topics=[

@@ -24,6 +24,9 @@ async def offset_for_leader_epoch(
     ends at the log end. An epoch before all that are known: -1 and -1.
     Not done: followers (the replica id is not looked at).
     """
+    await ctx.broker.table.load(
+        (topic.topic, wanted.partition) for topic in req.topics for wanted in topic.partitions
+    )
     return OffsetForLeaderEpochResponse(
         topics=[
             OffsetForLeaderTopicResult(

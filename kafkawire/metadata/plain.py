@@ -87,6 +87,14 @@ def bump_leader_epochs(
     return dict(connection.execute(one, key).fetchone() for key in keys)
 
 
+def raise_leader_epochs(connection: sqlite3.Connection, node_id: int) -> None:
+    """Raises the leader epochs of all partitions `node_id` leads."""
+    _advance(connection)
+    connection.execute(
+        "UPDATE partitions SET leader_epoch = leader_epoch + 1 WHERE leader = ?", (node_id,)
+    )
+
+
 def _advance(connection: sqlite3.Connection) -> int:
     """Raises the catalog version: the new one."""
     connection.execute("UPDATE cluster SET version = version + 1")

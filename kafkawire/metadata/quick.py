@@ -86,6 +86,18 @@ class SqliteMetadata:
             self._opened().set_leader_epochs(epochs)
             return epochs
 
+    async def raise_leader_epochs(self) -> None:
+        """See `Metadata.raise_leader_epochs`."""
+        async with self._turn:
+            node_id = self._node_id
+            if node_id is None:
+                raise MetadataError(NOT_REGISTERED)
+            if self._whole is not None:
+                await self._whole.raise_leader_epochs()
+            else:
+                await self._write(lambda c: plain.raise_leader_epochs(c, node_id))
+                self._opened().raise_leader_epochs(node_id)
+
     async def transact(self, work: Callable[[Session], T]) -> T:
         """See `Transactions.transact`."""
         async with self._turn:

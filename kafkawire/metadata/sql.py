@@ -205,6 +205,18 @@ class SqlMetadata:
         self._catalog.set_leader_epochs(epochs)
         return epochs
 
+    async def raise_leader_epochs(self) -> None:
+        """See `Metadata.raise_leader_epochs`."""
+        node_id = self._node()
+        async with self._database.transaction() as connection:
+            await advance(connection)
+            await connection.execute(
+                update(partitions)
+                .where(partitions.c.leader == node_id)
+                .values(leader_epoch=partitions.c.leader_epoch + 1)
+            )
+        self._catalog.raise_leader_epochs(node_id)
+
     async def transact(self, work: Callable[[Session], T]) -> T:
         """See `Transactions.transact`. Runs on the loop; the database on its driver's thread."""
         try:

@@ -8,6 +8,7 @@ request through the codec both ways, so that a test sees what a client would.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -20,6 +21,7 @@ from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
+from log.topicconfigs import TopicConfigs
 from offsets.manager import PartitionOffsetManager
 
 ME, OTHER = 1, 2
@@ -133,29 +135,51 @@ class FakeCommitLog:
             partition.high_watermark = partition.next_offset
 
 
+class FakeLoader:
+    """Partitions are in memory as soon as their topic is made."""
+
+    def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
+        self.partitions: dict[int, FakePartition] = {}
+        self.entered: Callable[[Any], None] = lambda partition: None
+        self.configs = TopicConfigs(catalog, config)
+
+    def get(self, number: int) -> FakePartition:
+        return self.partitions[number]
+
+    async def load(self, numbers: Iterable[int]) -> None:
+        assert set(numbers) <= self.partitions.keys()
+
+
 class FakeLog:
-    def __init__(self, steps: list[str]) -> None:
+    def __init__(self, steps: list[str], catalog: Catalog, config: BrokerConfig) -> None:
         self.steps = steps
         self.commit_log = FakeCommitLog(steps)
-        self.partitions = self.commit_log.partitions
+        self.loader = FakeLoader(catalog, config)
+        self.partitions = self.commit_log.partitions = self.loader.partitions
 
-    def add_topic(self, info: TopicInfo, config: TopicConfig) -> list[FakePartition]:
-        self.steps.append(f"log add {info.name}")
-        made = []
-        for row in info.partitions:
-            if row.leader == ME and row.number not in self.partitions:
-                partition = FakePartition(row.number, info.id, info.name, row.index, config)
-                self.partitions[row.number] = partition
-                made.append(partition)
-        return made
+    def add_topics(self, infos: Sequence[TopicInfo]) -> None:
+        self.steps.append("log add " + " ".join(info.name for info in infos))
+        for info in infos:
+            config = self.loader.configs.of(info.id)
+            for row in info.partitions:
+                if row.leader == ME and row.number not in self.partitions:
+                    partition = FakePartition(row.number, info.id, info.name, row.index, config)
+                    self.partitions[row.number] = partition
+                    self.loader.entered(partition)
 
-    def remove_topic(self, topic_id: bytes) -> None:
+    def remove_topic(self, info: TopicInfo) -> None:
         self.steps.append("log remove")
-        for number in [n for n, p in self.partitions.items() if p.topic_id == topic_id]:
-            del self.partitions[number]
+        for row in info.partitions:
+            self.partitions.pop(row.number, None)
 
     def alter_topic(self, info: TopicInfo) -> None:
         self.steps.append(f"log alter {info.name}")
+        loaded = [p for row in info.partitions if (p := self.partitions.get(row.number))]
+        self.loader.configs.topic_changed(info, loaded)  # type: ignore[arg-type]
+
+    async def alter_defaults(self) -> None:
+        for _ in self.loader.configs.broker_changed():
+            pass
 
 
 class FakeGroups:
@@ -218,9 +242,9 @@ class FakeBroker:
         self.catalog.add_broker(BrokerInfo(OTHER, {"EXTERNAL": ("other.example", 29092)}, None))
         self.env = FakeEnv()
         self.metadata = FakeMetadata(self.steps)
-        self.log = FakeLog(self.steps)
+        self.log = FakeLog(self.steps, self.catalog, self.config)
         self.groups = FakeGroups(self.steps)
-        self.table = PartitionTable()
+        self.table = PartitionTable(self.catalog, self.log.loader, ME)  # type: ignore[arg-type]
         self.producer_ids = ProducerIds(self.metadata)  # type: ignore[arg-type]
         self.topics = TopicService(self)  # type: ignore[arg-type]
 

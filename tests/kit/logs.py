@@ -68,22 +68,22 @@ class World:
         self.log = await Log.open(
             self.env, self.folder, self.config, self.catalog, self.storage, self.metadata, 1
         )
+        numbers = [p.number for t in self.catalog.by_id.values() for p in t.partitions]
+        await self.log.loader.load(numbers)
         return self.log
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
         """Make a topic, as the topic service does."""
-        from kafkawire.codec.configs import resolve_topic
-
         texts = {key.replace("_", "."): value for key, value in configs.items()}
         (info,) = await self.metadata.create_topics([NewTopic(name, [1] * partitions, texts)])
         self.catalog.add_topic(info)
-        made = self.log.add_topic(info, resolve_topic(info.configs, self.config.texts))
+        self.log.add_topics([info])
         await self.log.commit_log.committed()
-        return made
+        return [self.log.loader.get(partition.number) for partition in info.partitions]
 
     def find(self, name: str, index: int = 0) -> Partition:
         """A partition of the running process."""
-        return self.log.partitions[self.catalog.by_name[name].partitions[index].number]
+        return self.log.loader.get(self.catalog.by_name[name].partitions[index].number)
 
     async def crash(self, power: bool = True) -> Log:
         """End the process without goodbye, with the power or alone, and start another."""

@@ -212,6 +212,13 @@ class MemoryMetadata:
         self._storages.append(made)
         return made
 
+    async def raise_leader_epochs(self) -> None:
+        node_id = self._node()
+        await self._write(
+            "raise_leader_epochs", lambda: lambda: self._stored.raise_leader_epochs(node_id)
+        )
+        self._served.raise_leader_epochs(node_id)
+
     async def prepare(self) -> None:
         await self._pause()
 
