@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.checkpoint import (
@@ -18,7 +17,7 @@ from kafkawire.metadata.checkpoint import (
     unpack_epochs,
     unpack_producers,
 )
-from kafkawire.metadata.session import Session, numbers_text, parts, values_text
+from kafkawire.metadata.session import Session, among, insert, numbers_text, parts, values_text
 from offsets.storage import (
     DELETING,
     Mapping,
@@ -39,77 +38,76 @@ SEGMENT = (
 UNUSED = "NOT EXISTS (SELECT 1 FROM offset_mappings m WHERE m.segment_id = segments.id)"
 """A condition on segments."""
 
-_GROUP = 16
-"""Checkpoints in one statement: half the time of one by one, more gains little."""
-_MARKS = "(?, ?, ?, ?, ?, ?)"
-_SAVE = (
-    "INSERT INTO partition_offset_checkpoints (partition_number, checkpoint_offset, log_start,"
-    " leader_epochs, producers, updated_at) VALUES {} ON CONFLICT (partition_number) DO UPDATE SET"
-    " checkpoint_offset = excluded.checkpoint_offset, log_start = excluded.log_start,"
-    " leader_epochs = excluded.leader_epochs, producers = excluded.producers,"
-    " updated_at = excluded.updated_at"
-)
-
 
 def led(session: Session, numbers: Sequence[int], node_id: int) -> Collection[int]:
     """Those of the partitions that exist; NOT_LEADER_OR_FOLLOWER unless this broker leads all of
     them. Nobody can take one over before the transaction ends."""
     gone: set[int] = set()
     for part in parts(numbers):
+        some = among("p.number", part)
         if session.dialect == "postgresql":  # SQLite has one writer anyway
-            some = f"SELECT number FROM partitions WHERE number IN ({numbers_text(part)})"
-            session.rows(f"{some} FOR SHARE")
-        others = session.rows(
-            f"WITH wanted(number) AS (VALUES {values_text((n,) for n in part)})"
-            " SELECT w.number, p.number IS NOT NULL AND t.deleted_ms IS NULL FROM wanted w"
-            " LEFT JOIN partitions p ON p.number = w.number LEFT JOIN topics t ON t.id = p.topic_id"
-            f" WHERE p.number IS NULL OR p.leader <> {node_id:d} OR t.deleted_ms IS NOT NULL"
+            session.rows(f"SELECT p.number FROM partitions p WHERE {some} FOR SHARE")
+        ours = session.rows(
+            "SELECT count(*) FROM partitions p JOIN topics t ON t.id = p.topic_id"
+            f" WHERE {some} AND p.leader = {node_id:d} AND t.deleted_ms IS NULL"
         )
-        if any(foreign for _, foreign in others):
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        gone.update(number for number, _ in others)
+        if ours != [(len(part),)]:
+            gone.update(_not_led(session, part, some, node_id))
     return set(numbers) - gone if gone else numbers
 
 
+def _not_led(session: Session, numbers: Sequence[int], some: str, node_id: int) -> set[int]:
+    living = session.rows(
+        "SELECT p.number, p.leader FROM partitions p JOIN topics t ON t.id = p.topic_id"
+        f" WHERE {some} AND t.deleted_ms IS NULL"
+    )
+    if any(leader != node_id for _, leader in living):
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    return set(numbers) - {number for number, _ in living}
+
+
 def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms: int) -> None:
-    """Stores checkpoints. Whole groups go as one statement each."""
-    values = [
-        (
-            state.number,
-            state.next_offset,
-            state.log_start,
-            pack_epochs(state.leader_epochs),
-            pack_producers(state.producers),
-            now_ms,
-        )
-        for state in states
-    ]
-    whole = len(values) - len(values) % _GROUP
-    groups = [
-        tuple(chain.from_iterable(values[at : at + _GROUP])) for at in range(0, whole, _GROUP)
-    ]
-    session.many(_SAVE.format(", ".join([_MARKS] * _GROUP)), groups)
-    session.many(_SAVE.format(_MARKS), values[whole:])
+    """Stores checkpoints."""
+    insert(
+        session,
+        "INSERT INTO partition_offset_checkpoints (partition_number, checkpoint_offset, log_start,"
+        " leader_epochs, producers, updated_at)",
+        [
+            (
+                state.number,
+                state.next_offset,
+                state.log_start,
+                pack_epochs(state.leader_epochs),
+                pack_producers(state.producers),
+                now_ms,
+            )
+            for state in states
+        ],
+        "ON CONFLICT (partition_number) DO UPDATE SET"
+        " checkpoint_offset = excluded.checkpoint_offset, log_start = excluded.log_start,"
+        " leader_epochs = excluded.leader_epochs, producers = excluded.producers,"
+        " updated_at = excluded.updated_at",
+    )
 
 
 def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
     """Checkpoints and mappings of these partitions. FormatError."""
-    by_number = {number: PartitionRow(number) for number in numbers}
+    states: dict[int, PartitionCheckpoint] = {}
+    mappings: dict[int, list[Mapping]] = defaultdict(list)
     for part in parts(numbers):
-        some = f"WHERE partition_number IN ({numbers_text(part)})"
+        some = among("partition_number", part)
         for number, next_offset, log_start, epochs, producers in session.rows(
             "SELECT partition_number, checkpoint_offset, log_start, leader_epochs, producers"
-            f" FROM partition_offset_checkpoints {some}"
+            f" FROM partition_offset_checkpoints WHERE {some}"
         ):
-            by_number[number].checkpoint = PartitionCheckpoint(
+            states[number] = PartitionCheckpoint(
                 number, next_offset, log_start, unpack_epochs(epochs), unpack_producers(producers)
             )
-        found = session.rows(
-            f"SELECT {MAPPING} FROM offset_mappings {some} ORDER BY partition_number, base_offset"
-        )
-        for row in map(Mapping._make, found):
-            by_number[row.number].mappings.append(row)
-    return [by_number[number] for number in numbers]
+        for row in mappings_where(session, f"{some} ORDER BY partition_number, base_offset"):
+            mappings[row.number].append(row)
+    return [
+        PartitionRow(number, states.get(number), mappings.get(number) or []) for number in numbers
+    ]
 
 
 def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[list[Mapping]]:
@@ -169,13 +167,25 @@ def led_by(node_id: int) -> str:
     )
 
 
-def insert_mappings(session: Session, rows: Sequence[Mapping], now_ms: int) -> None:
-    """Adds mappings."""
-    marks = ", ".join("?" * (len(Mapping._fields) + 1))
-    session.many(
-        f"INSERT INTO offset_mappings ({MAPPING}, created_at) VALUES ({marks})",
-        [(*row, now_ms) for row in rows],
-    )
+def add_mappings(session: Session, rows: Sequence[Mapping], now_ms: int) -> bool:
+    """Adds mappings of new segments; False if offsets of one are taken: then undo it all."""
+    head = f"INSERT INTO offset_mappings ({MAPPING}, created_at)"
+    insert(session, head, [(*row, now_ms) for row in rows], "ON CONFLICT DO NOTHING")
+    count = 0
+    for part in parts(sorted({row.segment_id for row in rows})):
+        new = f"n.segment_id IN ({numbers_text(part)})"
+        found = session.rows(f"SELECT count(*) FROM offset_mappings n WHERE {new}")
+        count += found[0][0]
+        if session.rows(
+            f"SELECT 1 FROM offset_mappings n WHERE {new} AND (EXISTS"
+            " (SELECT 1 FROM offset_mappings o WHERE o.partition_number = n.partition_number"
+            " AND o.base_offset > n.base_offset AND o.base_offset < n.end_offset)"
+            " OR (SELECT o.end_offset FROM offset_mappings o"
+            " WHERE o.partition_number = n.partition_number AND o.base_offset < n.base_offset"
+            " ORDER BY o.base_offset DESC LIMIT 1) > n.base_offset) LIMIT 1"
+        ):
+            return False
+    return count == len(rows)
 
 
 def delete_mappings(session: Session, rows: Sequence[Mapping]) -> int:
@@ -231,15 +241,16 @@ def add_totals(
             change = changed[row.number]
             change[0] += sign * row.records
             change[1] += sign * row.length
-    session.many(
+    insert(
+        session,
         "INSERT INTO partition_metadata (partition_number, created_at, last_activity_at,"
-        " record_count, total_size) VALUES (?, ?, ?, ?, ?) ON CONFLICT (partition_number) DO"
-        " UPDATE SET last_activity_at = CASE WHEN excluded.last_activity_at >"
-        " partition_metadata.last_activity_at THEN excluded.last_activity_at"
-        " ELSE partition_metadata.last_activity_at END,"
+        " record_count, total_size)",
+        [(number, now_ms, now_ms, *change) for number, change in sorted(changed.items())],
+        "ON CONFLICT (partition_number) DO UPDATE SET last_activity_at ="
+        " CASE WHEN excluded.last_activity_at > partition_metadata.last_activity_at"
+        " THEN excluded.last_activity_at ELSE partition_metadata.last_activity_at END,"
         " record_count = partition_metadata.record_count + excluded.record_count,"
         " total_size = partition_metadata.total_size + excluded.total_size",
-        [(number, now_ms, now_ms, *change) for number, change in sorted(changed.items())],
     )
 
 

@@ -99,10 +99,8 @@ class SqlStorage:
             kept = [row._replace(segment_id=segment.id) for row in rows if row.number in led]
             self._finish(session, segment, kept, generation, swap.delete_after_ms)
             added += kept
-        spans = [(row.number, row.base_offset, row.end_offset) for row in added]
-        if any(sql.covering(session, spans)):
+        if not sql.add_mappings(session, added, now_ms):
             raise StaleSwap("offsets of a new mapping are taken")
-        sql.insert_mappings(session, added, now_ms)
         sql.add_totals(session, added, swap.removed, now_ms)
         sql.save_states(session, [s for s in swap.checkpoints if s.number in led], now_ms)
 

@@ -19,7 +19,9 @@ from dataclasses import dataclass, field
 
 MAX_BATCHES = 5  # of one producer: what Kafka keeps (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 _VERSION = 1
+_NOTHING = bytes([_VERSION])
 _EPOCH = struct.Struct(">iq")
+_ONE_EPOCH = struct.Struct(">Biq")  # most partitions have one, and no producers: both are quick
 _PRODUCER = struct.Struct(">qhB")
 _BATCH = struct.Struct(">iiqq")
 
@@ -62,11 +64,15 @@ class Checkpoint:
 
 def pack_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
     """The leader epochs as stored."""
+    if len(epochs) == 1:
+        return _ONE_EPOCH.pack(_VERSION, *epochs[0])
     return bytes([_VERSION]) + b"".join([_EPOCH.pack(*entry) for entry in epochs])
 
 
 def unpack_epochs(packed: bytes) -> list[tuple[int, int]]:
     """What `pack_epochs` packed; FormatError for anything else."""
+    if len(packed) == _ONE_EPOCH.size and packed[0] == _VERSION:
+        return [_ONE_EPOCH.unpack(packed)[1:]]
     body = _body(packed, "leader epochs")
     if len(body) % _EPOCH.size:
         raise FormatError("stored leader epochs are cut off")
@@ -75,6 +81,8 @@ def unpack_epochs(packed: bytes) -> list[tuple[int, int]]:
 
 def pack_producers(producers: Sequence[ProducerEntry]) -> bytes:
     """The producer entries as stored."""
+    if not producers:
+        return _NOTHING
     parts = [bytes([_VERSION])]
     for entry in producers:
         assert len(entry.batches) <= MAX_BATCHES, entry
@@ -85,6 +93,8 @@ def pack_producers(producers: Sequence[ProducerEntry]) -> bytes:
 
 def unpack_producers(packed: bytes) -> list[ProducerEntry]:
     """What `pack_producers` packed; FormatError for anything else."""
+    if packed == _NOTHING:
+        return []
     body = _body(packed, "producer entries")
     entries: list[ProducerEntry] = []
     position = 0

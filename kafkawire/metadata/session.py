@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -70,7 +71,33 @@ def parts(values: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def numbers_text(numbers: Iterable[int]) -> str:
     """Numbers for `IN (...)`, as text: one statement for any number of them."""
-    return ",".join(map(str, map(int, numbers)))
+    return ",".join([f"{number:d}" for number in numbers])
+
+
+def among(column: str, numbers: Sequence[int]) -> str:
+    """A condition: the column is one of these numbers, at least one. Numbers without holes, as
+    those of partitions made together, are a range, which is read in half the time."""
+    if numbers[-1] - numbers[0] == len(numbers) - 1 and list(numbers) == list(
+        range(numbers[0], numbers[-1] + 1)
+    ):
+        return f"{column} BETWEEN {numbers[0]:d} AND {numbers[-1]:d}"
+    return f"{column} IN ({numbers_text(numbers)})"
+
+
+GROUP = 16
+"""Rows in one INSERT: half the time of one by one, and more gains little."""
+
+
+def insert(session: Session, head: str, rows: Sequence[Row], tail: str = "") -> None:
+    """`head` VALUES ... `tail` for all of the rows, which are equally long; whole groups go as
+    one statement each, so `tail` must not depend on the order of rows."""
+    if not rows:
+        return
+    marks = "(" + ", ".join("?" * len(rows[0])) + ")"
+    whole = len(rows) - len(rows) % GROUP
+    groups = [tuple(chain.from_iterable(rows[at : at + GROUP])) for at in range(0, whole, GROUP)]
+    session.many(f"{head} VALUES {', '.join([marks] * GROUP)} {tail}", groups)
+    session.many(f"{head} VALUES {marks} {tail}", rows[whole:])
 
 
 def values_text(rows: Iterable[Sequence[int]]) -> str:
