@@ -211,6 +211,12 @@ class Journals:
         else:
             self.env.fs.remove(journal.path)
 
+    def drop_spares(self) -> None:
+        """Delete what is kept to be written over: the disk is full."""
+        while self.spares:
+            path, _ = self.spares.pop()
+            self.env.fs.remove(path)
+
     def close(self) -> None:
         """Give all handles back. A journal that was only made ready becomes a spare again."""
         for journal in self.ready:

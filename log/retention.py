@@ -106,7 +106,8 @@ class Retention:
         if any(moved):
             await self._commit_log.commits.durable()
         for journal in dead:
-            if self._is_dead(journal):  # somebody may have begun to read it meanwhile
+            # Somebody may have begun to read it meanwhile, or another call have been first.
+            if journal.number in journals.by_number and self._is_dead(journal):
                 self._commit_log.reader.indexes.forget(journal.number)
                 journals.remove(journal)
                 logger.info("recycled journal %d", journal.number)

@@ -206,7 +206,7 @@ async def test_a_crash_between_row_and_transaction_leaves_nothing_behind() -> No
     partition = world.find("t0")
     await fill(partition, 60)
     assert isinstance(world.env.offload, InlineOffload)
-    world.env.offload.hold("worker")
+    world.env.offload.hold("cut")
     cutting = asyncio.ensure_future(world.log.segments.cut())
     await settle()
     assert [row.state for row in await world.storage.segments(1, (STARTED,), 10)] == [STARTED]
@@ -278,16 +278,32 @@ async def test_damage_in_a_segment_is_named_before_it_is_served(
     assert (await read_all(partition, 20)) == expected(20, 60), "what lies behind is served"
 
 
-async def test_a_damaged_trailer_is_found_at_first_open() -> None:
+async def test_a_damaged_trailer_is_named_at_first_open_and_stops_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = await started()
     partition = world.find("t0")
     await fill(partition, 60)
     await cut(world)
     (name,) = segments(world)
-    world.fs.files[f"{FOLDER}/segments/{name}"].data[-10] ^= 1
-    with pytest.raises(KafkaError) as refused:
-        await partition.log.read(partition.plan(0, ROOM, 60, True))
-    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    path = f"{FOLDER}/segments/{name}"
+    world.fs.files[path].data[-10] ^= 1
+    assert await read_all(partition) == expected(0, 60)
+    assert "its trailer is damaged" in caplog.text
+    await world.restart()
+    partition = world.find("t0")
+    node = world.fs.files[path]
+    node.resize(len(node.data) - 1)
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="its row says") as refused:
+            await partition.log.read(partition.plan(0, ROOM, 60, True))
+        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert caplog.text.count("its row says") == 1
+    world.fs.remove(path)
+    await world.restart()
+    assert "is missing: what is in it cannot be read" in caplog.text
+    with pytest.raises(FileNotFoundError):
+        await read_all(world.find("t0"))
 
 
 async def test_an_old_journal_is_rolled_and_cut_though_it_is_small() -> None:
@@ -309,15 +325,15 @@ async def test_what_a_topic_is_deleted_of_while_it_is_cut_stays_deleted() -> Non
     await fill(world.find("t0"), 20)
     await fill(world.find("t1"), 20)
     assert isinstance(world.env.offload, InlineOffload)
-    world.env.offload.hold("worker")
+    world.env.offload.hold("cut")
     cutting = asyncio.ensure_future(world.log.segments.cut())
     await settle()
     info = world.catalog.by_name["t0"]
     await world.metadata.delete_topics([info.id])
     world.catalog.remove_topic(info.id)
     world.log.remove_topic(info)
-    world.env.offload.let_go("worker")
-    assert await cutting
+    world.env.offload.let_go("cut")
+    await cutting
     assert await read_all(world.find("t1")) == expected(0, 20)
     await world.crash()
     assert await read_all(world.find("t1")) == expected(0, 20)

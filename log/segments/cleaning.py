@@ -247,7 +247,7 @@ class SegmentCleaner:
             if finished:
                 await self._swapper.replace(finished, removed)
         except Exception:
-            if not self._swapper.in_doubt:
+            if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)
             raise
         finally:

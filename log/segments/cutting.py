@@ -13,7 +13,6 @@ topic's `segment.ms`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from collections.abc import Mapping as Map
 
 from kafkawire.codec.segment import PartitionState
@@ -54,8 +53,8 @@ class Cutter:
         "_store",
         "_stuck",
         "_swapper",
+        "_taken",
         "damaged",
-        "on_cut",
     )
 
     def __init__(
@@ -77,7 +76,7 @@ class Cutter:
         self._seen: dict[int, float] = {}
         self._stuck: dict[int, float] = {}
         self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
-        self.on_cut: Callable[[set[int]], None] = _nothing
+        self._taken: set[int] = set()
 
     async def run(self) -> bool:
         """Roll what is old and cut all that is due; whether anything was cut."""
@@ -87,6 +86,11 @@ class Cutter:
         while await self._cut_once():
             cut = True
         return cut
+
+    def taken(self) -> set[int]:
+        """The partitions that were cut since the last call."""
+        taken, self._taken = self._taken, set()
+        return taken
 
     async def _roll_if_old(self) -> None:
         """Begin the next journal if the active one has held data for too long."""
@@ -182,19 +186,22 @@ class Cutter:
             for row, numbers in zip(rows, groups, strict=True)
         ]
         job = CutArguments(self._node_id, rows[0].created_ms, journals, wanted, outputs)
+        config = self._commit_log.config
         try:
-            result: JobResult = await self._env.worker.run("cut", job)
+            result: JobResult = await self._env.worker.run(
+                "cut", job, config.worker_bytes_per_second
+            )
             self._note_damage(result)
             finished = await self._finished(result, rows)
             if finished:
                 await self._swapper.add(finished)
         except Exception:
-            if not self._swapper.in_doubt:
+            if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)
             raise
         done = {row.id for row, _ in finished}
         await self._give_up([row for row in rows if row.id not in done])
-        self.on_cut({share.partition.number for share in shares})
+        self._taken.update(share.partition.number for share in shares)
         logger.info("cut %d partitions into %d segments", len(shares), len(finished))
 
     async def _pack(self, shares: list[Share], pins: Pins) -> tuple[list[bytes], list[JournalFile]]:
@@ -299,7 +306,3 @@ def _journals_of(share: Share) -> list[int]:
     portions = share.partition.portions
     start, stop = portions.below(share.start), portions.find(share.end - 1) + 1
     return list(portions.journal[start:stop])
-
-
-def _nothing(_: set[int]) -> None:
-    """Until somebody listens."""

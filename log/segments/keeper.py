@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from collections.abc import Mapping as Map
 
 from log.commitlog import CommitLog
 from log.env import FileSystem
 from log.partition import Partition
+from log.segments.cleaning import SegmentCleaner
 from log.segments.cutting import Cutter
+from log.segments.files import SUFFIX
+from log.segments.lifecycle import Lifecycle
 from log.segments.reading import WarmReader
-from log.segments.store import SUFFIX, Segment, SegmentStore
+from log.segments.rewriting import Rewriter
+from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
 from offsets.storage import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
 
@@ -39,7 +43,7 @@ class Segments:
         released: Callable[[list[int]], None],
     ) -> None:
         self._env = commit_log.env
-        self._storage = storage
+        self.storage = storage
         self._node_id = node_id
         self.folder = os.path.join(folder, "segments")
         self.store = SegmentStore(self._env, storage, self.folder)
@@ -56,6 +60,13 @@ class Segments:
             lambda: config.file_delete_delay_ms,
         )
         self.cutter = Cutter(commit_log, partitions, storage, self.store, self.swapper, node_id)
+        self.rewriter = Rewriter(
+            self._env, config, partitions, storage, self.store, self.swapper, node_id
+        )
+        self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper)
+        self.cleaner = SegmentCleaner(
+            commit_log, partitions, storage, self.store, self.swapper, node_id
+        )
         self._config = config
         self._leftover: list[Segment] = []
 
@@ -75,7 +86,7 @@ class Segments:
         rows: list[SegmentRow] = []
         while True:
             after = rows[-1].id if rows else 0
-            page = await self._storage.segments(self._node_id, states, PAGE, after)
+            page = await self.storage.segments(self._node_id, states, PAGE, after)
             rows += page
             if len(page) < PAGE:
                 return rows
@@ -98,13 +109,34 @@ class Segments:
             logger.info("removing %d segments that were not finished", len(leftover))
             await self.store.discard(leftover)
 
-    async def cut(self) -> bool:
-        """See Cutter.run."""
-        return await self.cutter.run()
+    async def cut(self) -> set[int]:
+        """Cut what is due; the partitions that got further segments."""
+        await self.cutter.run()
+        taken = self.cutter.taken()
+        self.rewriter.note(taken)
+        self.cleaner.note(taken)
+        return taken
 
-    async def sweep(self) -> None:
-        """Remove files whose grace is over."""
-        await self.store.sweep(self._config.file_delete_delay_ms / 1000)
+    def settings_changed(self, numbers: Iterable[int] | None) -> None:
+        """These partitions have other settings, None: all."""
+        changed = None if numbers is None else list(numbers)
+        self.lifecycle.settings_changed(changed)
+        self.cleaner.settings_changed(changed)
+
+    async def tend(self) -> None:
+        """What does not follow from a cut: rows and files that are dead, segments to rewrite."""
+        await self.lifecycle.find_orphans()
+        await self.lifecycle.tick()
+        dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
+        self.store.condemn(row.id for row in dead)
+        await self.sweep(self._config.file_delete_delay_ms / 1000)
+        await self.rewriter.survey(self._config.segment_dead_max_ms / 1000)
+        while await self.rewriter.run():
+            await self.cutter.run()  # it is more urgent
+
+    async def sweep(self, grace_s: float) -> None:
+        """Remove files that nobody needs or reads after a grace."""
+        await self.store.sweep(grace_s)
 
     def close(self) -> None:
         """Give all handles back."""

@@ -157,6 +157,8 @@ class WarmReader:
         self, partition: Partition, offset: int, end: int, room: int, first: bool
     ) -> Taken:
         """Batches out of the one row that covers `offset`."""
+        if offset < partition.log_start:  # which has moved since the plan was made
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         at = partition.segments.find(offset)
         mapping = partition.segments.mapping(partition.number, at)
         if not mapping.length:

@@ -10,28 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os.path
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.segment import (
-    DIRECTORY,
-    HEADER_BYTES,
-    TAIL_BYTES,
-    FormatError,
-    check_directory,
-    read_directory,
-    read_header,
-    read_trailer,
-    section_body,
-)
+from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
 from log.env import Env, File, FileSystem
+from log.segments.files import check_file, segment_path
 from offsets.storage import OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
 
-SUFFIX = ".segment"
 HANDLES_AT_MOST = 256
 """Open segment files; a process gets a thousand handles by default, and most are its clients'."""
 REMOVED_AT_ONCE = 100
@@ -41,16 +30,29 @@ REMOVED_AT_ONCE = 100
 class Segment:
     """One segment: its row, `pins` of who reads it, its handle while it is open.
 
-    `gone_at`: since when no row needs it (monotonic seconds), None while it lives.
+    `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
+    cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives.
     """
 
-    __slots__ = ("file", "gone_at", "name", "opening", "path", "pins", "row")
+    __slots__ = (
+        "bad",
+        "file",
+        "gone_at",
+        "name",
+        "opening",
+        "path",
+        "payload_bytes",
+        "pins",
+        "row",
+    )
 
     def __init__(self, row: SegmentRow, folder: str) -> None:
         self.row = row
         self.name = row.uuid.hex()
-        self.path = os.path.join(folder, self.name + SUFFIX)
+        self.path = segment_path(folder, row.uuid)
         self.pins = 0
+        self.payload_bytes = -1
+        self.bad: KafkaError | None = None
         self.file: File | None = None
         self.opening: asyncio.Future[File] | None = None
         self.gone_at: float | None = None
@@ -97,7 +99,9 @@ class SegmentStore:
                 self._close_oldest()
 
     async def _open(self, segment: Segment) -> File:
-        """Open and check it, once for all who come meanwhile."""
+        """Open and check it, once for all who come meanwhile. A bad one is named once."""
+        if segment.bad is not None:
+            raise segment.bad
         if segment.opening is None:
             opening = self._env.offload.submit(
                 "warm", check_file, self._env.fs, segment.path, segment.row
@@ -106,7 +110,11 @@ class SegmentStore:
 
             def opened(_: object) -> None:
                 segment.opening = None
-                if not opening.cancelled() and opening.exception() is None:
+                failure = None if opening.cancelled() else opening.exception()
+                if isinstance(failure, KafkaError):
+                    segment.bad = failure
+                    logger.critical("%s. Everything else can", failure.message)
+                elif failure is None and not opening.cancelled():
                     segment.file = opening.result()
 
             opening.add_done_callback(opened)
@@ -167,30 +175,20 @@ class SegmentStore:
             self._close(segment_id)
 
 
-def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
-    """Open a segment and see that it is what its row says, by its header, trailer and directory.
-
-    Runs in a thread. Raises OSError, KAFKA_STORAGE_ERROR. Sparse indexes have checksums in the
-    mappings and are checked when they are read, batches by them.
-    """
-    file = fs.open(path)
+def payload_bytes(fs: FileSystem, path: str) -> int:
+    """The bytes of batches in a segment file; 0 if it cannot be read. Runs in a thread."""
+    try:
+        file = fs.open(path)
+    except OSError:
+        return 0
     try:
         size = file.size()
-        tail = file.pread(min(size, TAIL_BYTES), max(0, size - TAIL_BYTES))
-        trailer = read_trailer(tail, size)
-        if trailer.uuid != row.uuid or read_header(file.pread(HEADER_BYTES, 0)).uuid != row.uuid:
-            raise FormatError("it is another segment")
-        section = trailer.section(DIRECTORY)
-        body = section_body(section, file.pread(section.stop - section.start, section.start))
-        check_directory(read_directory(body), trailer)
-    except BaseException as failure:
+        at = max(0, size - TAIL_BYTES)
+        return read_trailer(file.pread(size - at, at), size).batches_end - HEADER_BYTES
+    except (OSError, FormatError):
+        return 0
+    finally:
         file.close()
-        if isinstance(failure, FormatError):
-            text = f"segment {row.uuid.hex()}: {failure}"
-            logger.critical("%s. It cannot be read, everything else can", text)
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text) from failure
-        raise
-    return file
 
 
 def remove(fs: FileSystem, folder: str, paths: list[str]) -> None:

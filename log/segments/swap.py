@@ -9,6 +9,7 @@ them again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Map
@@ -34,17 +35,17 @@ def due_ms(config: TopicConfig, max_timestamp: int) -> int:
 
 
 class Swapper:
-    """See the module. `on_leftover` is told of partitions with rows below their log start."""
+    """See the module."""
 
     __slots__ = (
-        "_doubt",
+        "_doubts",
         "_env",
+        "_lock",
         "_partitions",
         "_released",
         "_storage",
         "_store",
         "grace_ms",
-        "on_leftover",
         "version",
     )
 
@@ -62,9 +63,9 @@ class Swapper:
         self._store = store
         self._partitions = partitions
         self._released = released
-        self._doubt: Swap | None = None
+        self._doubts: list[Swap] = []
+        self._lock = asyncio.Lock()
         self.grace_ms = grace_ms
-        self.on_leftover: Callable[[int], None] = _nothing
         self.version = 0
 
     async def add(self, finished: list[tuple[SegmentRow, list[Mapping]]]) -> None:
@@ -78,39 +79,43 @@ class Swapper:
 
         StaleSwap if these have changed since they were read; then the files can be discarded.
         """
+        assert finished, "a swap without a new segment could not be told from none"
         after_ms = self._env.clock.now_ms() + self.grace_ms()
         await self._swap(Swap(finished, list(removed), delete_after_ms=after_ms))
 
     async def _swap(self, swap: Swap) -> None:
-        await self.settle()
-        try:
-            await self._storage.finish_segments(swap)
-        except StaleSwap:
-            raise
-        except BaseException:
-            # It may have been done all the same; the rows will tell.
-            self._doubt = swap
-            raise
-        await self._show(swap)
+        async with self._lock:
+            await self._settle()
+            try:
+                await self._storage.finish_segments(swap)
+            except StaleSwap:
+                raise
+            except BaseException:
+                # It may have been done all the same; the rows will tell.
+                self._doubts.append(swap)
+                raise
+            await self._show(swap)
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether nobody knows if the last swap was done; `settle` will tell."""
-        return self._doubt is not None
+    def in_doubt(self, row: SegmentRow) -> bool:
+        """Whether nobody knows if the swap that finishes this segment was done; `settle` will
+        tell, and give up its file if it was not."""
+        return any(each is row for swap in self._doubts for each, _ in swap.finished)
 
     async def settle(self) -> None:
-        """See whether a swap that ended in doubt was done, and act on it if it was."""
-        swap = self._doubt
-        if swap is None:
-            return
-        rows = await self._storage.segments_by_id([row.id for row, _ in swap.finished])
-        self._doubt = None
-        if rows and all(row.state >= LIVE for row in rows):
-            await self._show(swap)
-        else:
-            await self._store.discard(
-                [Segment(row, self._store.folder) for row, _ in swap.finished]
-            )
+        """See whether swaps that ended in doubt were done, and act on those that were."""
+        async with self._lock:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        while self._doubts:
+            swap = self._doubts[0]
+            rows = [row for row, _ in swap.finished]
+            found = await self._storage.segments_by_id([row.id for row in rows])
+            del self._doubts[0]
+            if found and all(row.state >= LIVE for row in found):
+                await self._show(swap)
+            else:
+                await self._store.discard([Segment(row, self._store.folder) for row in rows])
 
     async def _show(self, swap: Swap) -> None:
         """Make a swap that SQL has visible to readers."""
@@ -120,7 +125,7 @@ class Swapper:
         for row, mappings in swap.finished:
             row.state = LIVE
             row.live_bytes = sum(mapping.length for mapping in mappings)
-            self._store.add(row)
+            self._store.add(row).payload_bytes = row.live_bytes
             for mapping in mappings:
                 added.setdefault(mapping.number, []).append(mapping)
         for mapping in swap.removed:
@@ -143,7 +148,7 @@ class Swapper:
         else:
             borders.replace(partition, added, removed)
         if added and added[0].end_offset <= partition.log_start:
-            self.on_leftover(partition.number)
+            partition.log.trimmed[partition.number] = partition.log_start
 
     async def refresh(self, ids: set[int]) -> None:
         """Take over what became of these segments."""
@@ -157,7 +162,3 @@ class Swapper:
             if segment is not None:
                 segment.row = row
         self._store.condemn(row.id for row in rows if row.state > LIVE)
-
-
-def _nothing(_: int) -> None:
-    """Until somebody listens."""
