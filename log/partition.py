@@ -1,6 +1,6 @@
 """One partition: appending to it, planning reads of it, its offsets and epochs.
 
-The hot path of every Produce is `append`: check, assign, patch, queue. What is queued becomes
+The hot path of every Produce is `queue`: check, assign, patch, queue. What is queued becomes
 state in `applied`, when log.commitlog has written the turn whole. Reading by time is log.times,
 moving the log start is log.manager's and log.retention's. Nothing above may assume that the high
 watermark is the log end, or that this broker leads every partition.
@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.batches import CODEC_MASK, stamp
 from kafkawire.codec.configs import TopicConfig
@@ -47,15 +47,12 @@ _patch = _PATCH.pack_into
 _OVERHEAD = 12
 
 
-class Appended:
+class Appended(NamedTuple):
     """Where a batch went. `log_append_time_ms` is -1 under CreateTime."""
 
-    __slots__ = ("base_offset", "log_append_time_ms", "log_start")
-
-    def __init__(self, base_offset: int, log_append_time_ms: int, log_start: int) -> None:
-        self.base_offset = base_offset
-        self.log_append_time_ms = log_append_time_ms
-        self.log_start = log_start
+    base_offset: int
+    log_append_time_ms: int
+    log_start: int
 
 
 class Partition:
@@ -137,11 +134,18 @@ class Partition:
         return self.high_watermark
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
+        """See `queue`."""
+        return Appended(*self.queue(batch, now_ms))
+
+    def queue(  # noqa: C901 (hot: no calls)
+        self, batch: memoryview, now_ms: int
+    ) -> tuple[int, int, int]:
         """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
 
         `batch` is a writable view that must stay valid until the turn's after_write callbacks
         ran. Raises KafkaError, and then nothing has changed. A duplicate of an idempotent
-        producer is answered with the original's offset and not queued.
+        producer is answered with the original's offset and not queued. Gives the fields of an
+        Appended.
         """
         config = self.config
         log = self.log
@@ -152,7 +156,9 @@ class Partition:
         append_time = -1
         newest = head[8]
         if count <= WALKED_RECORDS_AT_MOST or self._walks(head, now_ms):
-            newest = self._walk(batch, head, now_ms)
+            newest = walk(batch, head, config, now_ms)
+            if newest != head[8]:
+                stamp(batch, newest, log_append=False)
         producer_id = head[9]
         if producer_id >= 0:
             sequence = head[11]
@@ -160,7 +166,7 @@ class Partition:
             original = self.producers.check(producer_id, head[10], sequence, last)
             if original is not None:
                 time = original[1] if config.timestamp_type else -1
-                return Appended(original[0], time, self.log_start)
+                return original[0], time, self.log_start
         if config.timestamp_type or config.compression >= 0:
             batch, newest, append_time = self._stored_form(batch, head, newest, now_ms)
         base = self.offsets.assign(count)
@@ -181,7 +187,7 @@ class Partition:
         log.turn_bytes += size
         if not log.scheduled or log.turn_bytes > log.room_bytes:
             log.queued()
-        return Appended(base, append_time, self.log_start)
+        return base, append_time, self.log_start
 
     def _walks(self, head: Head, now_ms: int) -> bool:
         """Whether a large batch must be walked; if not, its head alone is checked."""
@@ -197,22 +203,6 @@ class Partition:
             text = f"timestamp {head[8]} is too far in the future"
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
         return False
-
-    def _walk(self, batch: memoryview, head: Head, now_ms: int) -> int:
-        """Look at every record; the batch's newest timestamp, stamped if its head was wrong."""
-        config = self.config
-        bounded = not config.timestamp_type
-        newest = walk(
-            batch,
-            head,
-            compacted=config.cleanup_compact,
-            before_ms=config.before_max_ms if bounded else NO_BOUND_MS,
-            after_ms=config.after_max_ms if bounded else NO_BOUND_MS,
-            now_ms=now_ms,
-        )
-        if newest != head[8]:
-            stamp(batch, newest, log_append=False)
-        return newest
 
     def _stored_form(
         self, batch: memoryview, head: Head, newest: int, now_ms: int

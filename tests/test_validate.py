@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kafkawire.codec import batches
 from kafkawire.codec.batches import Record, build, pack, read_head
 from kafkawire.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import check_batch, convert, walk
 from tests.kit import batch_rows
@@ -40,7 +41,10 @@ def walked(
 ) -> int:
     view = memoryview(batch)
     head = check_batch(view, 1 << 30)
-    return walk(view, head, compacted=compacted, before_ms=before_ms, after_ms=after_ms, now_ms=NOW)
+    config = TopicConfig()
+    config.cleanup_compact = compacted
+    config.before_max_ms, config.after_max_ms = before_ms, after_ms
+    return walk(view, head, config, NOW)
 
 
 def resummed(batch: bytearray) -> bytearray:
@@ -56,7 +60,7 @@ def test_what_clients_build_passes(
     for producer_id in (-1, 5):
         batch = builder(ROWS, codec, producer_id)
         head = check_batch(memoryview(batch), LIMIT)
-        assert head == batches.HEAD.unpack_from(batch)
+        assert head == (*batches.HEAD.unpack_from(batch), *batch[61:68])
         assert walked(batch) == max(row[0] for row in ROWS)
 
 

@@ -10,6 +10,7 @@ Not here: producer sequences (`log.producers`), when to walk (`log.partition`). 
 """
 
 from collections.abc import Sequence
+from struct import Struct
 from typing import NoReturn
 
 from crc32c import crc32c
@@ -17,6 +18,7 @@ from crc32c import crc32c
 from kafkawire.codec.batches import (
     CODEC_MASK,
     CONTROL,
+    CRC_FROM,
     HEAD,
     HEAD_BYTES,
     LENGTH_AT,
@@ -31,19 +33,23 @@ from kafkawire.codec.batches import (
     unpacked_limit,
 )
 from kafkawire.codec.compression import NONE, ZSTD, compress, decompress
+from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import read_uvarint, read_uvarlong
 
-Head = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""The 13 fields of `batches.HEAD`, in its order."""
+Head = tuple[int, ...]
+"""The 13 fields of `batches.HEAD`, in its order, and the first seven bytes of the records."""
 
 # Every answer of one produce lists its bad records; clients show the first few. Without a bound
 # a bomb of empty records would be answered with hundreds of megabytes.
 _RECORD_ERRORS_MAX = 1000
 
 _NEVER = 1 << 63  # later than any timestamp
-_unpack = HEAD.unpack_from
+_LEAD = Struct(HEAD.format + f"{RECORD_BYTES_MIN}B")
+"""One call for all that a batch of one small record must be looked at for."""
+_LEAD_BYTES = _LEAD.size
+_unpack = _LEAD.unpack_from
 _REFUSED = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 
@@ -53,27 +59,30 @@ def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> H
     `zstd` is False below Produce v7. Raises KafkaError; the records are not looked at.
     """
     size = len(buf)
-    if size < HEAD_BYTES:
-        raise _invalid(f"{size} bytes hold no record batch")
-    head: Head = _unpack(buf)
-    base, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count = head
+    if size < _LEAD_BYTES:
+        _refuse(buf, max_message_bytes, zstd)
+    head = _unpack(buf)
+    (
+        base, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count,
+        _, _, _, _, _, _, _,
+    ) = head  # fmt: skip
     # One expression for all that is wrong at once; which it was is found out when it matters.
     if (
         length != size - PREFIX_BYTES
         or magic != MAGIC
         or base
         or size > max_message_bytes
-        or crc32c(buf[21:]) != crc
+        or crc32c(buf[CRC_FROM:]) != crc
         or not 0 <= last_delta == count - 1
         or attributes & _REFUSED
         or sequence < 0 <= producer
     ):
-        _refuse(buf, head, max_message_bytes, zstd)
+        _refuse(buf, max_message_bytes, zstd)
     if attributes & CODEC_MASK:
         _check_codec(attributes & CODEC_MASK, zstd)
         size = unpacked_limit(size)
     if count * RECORD_BYTES_MIN > size - HEAD_BYTES:
-        raise _invalid(f"{count} records cannot be in {size - HEAD_BYTES} bytes")
+        _refuse(buf, max_message_bytes, zstd)
     return head
 
 
@@ -83,10 +92,13 @@ def _check_codec(codec: int, zstd: bool) -> None:
         raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, text)
 
 
-def _refuse(buf: memoryview, head: Head, max_message_bytes: int, zstd: bool) -> NoReturn:
+def _refuse(buf: memoryview, max_message_bytes: int, zstd: bool) -> NoReturn:
     """Raise for the first thing wrong with the batch, in Kafka's order."""
-    base, length, _, magic, crc, attributes, _, _, _, _, _, _, _ = head
     size = len(buf)
+    if size < HEAD_BYTES:
+        raise _invalid(f"{size} bytes hold no record batch")
+    head = HEAD.unpack_from(buf)
+    base, length, _, magic, crc, attributes = head[:6]
     if length + PREFIX_BYTES < HEAD_BYTES or not 0 <= magic <= MAGIC:
         text = f"there is no batch of length {length} and format {magic}"
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
@@ -102,12 +114,12 @@ def _refuse(buf: memoryview, head: Head, max_message_bytes: int, zstd: bool) -> 
     if size > max_message_bytes:
         text = f"a batch of {size} bytes is over the topic's max.message.bytes {max_message_bytes}"
         raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
-    if crc32c(buf[21:]) != crc:
+    if crc32c(buf[CRC_FROM:]) != crc:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch does not fit")
-    _refuse_fields(head)
+    _refuse_fields(head, size - HEAD_BYTES)
 
 
-def _refuse_fields(head: Head) -> NoReturn:
+def _refuse_fields(head: Head, size_bytes: int) -> NoReturn:
     _, _, _, _, _, attributes, last_delta, _, _, producer, _, sequence, count = head
     if not 0 <= last_delta == count - 1:
         raise _invalid(f"{count} records cannot end at offset delta {last_delta}")
@@ -117,67 +129,81 @@ def _refuse_fields(head: Head) -> NoReturn:
         raise _invalid(f"producer {producer} sent the sequence number {sequence}")
     if attributes & TRANSACTIONAL:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE, "transactions are not served yet")
-    text = "only the broker sets the timestamp type LogAppendTime"
-    raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+    if attributes & LOG_APPEND_TIME:
+        text = "only the broker sets the timestamp type LogAppendTime"
+        raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+    raise _invalid(f"{count} records cannot be in {size_bytes} bytes")
 
 
 def _invalid(text: str) -> KafkaError:
     return KafkaError(ErrorCode.INVALID_RECORD, text)
 
 
-def walk(
-    buf: memoryview, head: Head, *, compacted: bool, before_ms: int, after_ms: int, now_ms: int
-) -> int:
+def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     """Look at every record of a checked batch; the largest record timestamp.
 
-    The caller stamps the batch where its head says another one (`batches.stamp`). Under
-    LogAppendTime the records' times do not matter: pass bounds that hold anything.
-    Raises KafkaError with `record_errors`: INVALID_TIMESTAMP if any record's time is more than
-    `before_ms` before or `after_ms` after `now_ms`, INVALID_RECORD for a null key in a compacted
-    topic; without them for records that do not fit their bytes.
+    The caller stamps the batch where its head says another one (`batches.stamp`).
+    Raises KafkaError with `record_errors`: INVALID_TIMESTAMP if any record's time is outside the
+    topic's bounds (under LogAppendTime there are none), INVALID_RECORD for a null key in a
+    compacted topic; without them for records that do not fit their bytes. Hot for one record.
     """
+    if head[12] == 1 and not head[5] & CODEC_MASK and _is_plain(buf, head, config.cleanup_compact):
+        newest = head[7]
+        if (
+            config.timestamp_type
+            or -config.after_max_ms <= now_ms - newest <= config.before_max_ms
+            or newest == NO_TIMESTAMP
+        ):
+            return newest
+    return _walk_all(buf, head, config, now_ms)
+
+
+def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     codec = head[5] & CODEC_MASK
     if codec:
         pos, data = 0, bytes(decompress(codec, buf[HEAD_BYTES:], unpacked_limit(len(buf))))
     else:
         pos, data = HEAD_BYTES, buf.tobytes()  # indexing bytes is twice as fast as a view
     try:
-        if not codec and head[12] == 1 and _is_plain(data, compacted):
-            newest = head[7]
-            if now_ms - before_ms <= newest <= now_ms + after_ms:
-                return newest
         newest, oldest, keyless = _walk(data, pos, head[12], head[7])
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
-    if (keyless and compacted) or newest > now_ms + after_ms or oldest < now_ms - before_ms:
-        _blame(data, pos, head, compacted, now_ms - before_ms, now_ms + after_ms)
+    lowest, highest = -_NEVER, _NEVER
+    if not config.timestamp_type:
+        lowest, highest = now_ms - config.before_max_ms, now_ms + config.after_max_ms
+    compacted = config.cleanup_compact
+    if (keyless and compacted) or newest > highest or oldest < lowest:
+        _blame(data, pos, head, compacted, lowest, highest)
     return newest
 
 
-def _is_plain(data: bytes, compacted: bool) -> bool:
+def _is_plain(buf: memoryview, head: Head, compacted: bool) -> bool:
     """Whether the one record of a batch is sound and of the commonest form: at the base time,
     without headers, lengths of one or two bytes. Half of what small produces cost to look at."""
-    pos, high = HEAD_BYTES, 0
-    length = data[HEAD_BYTES]
-    if length > 0x7F:
-        pos += 1
-        high = data[pos]
-        stop = pos + (length >> 1) + (high << 6) - 63
+    (
+        _, _, _, _, _, _, _, _, _, _, _, _, _, length, second, third, fourth, fifth, sixth, seventh
+    ) = head  # fmt: skip
+    if length < 0x80:
+        pos, stop = HEAD_BYTES + 5, HEAD_BYTES + 1 + (length >> 1)
+        moved, key, value = third | fourth, fifth, sixth
     else:
-        stop = pos + 1 + (length >> 1)
-    key = data[pos + 4]
-    if data[pos + 2] or data[pos + 3] or high | key > 0x7F or stop != len(data):
+        pos, stop = HEAD_BYTES + 6, HEAD_BYTES + 2 + (length - 0x80 >> 1) + (second << 6)
+        moved, key, value = second & 0x80 | fourth | fifth, sixth, seventh
+    if moved or key > 0x7F or stop != len(buf):
         return False
-    pos += 5 if key & 1 else 5 + (key >> 1)
-    if pos >= stop or (compacted and key & 1):
+    if not key & 1:
+        pos += key >> 1
+        if pos >= stop:
+            return False
+        value = buf[pos]
+    elif compacted:
         return False
-    value = data[pos]
     if value > 0x7F:
         pos += 1
-        high = data[pos]
-        value = value & 0x7F | high << 7
-    odd = (length | value) & 1 or data[stop - 1] or high > 0x7F
-    return not odd and pos + 2 + (value >> 1) == stop
+        if pos >= stop or buf[pos] > 0x7F:
+            return False
+        value = value & 0x7F | buf[pos] << 7
+    return pos + 2 + (value >> 1) == stop and not ((length | value) & 1 or buf[stop - 1])
 
 
 def _walk(data: bytes, pos: int, count: int, base: int) -> tuple[int, int, int]:  # noqa: C901

@@ -1,115 +1,147 @@
 """What stays the same from one Produce of a connection to the next.
 
-A producer that writes to one partition sends the same bytes again and again: acks, topic, index.
-Only the batch differs. A Shape remembers those bytes with the partition they mean and the bytes
-of the answer around its offsets, so that such a request costs one comparison instead of decoding
-and encoding; any other request takes the general way and costs one failed comparison more. No
-check is left out: the batch goes through Partition.append like every other.
+A producer sends the same bytes again and again around its batches: API, version, client id, acks,
+topic. A Shape remembers those, and the bytes of the answer around its offsets, so that such a
+request costs one comparison instead of decoding and encoding (`handlers.repeat`); any other
+request takes the general way and costs one failed comparison more. No check is left out: the
+batch goes through Partition.append like every other.
 
 Shapes are cut out of what `codec.produce` reads and writes, so the wire is described only there.
-Pure. Used by `handlers.produce` alone.
+Pure. Used by `handlers.repeat` alone.
+
+The bytes of a request of one batch:
+
+    size i32 | API, version 4s | correlation id i32 | known | index i32 | length | batch | tail
+
+`length` is an i32, or from v9 on a varint of one more; `tail` is empty, or then three empty tag
+sections.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING
 
 from kafkawire.codec.produce import (
     FLEXIBLE_FROM,
     ProduceItem,
     ProduceResult,
+    Topic,
     write_response,
 )
 from kafkawire.codec.varint import read_uvarint
-
-if TYPE_CHECKING:
-    from log.partition import Partition
+from kafkawire.handlers.exchange import frame
 
 SHAPES_FROM = 7
 """Older requests need a check of their own for zstd, so they have no shape."""
 
-_LENGTH = Struct(">i")
-_OFFSETS = Struct(">qqq")  # base offset, append time, log start: they lie together in v5+
+KNOWN_BYTES_MAX = 1 << 10
+"""Topic and client id are compared for each request; longer ones than this are a joke."""
+
+TAIL = b"\0\0\0"
+_KNOWN_AT = 12
+_SPLIT = 0x33445566  # marks that stand where an answer has its partition index and its offsets
 _MARKS = (0x1122334455667788, 0x2233445566778899, 0x33445566778899AA)
-_HEAD = Struct(">ii")
-_TAIL = b"\0\0\0"  # no tags behind the partition, the topic, the request
+_INDEX = Struct(">i")
+_OFFSETS = Struct(">qqq")  # base offset, append time, log start: they lie together in v5+
+_NO_ERROR = b"\0\0"
 
 
 class Shape:
-    """One connection's repeated request: `prefix` up to the batch's length, and its answer."""
+    """A repeated request, but for its batch, partition and correlation id; and its answer.
+
+    `read` gives (size, API and version, correlation id, known, index, length) of a frame; under a
+    flexible version `length` is only the first byte of it. `fixed_bytes` is how long that is.
+    `write` takes (size, correlation id, before, index, between, base offset, append time, log
+    start, after), a whole answer.
+    """
 
     __slots__ = (
+        "_answer",
         "acks",
         "after",
         "answer_bytes",
+        "api",
         "before",
-        "index",
-        "partition",
-        "prefix",
-        "size",
+        "fixed_bytes",
+        "flexible",
+        "known",
+        "read",
         "topic",
         "version",
-    )  # fmt: skip
+        "write",
+    )
 
-    def __init__(
-        self, version: int, prefix: bytes, acks: int, item: ProduceItem, partition: Partition
-    ) -> None:
+    def __init__(self, version: int, api: bytes, known: bytes, acks: int, topic: Topic) -> None:
         self.version = version
-        self.prefix = prefix
-        self.size = len(prefix)
+        self.flexible = version >= FLEXIBLE_FROM
+        self.api = api
+        self.known = known
         self.acks = acks
-        self.partition = partition
-        self.topic, self.index = item[0], item[1]
-        body = write_response([(self.topic, self.index, 0, *_MARKS, None, ())], version)
-        before, after = body.split(_OFFSETS.pack(*_MARKS))
-        self.before = b"\0" + before if version >= FLEXIBLE_FROM else before
+        self.topic = topic
+        head = Struct(f">i4si{len(known)}si{'B' if self.flexible else 'i'}")
+        self.read = head.unpack_from
+        self.fixed_bytes = head.size
+        body = write_response([(topic, _SPLIT, 0, *_MARKS, None, ())], version)
+        before, rest = body.rsplit(_INDEX.pack(_SPLIT) + _NO_ERROR, 1)
+        offsets, after = rest[: _OFFSETS.size], rest[_OFFSETS.size :]
+        assert offsets == _OFFSETS.pack(*_MARKS), "an answer is index, error, offsets"
+        self.before = b"\0" + before if self.flexible else before
         self.after = after
-        self.answer_bytes = 4 + len(self.before) + _OFFSETS.size + len(after)
+        self._answer = Struct(f">ii{len(self.before)}sihqqq{len(after)}s")
+        self.answer_bytes = self._answer.size - 4
+        self.write = self._answer.pack
 
-    def find(self, buf: memoryview, pos: int, end: int) -> tuple[int, int] | None:
-        """Where the batch lies, if buf[pos:end] is this request with another batch."""
-        at = pos + self.size
-        if buf[pos:at] != self.prefix or at + 4 > end:
+    def find(self, buf: memoryview, pos: int, end: int) -> tuple[int, int, int, int, int] | None:
+        """(correlation id, index, where the batch starts and stops, where the frame ends) of the
+        frame at `pos`, if it is this request with another batch and whole in buf[:end]. Hot."""
+        start = pos + self.fixed_bytes
+        if start > end:
             return None
-        if self.version < FLEXIBLE_FROM:
-            if _LENGTH.unpack_from(buf, at)[0] != end - at - 4:
-                return None
-            return at + 4, end
-        length, at = read_uvarint(buf, at)
-        stop = at + length - 1
-        if stop + 3 != end or length < 1 or buf[stop:end] != _TAIL:
+        size, api, correlation_id, known, index, length = self.read(buf, pos)
+        if known != self.known or api != self.api:
             return None
-        return at, stop
+        if not self.flexible:
+            last = stop = start + length
+        else:
+            if length > 0x7F:
+                length, start = read_uvarint(buf, start - 1)
+            stop = start + length - 1
+            last = stop + len(TAIL)
+        if last > end or last != pos + 4 + size or stop < start:
+            return None
+        if self.flexible and (buf[stop] or buf[stop + 1] or buf[stop + 2]):
+            return None
+        return correlation_id, index, start, stop, last
 
-    def answer(self, correlation_id: int, base: int, time_ms: int, log_start: int) -> bytes:
-        """The whole answer frame of a success."""
-        return b"".join(
-            (
-                _HEAD.pack(self.answer_bytes, correlation_id),
-                self.before,
-                _OFFSETS.pack(base, time_ms, log_start),
-                self.after,
-            )
+    def answer(self, number: int, index: int, base: int, time_ms: int, start: int) -> bytes:
+        """The whole answer frame of a success. Hot."""
+        return self.write(
+            self.answer_bytes, number, self.before, index, 0, base, time_ms, start, self.after
         )
 
-    def result(self, code: int, message: str | None, errors: tuple[tuple[int, str], ...]) -> bytes:
-        """The body of a failure's answer."""
-        failed: ProduceResult = (self.topic, self.index, code, -1, -1, -1, message, errors)
-        return write_response([failed], self.version)
+    def failed(
+        self, answer: bytes, code: int, message: str | None, errors: tuple[tuple[int, str], ...]
+    ) -> bytes:
+        """The answer frame of a failure in place of what `answer` made."""
+        _, number, _, index, *_ = self._answer.unpack(answer)
+        result: ProduceResult = (self.topic, index, code, -1, -1, -1, message, errors)
+        return frame(number, write_response([result], self.version), self.flexible)
 
 
 def cut_shape(
-    version: int, buf: memoryview, pos: int, item: ProduceItem, acks: int, partition: Partition
+    version: int, buf: memoryview, pos: int, end: int, item: ProduceItem, acks: int
 ) -> Shape | None:
-    """The shape of a request at `pos` that has the one item, or None where it has none."""
-    _, _, start, stop = item
-    if version < SHAPES_FROM:
+    """The shape of the request in buf[pos:end] that has the one item, or None."""
+    topic, index, start, stop = item
+    if version < SHAPES_FROM or start < 0:
         return None
     size = 4
     if version >= FLEXIBLE_FROM:
         size = max(1, ((stop - start + 1).bit_length() + 6) // 7)
-    shape = Shape(version, bytes(buf[pos : start - size]), acks, item, partition)
-    end = stop + (3 if version >= FLEXIBLE_FROM else 0)
+    known = bytes(buf[pos + _KNOWN_AT : start - size - _INDEX.size])
+    if len(known) > KNOWN_BYTES_MAX:
+        return None
+    shape = Shape(version, bytes(buf[pos + 4 : pos + 8]), known, acks, topic)
     # A request with tagged fields does not end where its batch does: it has no shape.
-    return shape if end <= len(buf) and shape.find(buf, pos, end) == (start, stop) else None
+    found = shape.find(buf, pos, end)
+    return shape if found is not None and found[1:4] == (index, start, stop) else None

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.exchange import Exchange
+from kafkawire.handlers.exchange import Exchange, Repeating
 from kafkawire.server.memory import READ_BYTES, Block
 from kafkawire.server.ports import Host, Wire
 
@@ -52,8 +52,9 @@ class Connection:
 
     __slots__ = (
         "applying_bytes", "applying_count", "client_host", "client_id", "closed", "exchanges",
-        "filled", "flush_due", "host", "kept", "listener", "memo", "memory", "out", "pins",
-        "reading", "receiving", "serving", "start_at", "tick", "waits", "wire",
+        "filled", "flush_due", "frame_at", "host", "kept", "listener", "memo", "memory", "more",
+        "out", "pins", "reading", "receiving", "repeat", "serving", "start_at", "tick", "waits",
+        "wire",
     )  # fmt: skip
 
     def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
@@ -66,13 +67,16 @@ class Connection:
         self.closed = False
         self.tick = host.tick
         self.exchanges: deque[Exchange] = deque()
+        self.more = 0  # requests they stand for beyond one each
         self.out: list[Buffer] = []
         self.pins: list[Callable[[], None]] = []
         self.flush_due = False
         self.receiving = False  # `received` flushes at its end
         self.waits = 0
         self.serving: Exchange | None = None  # the cold request that BUSY is about
-        self.memo: object = None  # the hot handlers'
+        self.memo: object = None  # the hot handlers', as is `repeat`
+        self.repeat: Repeating | None = None
+        self.frame_at = 0
         self.applying_count = 0  # Produces queued on the log
         self.applying_bytes = 0
         self.reading = True
@@ -207,10 +211,17 @@ class Connection:
         host = self.host
         apis = host.apis
         try:
-            while end - pos >= _HEAD_BYTES:
+            while end - pos >= _HEAD_BYTES and not self.waits:
+                if self.repeat is not None:
+                    at = self.repeat.start(block, view, pos, end)
+                    if at != pos:
+                        pos = at
+                        if len(self.exchanges) + self.more >= WAITING_MAX:
+                            self.waits |= FULL
+                        continue
                 size, key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
                 stop = pos + 4 + size
-                if stop > end or self.waits or size < _HEAD_BYTES - 4:
+                if stop > end or size < _HEAD_BYTES - 4:
                     break
                 api = apis.get(key)
                 if api is None or not api.min_version <= version <= api.max_version:
@@ -233,13 +244,14 @@ class Connection:
                 if body > stop:
                     raise DecodeError(f"a client id of {length} bytes does not fit its frame")
                 hot = api.hot
+                self.frame_at = pos
                 if hot is None:
                     self._start_cold(api, version, correlation_id, view[body:stop])
                 elif not hot.start(self, version, correlation_id, block, view, body, stop):
                     self.waits |= HELD  # until `resume`
                     break
                 pos = stop
-                if len(self.exchanges) >= WAITING_MAX:
+                if len(self.exchanges) + self.more >= WAITING_MAX:
                     self.waits |= FULL
             if end - pos >= 4:
                 (size,) = _LENGTH.unpack_from(view, pos)
@@ -276,9 +288,10 @@ class Connection:
             if parts is None:
                 break
             out += parts
-            release = waiting.popleft().pins
-            if release is not None:
-                self.pins.append(release)
+            first = waiting.popleft()
+            self.more -= first.count - 1
+            if first.pins is not None:
+                self.pins.append(first.pins)
         if self.waits & FULL:
             self.waits &= ~FULL
             self._go_on_soon()
@@ -286,16 +299,16 @@ class Connection:
             self.flush_due = True
             self.host.flush_soon(self)
 
-    def applying(self, size_bytes: int) -> None:
-        """A Produce of this connection is queued on the log; it holds so many bytes."""
-        self.applying_count += 1
+    def applying(self, count: int, size_bytes: int) -> None:
+        """Produces of this connection are queued on the log; they hold so many bytes."""
+        self.applying_count += count
         self.applying_bytes += size_bytes
         if self.applying_bytes > self.host.applying_bytes_max:
             self.waits |= FULL
 
-    def applied(self, size_bytes: int) -> None:
-        """... and has been written, or failed."""
-        self.applying_count -= 1
+    def applied(self, count: int, size_bytes: int) -> None:
+        """... and have been written, or failed."""
+        self.applying_count -= count
         self.applying_bytes -= size_bytes
         if self.waits and not self.applying_count:
             self.waits &= ~(HELD | FULL)

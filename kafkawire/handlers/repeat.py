@@ -1,0 +1,115 @@
+"""The requests of a connection that repeat one another: the dense room of the Produce path.
+
+What is done for each request anew, per batch, is `Shape.find`, `Partition.queue` and a note of
+where the batch went. All the rest is done once for a row of requests that were received
+together: one exchange stands for the row, one pin, one entry in the turn, one buffer of answers.
+
+Nothing here is decided otherwise than in `handlers.produce`: what is not a plain repetition, and
+each batch that is refused, is left to it (a refused append has changed nothing).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import KafkaError
+from kafkawire.handlers.exchange import Peer, Pinned
+from kafkawire.handlers.shape import Shape
+from kafkawire.handlers.turn import Waiting, why
+
+if TYPE_CHECKING:
+    from kafkawire.handlers.produce import Produce
+    from log.partition import Partition
+
+ROW_AT_MOST = 64
+"""Requests of a row: the connection looks after its bounds between rows."""
+
+
+class Row(Waiting):
+    """Requests of one shape that were started together.
+
+    `answers` are what they will be told; where that becomes untrue they are taken apart.
+    """
+
+    __slots__ = ("answers", "shape")
+
+    def __init__(self, peer: Peer, shape: Shape, size_bytes: int, answers: list[bytes]) -> None:
+        self.peer = peer
+        self.shape = shape
+        self.acks = shape.acks
+        self.size_bytes = size_bytes
+        self.answers = answers
+        self.count = len(answers)
+        self.parts = None
+        self.pins = None
+
+    def tell(self, failure: BaseException | None) -> None:
+        """Answer all of them."""
+        answers = self.answers
+        if failure is not None:
+            told = why(failure)
+            answers = [self.shape.failed(answer, *told) for answer in answers]
+        self.parts = [answers[0] if self.count == 1 else b"".join(answers)]
+        self.peer.answered(self)
+
+
+class Repeat:
+    """A connection's shape with the partition its last batch went to. See exchange.Repeating."""
+
+    __slots__ = ("handler", "index", "partition", "peer", "shape")
+
+    def __init__(
+        self, handler: Produce, peer: Peer, shape: Shape, index: int, partition: Partition
+    ) -> None:
+        self.handler = handler
+        self.peer = peer
+        self.shape = shape
+        self.index = index
+        self.partition = partition
+
+    def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
+        """Start the requests in buf[pos:end] that are repetitions; where the first other begins."""
+        shape = self.shape
+        found = shape.find(buf, pos, end)
+        if found is None or not self._may_append():
+            return pos
+        turn = self.handler.turn()
+        log, now_ms = turn.log, turn.now_ms
+        partition, first = self.partition, pos
+        answers: list[bytes] = []
+        try:
+            while found is not None and not log.full and len(answers) < ROW_AT_MOST:
+                number, index, start, stop, last = found
+                if index != self.index:
+                    if not self._turn_to(index):
+                        break
+                    partition = self.partition
+                done = partition.queue(buf[start:stop], now_ms)
+                answers.append(shape.answer(number, index, *done))
+                pos = last
+                found = shape.find(buf, pos, end) if pos < end else None
+        except (KafkaError, OSError):
+            pass  # the general way sees what is wrong with this one
+        if answers:
+            peer = self.peer
+            row = Row(peer, shape, pos - first, answers)
+            if row.acks:
+                peer.exchanges.append(row)
+                peer.more += row.count - 1
+            turn.add(row, block)
+        return pos
+
+    def _may_append(self) -> bool:
+        """Whether the last partition is there still and takes what is sent with these acks."""
+        partition = self.partition
+        return not partition.removed and (
+            self.shape.acks != -1 or partition.config.min_insync_replicas <= 1
+        )
+
+    def _turn_to(self, index: int) -> bool:
+        try:
+            self.partition = self.handler.find(self.shape.topic, index)
+        except Exception:  # whatever it is, the general way meets it again and says so
+            return False
+        self.index = index
+        return True

@@ -1,0 +1,121 @@
+"""The Produces of one turn of the log: who is told what when it is written, and when durable.
+
+A batch lies in the memory it was received in until its turn is written, so a turn pins that
+memory. One callback of the log serves all its requests, and each connection sends once.
+Used by `handlers.produce` and `handlers.repeat`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import KafkaError, code_of
+from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
+from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+
+if TYPE_CHECKING:
+    from log.commitlog import CommitLog
+
+
+class Waiting(Exchange):
+    """A Produce, or several, whose batches are on their way to the disk.
+
+    `size_bytes` is what the requests hold of the memory they were received in.
+    """
+
+    __slots__ = ("acks", "size_bytes")
+
+    acks: int
+    size_bytes: int
+
+    def tell(self, failure: BaseException | None) -> None:
+        """Answer the client; a failure takes the place of each success."""
+        raise NotImplementedError
+
+
+class ProduceExchange(Waiting):
+    """One Produce of any form, and what its client will be told."""
+
+    __slots__ = ("results",)
+
+    def __init__(
+        self, peer: Peer, version: int, correlation_id: int, acks: int, size_bytes: int
+    ) -> None:
+        super().__init__(peer, version, correlation_id, version >= FLEXIBLE_FROM)
+        self.acks = acks
+        self.size_bytes = size_bytes
+        self.results: list[ProduceResult] = []
+
+    def tell(self, failure: BaseException | None) -> None:
+        """See Waiting."""
+        if failure is not None:
+            self.results = [_failed(result, failure) for result in self.results]
+        self.answer(write_response(self.results, self.version))
+
+
+class Turn:
+    """The Produces whose batches are in one turn of the log. `now_ms` is its time."""
+
+    __slots__ = ("blocks", "exchanges", "log", "now_ms", "number", "waiting")
+
+    def __init__(self, log: CommitLog, now_ms: int) -> None:
+        self.log = log
+        self.number = log.turn_number
+        self.now_ms = now_ms
+        self.exchanges: list[Waiting] = []
+        self.waiting: list[Waiting] = []  # acks=all: for the commit
+        self.blocks: list[Pinned] = []
+
+    def add(self, exchange: Waiting, block: Pinned) -> None:
+        """Answer it when the log says so, and keep its batches in `block` until written. Hot."""
+        exchanges = self.exchanges
+        if not exchanges:
+            self.log.after_write(self.written)
+        exchanges.append(exchange)
+        blocks = self.blocks
+        if not blocks or blocks[-1] is not block:
+            block.pin()
+            blocks.append(block)
+        exchange.peer.applying(exchange.count, exchange.size_bytes)
+        if exchange.acks == -1:
+            if not self.waiting:
+                self.log.after_commit(self.committed)
+            self.waiting.append(exchange)
+
+    def written(self, failure: BaseException | None) -> None:
+        """The turn was written, or failed whole."""
+        for block in self.blocks:
+            block.unpin()
+        for exchange in self.exchanges:
+            peer = exchange.peer
+            peer.applied(exchange.count, exchange.size_bytes)
+            if exchange.acks == 1:
+                exchange.tell(failure)
+            elif failure is not None and exchange.acks == 0:
+                peer.abort("a produce with acks=0 could not be written")
+        self.exchanges[-1].peer.turn_over()
+
+    def committed(self, failure: BaseException | None) -> None:
+        """... and is durable, or cannot be made so."""
+        for exchange in self.waiting:
+            exchange.tell(failure)
+        self.waiting[-1].peer.turn_over()
+
+
+def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str], ...]]:
+    """(code, message, record errors) of a failure."""
+    if isinstance(failure, KafkaError):
+        return int(failure.code), failure.message, tuple(failure.record_errors)
+    return int(code_of(failure)), None, ()
+
+
+def refused(
+    failure: BaseException,
+) -> tuple[int, int, int, int, str | None, tuple[tuple[int, str], ...]]:
+    """A ProduceResult of a failure, behind topic and index."""
+    code, message, records = why(failure)
+    return code, -1, -1, -1, message, records
+
+
+def _failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
+    return result if result[2] else (result[0], result[1], *refused(failure))
