@@ -20,6 +20,7 @@ from collections.abc import Mapping as Map
 from heapq import heappop, heappush
 
 from kafkawire.codec.batches import BASE_TIMESTAMP_AT
+from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import KafkaError
 from log.commitlog import CommitLog
 from log.partition import Partition
@@ -235,13 +236,10 @@ class SegmentCleaner:
         started = env.clock.monotonic()
         for row, row_id in zip(rows, await self._storage.start_segments(rows), strict=True):
             row.id = row_id
-        rate = config.log_cleaner_io_max_bytes_per_second
         job.pin()
         try:
             result: CompactResult = await env.worker.run(
-                "compact",
-                job.arguments(rows, config),
-                max(1, int(rate)) if rate < UNBOUNDED_RATE else -1,
+                "compact", job.arguments(rows, config), _rate(config)
             )
             finished, removed = await made_by(env, job, result, rows, self._partitions)
             if finished:
@@ -303,3 +301,11 @@ class SegmentCleaner:
         """Remove what a job may have left; if that fails, the next start does it."""
         if rows:
             await self._store.discard([Segment(row, self._store.folder) for row in rows])
+
+
+def _rate(config: BrokerConfig) -> int:
+    """How many bytes a job may read in a second; -1: no bound."""
+    least = min(config.log_cleaner_io_max_bytes_per_second, UNBOUNDED_RATE)
+    if config.worker_bytes_per_second > 0:
+        least = min(least, config.worker_bytes_per_second)
+    return max(1, int(least)) if least < UNBOUNDED_RATE else -1

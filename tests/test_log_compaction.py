@@ -1,0 +1,503 @@
+"""Cleaning compacted topics in a whole Log: what is due, what readers see, what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from groups.loading import load
+from groups.records import Offset, OffsetRecord, encode_record
+from groups.snapshot import Place
+from kafkawire.codec.batches import Record, build, iter_batches, records
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from log.partition import Partition
+from offsets.storage import LIVE, STARTED
+from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
+from tests.kit.logs import FOLDER, World
+from tests.kit.script import GroupSettings
+
+JOURNAL = 8192
+
+
+async def settle() -> None:
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def started(**more: Any) -> World:
+    """A broker whose journals are small and cold as soon as they are rolled."""
+    world = World(journal_bytes=JOURNAL, hot_bytes=0, **more)
+    await world.start()
+    return world
+
+
+async def update(
+    partition: Partition, *pairs: tuple[bytes | None, bytes | None], ms: int = 0, **more: Any
+) -> int:
+    """One batch; its base offset."""
+    batch = build(list(pairs), timestamp_ms=EPOCH_MS + ms, **more)
+    done = partition.append(memoryview(batch), EPOCH_MS)
+    await partition.log.committed()
+    await settle()
+    return done.base_offset
+
+
+async def fill(partition: Partition, count: int, keys: int = 5, size: int = 300) -> None:
+    """Updates of a few keys, in batches of two; the value of a record tells its offset."""
+    for _ in range(count):
+        at = partition.next_offset
+        pairs = [(b"k%d" % (n % keys), b"%d:" % n + bytes(size)) for n in (at, at + 1)]
+        await update(partition, *pairs, ms=at)
+
+
+async def cut(world: World) -> None:
+    await settle()
+    await world.log.segments.cut()
+    await world.log.checkpoint()
+
+
+async def cut_all(world: World) -> None:
+    """Cut also what is in the active journal."""
+    if not world.log.journals.ready:
+        world.log.journals.prepare()
+        await settle()
+    world.log.commit_log.roll()
+    await settle()
+    await world.log.segments.cut()
+    assert all(p.cut_offset == p.next_offset for p in world.log.partitions.values())
+
+
+async def clean(world: World) -> None:
+    await world.log.segments.cleaner.run()
+    await settle()
+
+
+async def read(partition: Partition, start: int | None = None, room: int = 1 << 20) -> list[Record]:
+    """Every record from an offset on, as a consumer gets them: it goes on after each batch."""
+    found: list[Record] = []
+    offset = partition.log_start if start is None else start
+    while offset < partition.high_watermark:
+        plan = partition.plan(offset, room, partition.high_watermark, True)
+        if plan.hot:
+            views, release = partition.log.views(plan)
+            buffers = [bytes(view) for view in views]
+            release()
+        else:
+            buffers = [bytes(buffer) for buffer in await partition.log.read(plan)]
+        before = offset
+        for buffer in buffers:
+            for position, head in iter_batches(buffer):
+                found += [r for r in records(buffer, position) if r.offset >= offset]
+                offset = max(offset, head.last_offset + 1)
+        assert offset > before, f"nothing at {before}, before {partition.high_watermark}"
+    return found
+
+
+def latest(found: list[Record]) -> dict[bytes | None, tuple[int, bytes | None]]:
+    return {record.key: (record.offset, record.value) for record in found}
+
+
+def files(world: World) -> list[str]:
+    return [name for name in world.fs.listdir(f"{FOLDER}/segments") if name.endswith(".segment")]
+
+
+async def test_the_cut_part_is_cleaned_and_everything_else_stays() -> None:
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await fill(partition, 40)
+    before = await read(partition)
+    assert len(before) == 80
+    await cut(world)
+    end, size = partition.cut_offset, partition.size_bytes
+    assert 40 < end < 80
+    await clean(world)
+    assert partition.size_bytes < size // 2
+    assert (partition.cut_offset, partition.next_offset) == (end, 80)
+    got = await read(partition)
+    assert latest(got) == latest(before)
+    assert [r for r in got if r.offset >= end] == before[end:], "never the part not yet cut"
+    cleaned = [r for r in got if r.offset < end]
+    assert [r.offset for r in cleaned] == list(range(end - 5, end)), "one record a key"
+    assert cleaned == before[end - 5 : end]
+    for again in (world.restart, world.crash):
+        await again()
+        partition = world.find("t")
+        assert await read(partition) == got
+    assert await read(partition, 1, room=1) == got, "an offset in a gap leads on to the next"
+    assert await partition.offset_for_time(EPOCH_MS) == (end - 5, cleaned[0].timestamp)
+    await fill(partition, 1)
+    assert partition.next_offset == 82
+    for key, (offset, value) in latest(await read(partition)).items():
+        assert value is not None
+        assert value.startswith(b"%d:" % offset), key
+
+
+async def test_old_files_go_after_their_grace() -> None:
+    world = await started(file_delete_delay_ms=60_000)
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await fill(partition, 40)
+    await cut(world)
+    (old,) = files(world)
+    await clean(world)
+    assert len(files(world)) == 2
+    assert isinstance(world.env.clock, SettableClock)
+    world.env.clock.ms += 60_001
+    await world.log.segments.tend()
+    assert old not in files(world)
+    (row,) = await world.storage.segments(1, (LIVE,), 10)
+    assert row.retention_class == "cleaned/local/ever"
+    assert row.generation == 1
+    assert not await world.storage.segments(1, (STARTED,), 10)
+
+
+async def test_a_second_cleaning_waits_until_enough_is_dirty() -> None:
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.8")
+    await fill(partition, 60, keys=40)
+    await cut(world)
+    await clean(world)
+    assert len(partition.segments) == 1
+    await fill(partition, 20, keys=40)
+    await cut(world)
+    segments = list(partition.segments.segment)
+    assert len(segments) == 2
+    await clean(world)
+    assert list(partition.segments.segment) == segments, "half is dirty, not four fifths"
+    partition.config.min_cleanable_dirty_ratio = 0.3
+    world.log.segments.settings_changed([partition.number])
+    await clean(world)
+    assert len(partition.segments) == 1
+    await clean(world)
+    assert len(await read(partition)) == 40 + partition.next_offset - partition.cut_offset
+
+
+async def test_records_stay_for_the_least_lag_and_no_longer_than_the_greatest() -> None:
+    world = await started()
+    clock = world.env.clock
+    assert isinstance(clock, SettableClock)
+    (young,) = await world.topic("young", cleanup_policy="compact", min_compaction_lag_ms="60000")
+    (old,) = await world.topic(
+        "old",
+        cleanup_policy="compact",
+        min_cleanable_dirty_ratio="1",
+        max_compaction_lag_ms="90000",
+    )
+    for partition in (young, old):
+        await fill(partition, 40)
+    await cut_all(world)
+    await clean(world)
+    assert len(await read(young)) == len(await read(old)) == 80
+    clock.ms += 60_077
+    await clean(world)
+    assert len(await read(young)) == 80, "its newest record is not old enough"
+    clock.ms += 1
+    await clean(world)
+    assert (len(await read(young)), len(await read(old))) == (5, 80)
+    clock.ms = EPOCH_MS + 90_000
+    await clean(world)
+    assert len(await read(old)) == 5
+
+
+async def test_a_changed_policy_acts_at_once() -> None:
+    world = await started()
+    (partition,) = await world.topic("t")
+    await fill(partition, 40)
+    await update(partition, (None, b"without a key"))
+    await cut_all(world)
+    await clean(world)
+    assert len(await read(partition)) == 81
+    partition.config.cleanup_compact = True
+    world.log.segments.settings_changed(None)
+    await clean(world)
+    assert len(await read(partition)) == 5, "what has no key cannot be kept"
+    with pytest.raises(KafkaError, match="without a key"):
+        await update(partition, (None, b"x"))
+    with pytest.raises(KafkaError) as refused:
+        await update(partition, *[(b"k", b"v")] * 60, (None, b"x"), codec=4)
+    assert refused.value.code == ErrorCode.INVALID_RECORD
+
+
+async def test_small_partitions_are_cleaned_together() -> None:
+    world = await started()
+    parts = await world.topic("t", 6, cleanup_policy="compact")
+    for partition in parts:
+        await fill(partition, 10)
+    await cut_all(world)
+    await clean(world)
+    assert len({partition.segments.segment[0] for partition in parts}) == 1
+    for partition in parts:
+        assert [r.offset for r in await read(partition)] == list(range(15, 20))
+    await clean(world)
+
+
+async def test_a_large_partition_is_spread_over_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("log.segments.cleanplan.LARGE_BYTES", 1)
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    partition.config.segment_bytes = 3000
+    await fill(partition, 60, keys=50)
+    before = await read(partition)
+    await cut_all(world)
+    assert len(partition.segments) > 5
+    await clean(world)
+    lengths = list(partition.segments.length)
+    assert len(lengths) > 3
+    assert max(lengths) < 6000, "a piece that was read is not divided"
+    got = await read(partition)
+    assert got == before[-50:]
+    for offset in range(120):
+        expected = [r for r in got if r.offset >= offset]
+        assert await read(partition, offset, room=1000) == expected
+    assert not await world.storage.segments(1, (STARTED,), 10)
+
+
+async def test_more_keys_than_fit_are_cleaned_in_several_rounds() -> None:
+    world = await started(log_cleaner_dedupe_buffer_size=16 << 10)  # 921 keys
+    (partition,) = await world.topic("t", cleanup_policy="compact", min_cleanable_dirty_ratio="0")
+    for start in range(0, 3000, 100):
+        await update(
+            partition, *[(b"%d" % (n % 1500), b"%d" % n) for n in range(start, start + 100)]
+        )
+    before = latest(await read(partition))
+    await cut_all(world)
+    await clean(world)
+    got = await read(partition)
+    assert latest(got) == before
+    assert len(got) == 1500
+    rows = await world.storage.segments(1, (LIVE,), 10)
+    assert {row.retention_class for row in rows} == {"cleaned/local/ever"}
+    await world.crash()
+    assert await read(world.find("t")) == got
+
+
+async def test_tombstones_go_after_their_time() -> None:
+    world = await started()
+    clock = world.env.clock
+    assert isinstance(clock, SettableClock)
+    (partition,) = await world.topic("t", cleanup_policy="compact", delete_retention_ms="1000")
+    await update(partition, (b"a", b"1"), (b"b", b"1"))
+    await update(partition, (b"a", None))
+    await cut_all(world)
+    await clean(world)
+    assert [(r.key, r.value) for r in await read(partition)] == [(b"b", b"1"), (b"a", None)]
+    clock.ms += 1000
+    for n in range(3):
+        await update(partition, (b"c", b"%d" % n), ms=1000)
+    await cut_all(world)
+    await clean(world)
+    assert [(r.key, r.value) for r in await read(partition)] == [(b"b", b"1"), (b"c", b"2")]
+    assert (await read(partition))[0].timestamp == EPOCH_MS
+
+
+async def test_compacted_topics_that_also_delete_lose_what_is_old() -> None:
+    world = await started()
+    clock = world.env.clock
+    assert isinstance(clock, SettableClock)
+    (partition,) = await world.topic("t", cleanup_policy="compact,delete", retention_ms="60000")
+    await fill(partition, 40)
+    await cut_all(world)
+    await clean(world)
+    assert len(await read(partition)) == 5
+    clock.ms += 61_000
+    await update(partition, (b"k", b"v"), (b"l", b"v"), ms=61_000)
+    await cut_all(world)
+    await world.log.segments.lifecycle.expire()
+    assert partition.log_start == 80
+    assert len(await read(partition)) == 2
+
+
+async def test_a_producer_goes_on_where_it_was() -> None:
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    mine = {"producer_id": 9, "producer_epoch": 0}
+    for n in range(3):
+        assert await update(partition, (b"a", b"%d" % n), base_sequence=n, **mine) == n
+    await fill(partition, 30)
+    await update(partition, (b"a", b"last"))
+    await cut_all(world)
+    await clean(world)
+    heads = []
+    plan = partition.plan(0, 1 << 20, partition.high_watermark, True)
+    for buffer in await partition.log.read(plan):
+        heads += [head for _, head in iter_batches(bytes(buffer))]
+    assert [(h.base_offset, h.count, h.base_sequence) for h in heads if h.producer_id == 9] == [
+        (2, 0, 2)
+    ]
+    for again in (world.restart, world.crash):
+        await again()
+        partition = world.find("t")
+        assert await update(partition, (b"a", b"2"), base_sequence=2, **mine) == 2, "a retry"
+        with pytest.raises(KafkaError) as refused:
+            await update(partition, (b"a", b"9"), base_sequence=9, **mine)
+        assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_a_cleaning_that_fails_is_given_up_and_comes_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await started()
+    clock = world.env.clock
+    assert isinstance(clock, SettableClock)
+    parts = await world.topic("t", 2, cleanup_policy="compact")
+    for partition in parts:
+        await fill(partition, 20)
+    await cut_all(world)
+    there = files(world)
+    world.fs.faults.failing_syncs = 1
+    await clean(world)
+    assert "cleaning 2 partitions failed" in caplog.text
+    assert files(world) == there
+    assert not await world.storage.segments(1, (STARTED,), 10)
+    await clean(world)
+    assert len(await read(parts[0])) == 40, "not at once"
+    clock.ms += 2 * world.config.log_cleaner_backoff_ms
+    await clean(world)
+    for partition in parts:
+        assert len(await read(partition)) == 5
+    assert parts[0].segments.segment[0] != parts[1].segments.segment[0], "each by itself now"
+
+
+async def test_a_full_disk_is_not_filled_further(caplog: pytest.LogCaptureFixture) -> None:
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await fill(partition, 40)
+    await cut_all(world)
+    world.fs.faults.room_bytes = 1 << 20
+    await clean(world)
+    assert "needs as much room" in caplog.text
+    assert len(await read(partition)) == 80
+
+
+async def test_a_damaged_batch_is_named_and_stops_only_its_partition(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await started()
+    one, two = await world.topic("t", 2, cleanup_policy="compact")
+    for partition in (one, two):
+        await fill(partition, 20)
+    await cut_all(world)
+    (name,) = files(world)
+    world.fs.files[f"{FOLDER}/segments/{name}"].data[one.segments.mapping(1, 0).start + 1000] ^= 1
+    await clean(world)
+    assert "t-0 cannot be cleaned" in caplog.text
+    assert [r.levelname for r in caplog.records].count("CRITICAL") == 1
+    assert len(await read(two)) == 5
+    assert (one.segments.base[0], one.segments.end[0]) == (0, 40)
+    world.log.segments.cleaner.note([one.number])
+    await clean(world)
+    assert [r.levelname for r in caplog.records].count("CRITICAL") == 1, "left alone"
+
+
+@pytest.mark.parametrize("what", ["delete records", "delete topic", "cut"])
+async def test_what_changes_while_it_is_cleaned_is_not_undone(what: str) -> None:
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await fill(partition, 20)
+    await cut_all(world)
+    await fill(partition, 20)
+    await cut_all(world)
+    before = latest(await read(partition))
+    assert isinstance(world.env.offload, InlineOffload)
+    world.env.offload.hold("worker")
+    cleaning = asyncio.ensure_future(world.log.segments.cleaner.run())
+    await settle()
+    assert len(world.env.offload.held) == 1
+    if what == "delete records":
+        await partition.delete_records(partition.segments.base[1])
+        await world.log.segments.lifecycle.tick()
+    elif what == "delete topic":
+        info = world.catalog.by_name["t"]
+        await world.metadata.delete_topics([info.id])
+        world.catalog.remove_topic(info.id)
+        world.log.remove_topic(info)
+        await world.log.segments.lifecycle.tick()
+    else:
+        await fill(partition, 20)
+        await cut_all(world)
+    world.env.offload.let_go("worker")
+    await cleaning
+    assert not await world.storage.segments(1, (STARTED,), 10)
+    if what == "delete topic":
+        await world.log.segments.tend()
+        assert not await world.storage.segments(1, (LIVE,), 10)
+        return
+    got = await read(partition)
+    if what == "delete records":
+        assert latest(got) == before
+        assert partition.log_start == 40
+    else:
+        assert len(got) < 80
+        assert all(r.value is not None and r.value.startswith(b"%d:" % r.offset) for r in got)
+    await world.crash()
+    assert await read(world.find("t")) == got
+
+
+async def test_after_a_restart_what_was_dirty_is_found_again() -> None:
+    world = await started(log_cleaner_enable=False)
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await fill(partition, 40)
+    await cut_all(world)
+    await clean(world)
+    assert len(await read(partition)) == 80, "it is switched off"
+    world.config.log_cleaner_enable = True
+    await world.crash()
+    await clean(world)
+    assert len(await read(world.find("t"))) == 5
+
+
+async def test_a_crash_after_the_files_leaves_nothing_behind() -> None:
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await fill(partition, 40)
+    await cut_all(world)
+    before = await read(partition)
+    there = files(world)
+    assert isinstance(world.env.offload, InlineOffload)
+    world.env.offload.hold("worker")
+    cleaning = asyncio.ensure_future(world.log.segments.cleaner.run())
+    await settle()
+    for _, work in world.env.offload.held:
+        work()  # the file is written, and nobody hears of it
+    cleaning.cancel()
+    world.env.offload.held = []
+    world.env.offload.holding.clear()
+    assert len(files(world)) > len(there)
+    await world.crash()
+    await settle()
+    assert files(world) == there
+    assert await read(world.find("t")) == before
+    await clean(world)
+    assert len(await read(world.find("t"))) == 5
+
+
+async def test_the_topic_of_committed_offsets_is_cleaned_and_loads_over_gaps() -> None:
+    world = await started()
+    (partition,) = await world.topic("__consumer_offsets", cleanup_policy="compact")
+    for n in range(60):
+        pairs = []
+        for group in ("g", "h"):
+            value = Offset(n, -1, "m" * 50, EPOCH_MS, -1)
+            pairs.append(encode_record(OffsetRecord(group, "t", n % 3, value)))
+        await update(partition, *pairs)
+    await update(partition, encode_record(OffsetRecord("h", "t", 0, None)))
+    size, journals = partition.size_bytes, len(list(world.log.journals))
+    await cut_all(world)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    assert len(list(world.log.journals)) < journals, "journals that held it are free"
+    await clean(world)
+    assert partition.size_bytes < size // 10
+    for again in (None, world.crash):
+        if again is not None:
+            await again()
+        partition = world.find("__consumer_offsets")
+        place = Place("/groups", partition.topic_id, 0)
+        loaded = await load(
+            world.env, GroupSettings(), partition, world.log.commit_log, place
+        )  # fmt: skip
+        assert loaded.next_offset == 121
+        offsets = loaded.shard.offsets.by_group
+        assert {p: o.offset for p, o in offsets["g"]["t"].items()} == {0: 57, 1: 58, 2: 59}
+        assert {p: o.offset for p, o in offsets["h"]["t"].items()} == {1: 58, 2: 59}
