@@ -254,8 +254,19 @@ def read_naming(payload: Buffer) -> Naming:
 
 
 def write_catalog(body: dict[str, Any]) -> bytes:
-    """The payload of a catalog frame: JSON, since they are rare and people read dumps."""
-    return json.dumps({"version": 1, **body}, separators=(",", ":"), sort_keys=True).encode()
+    """The payload of a catalog frame: JSON, since they are rare and people read dumps.
+
+    `body` is a topic, or {"topics": [topic, ...]} (version 2).
+    """
+    version = 2 if "topics" in body else 1
+    return json.dumps({"version": version, **body}, separators=(",", ":"), sort_keys=True).encode()
+
+
+def topics_of(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The topics in what `read_catalog` read; in a roll's there is none."""
+    if "topics" in body:
+        return list(body["topics"])
+    return [body] if "id" in body else []
 
 
 def read_catalog(payload: Buffer) -> dict[str, Any]:
@@ -264,6 +275,6 @@ def read_catalog(payload: Buffer) -> dict[str, Any]:
         body = json.loads(bytes(payload))
     except ValueError as failure:
         raise FormatError(f"a catalog frame does not decode: {failure}") from failure
-    if not isinstance(body, dict) or body.get("version") != 1:
+    if not isinstance(body, dict) or body.get("version") not in (1, 2):
         raise FormatError("a catalog frame has a format this kafkawire does not know")
     return body

@@ -102,7 +102,7 @@ class Retention:
         if not dead or self._commit_log.failed is not None:
             return
         staying = [journal.number for journal in journals if journal not in dead]
-        moved = [self._catalog_frames.carry(journal.number, min(staying)) for journal in dead]
+        moved = [await self._catalog_frames.carry(each.number, min(staying)) for each in dead]
         if any(moved):
             await self._commit_log.commits.durable()
         for journal in dead:
@@ -110,6 +110,7 @@ class Retention:
             if journal.number in journals.by_number and self._is_dead(journal):
                 self._commit_log.reader.indexes.forget(journal.number)
                 journals.remove(journal)
+                self._catalog_frames.forget(journal.number)
                 logger.info("recycled journal %d", journal.number)
 
     def _is_dead(self, journal: Journal) -> bool:

@@ -56,7 +56,11 @@ def test_a_naming_comes_back(topic_id: bytes, name: str, index: int, offset: int
 
 def test_catalog_frames_come_back_and_newer_ones_are_refused() -> None:
     assert frame.read_catalog(frame.write_catalog({"id": "x"}))["id"] == "x"
-    for data in (b'{"version":2}', b"[]", b"{", b"\xff"):
+    several = frame.read_catalog(frame.write_catalog({"topics": [{"id": "x"}, {"id": "y"}]}))
+    assert [topic["id"] for topic in frame.topics_of(several)] == ["x", "y"]
+    assert frame.topics_of({"id": "x"}) == [{"id": "x"}]
+    assert frame.topics_of({}) == []  # of a roll
+    for data in (b'{"version":3}', b"[]", b"{", b"\xff"):
         with pytest.raises(FormatError):
             frame.read_catalog(data)
     with pytest.raises(FormatError):

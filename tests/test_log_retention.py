@@ -181,7 +181,8 @@ def topics_in_journals(world: World) -> dict[str, list[str]]:
         assert journal.view is not None
         for item in walk(journal.view, journal.number):
             if isinstance(item, FrameShown) and item.head.kind >= frame.KIND_TOPIC_CREATED:
-                found.setdefault(item.says["id"], []).append(item.kind)
+                for topic in frame.topics_of(item.says):
+                    found.setdefault(topic["id"], []).append(item.kind)
     return found
 
 

@@ -434,6 +434,8 @@ async def test_what_was_changed_survives_a_restart(tmp_path: Path) -> None:
         broker = server.broker
         assert list(broker.catalog.by_name) == ["t"]
         assert broker.catalog.by_name["t"].id == topic_id
+        assert broker.table.by_name == {}  # nobody has touched it
+        await broker.table.load(("t", index) for index in range(3))
         rows = broker.table.by_name["t"]
         assert [row is not None and row.index for row in rows] == [0, 1, 2]
         assert broker.table.by_id[topic_id] is rows
