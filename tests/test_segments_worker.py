@@ -269,7 +269,7 @@ def test_it_ends_when_its_input_does() -> None:
 
 
 def test_it_does_not_begin_without_its_broker() -> None:
-    command = [sys.executable, "-P", "-m", "log.segments.worker", "1"]
+    command = [sys.executable, "-P", "-m", "log.segments.worker", "0"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60)
     assert ended.returncode == 1
 
