@@ -252,6 +252,37 @@ def test_a_failing_disk_fails_the_job(fs: MemFileSystem, fault: str) -> None:
         run(fs, "cut", cutting([file], [wanted(3, 0, 1)], [output(1, 3)]))
 
 
+class PowerCut(BaseException):
+    """The process is no more."""
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_leaves_no_segment_that_looks_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    left = [rng.randrange(1, 5)]
+
+    def pause(_: str) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            raise PowerCut
+
+    fs = MemFileSystem(rng)
+    fs.makedirs(FOLDER)
+    frames = [(3, [batch(n, size=rng.choice([100, 60_000]))]) for n in range(400)]
+    file = journal(fs, 1, frames)
+    fs.sync_dir(FOLDER)
+    fs.pause = pause
+    with suppress(PowerCut):
+        run(fs, "cut", cutting([file], [wanted(3, 0, 400)], [output(1, 3)]))
+    fs.pause = lambda _: None
+    fs.crash()
+    if output(1).path not in fs.files:
+        return
+    if not scrub(fs, output(1).path):
+        whole = everything(read(fs, output(1).path))
+        assert whole.batches == [[inside[0] for _, inside in frames]]
+
+
 def next_handle() -> int:
     """The lowest that is free: higher once one is not given back."""
     handle = os.open(os.devnull, os.O_RDONLY)
