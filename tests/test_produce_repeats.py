@@ -19,7 +19,7 @@ from kafkawire.handlers.shape import KNOWN_BYTES_MAX, Shape, cut_shape
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
-from log.disk import DiskFile
+from log.disk import DiskFile, SystemClock
 from log.env import Buffer
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
@@ -144,6 +144,25 @@ async def test_the_topic_goes_and_comes_again(client: Client) -> None:
         row = await told(client, produce("t", batch(b"x"), acks=1), 9)
         assert (row.error_code, row.base_offset) == (0, n)
     assert (await told(client, produce("t", batch(b"x"), acks=1, index=1), 9)).error_code == gone
+
+
+async def test_a_refused_batch_does_not_stop_the_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written for it, so no turn of the log begins after it."""
+    hour_ms = 3_600_000
+    now_ms = 1_700_000_000_000
+    monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms)
+    async with running(tmp_path / "data", flush="os") as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        for n in range(5):
+            late = produce("t", batch(b"x", timestamp_ms=now_ms + hour_ms + 1), acks=1)
+            assert (await told(client, late, 9)).error_code == ErrorCode.INVALID_TIMESTAMP
+            now_ms += 2 * hour_ms
+            row = await told(client, produce("t", batch(b"x", timestamp_ms=now_ms), acks=1), 9)
+            assert (row.error_code, row.base_offset) == (0, n)
+        await client.close()
 
 
 async def test_more_in_flight_than_a_row_holds_or_a_connection_may_have(client: Client) -> None:

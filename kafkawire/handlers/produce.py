@@ -43,7 +43,7 @@ class Produce:
         self._table = broker.table
         self._log = broker.log.commit_log
         self._now_ms = broker.env.clock.now_ms
-        self._turn = Turn(self._log, 0)
+        self._turn = Turn(self._log, self._now_ms())
 
     def start(
         self,
@@ -82,7 +82,7 @@ class Produce:
     def turn(self) -> Turn:
         """The turn that what is appended now belongs to."""
         turn = self._turn
-        if turn.number != self._log.turn_number:
+        if turn.number != self._log.turn_number or not turn.exchanges:  # its time would be old
             turn = self._turn = Turn(self._log, self._now_ms())
         return turn
 
