@@ -91,10 +91,18 @@ class Typed:
 def produce(server: str, topic: str, counts: dict[int, int]) -> None:
     """So many records to each partition, a second apart from the start of 2026."""
     producer = KafkaProducer(bootstrap_servers=server, acks="all")
-    for partition, count in counts.items():
-        for number in range(count):
-            producer.send(topic, b"%d" % number, key=b"k", partition=partition,
-                          timestamp_ms=NEW_YEAR_MS + 1000 * number)  # fmt: skip
+    sent = [
+        producer.send(
+            topic,
+            b"%d" % number,
+            key=b"k",
+            partition=partition,
+            timestamp_ms=NEW_YEAR_MS + 1000 * number,
+        )
+        for partition, count in counts.items()
+        for number in range(count)
+    ]
+    assert all(future.get(30) for future in sent)
     producer.close()
 
 

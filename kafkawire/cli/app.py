@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.offset_app import consume, offsets_app
+from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
 
 app = typer.Typer(
     name="kafkawire",
@@ -29,6 +29,8 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")
 app.command()(consume)
+app.command()(backup)
+app.command()(restore)
 
 Server = Annotated[
     str,

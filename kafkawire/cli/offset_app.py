@@ -1,4 +1,5 @@
-"""What can be typed about offsets: `offsets`, `consume`, `backup`. Part of kafkawire.cli.app."""
+"""What can be typed about offsets: `offsets`, `consume`, `backup`, `restore`. Part of
+kafkawire.cli.app."""
 
 from __future__ import annotations
 
@@ -85,3 +86,36 @@ def consume(
     from kafkawire.cli.consume import consume as run
 
     run(server, Options(topic, start, group, partition, at_most, follow, as_json))
+
+
+Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")]
+Metadata = Annotated[
+    str,
+    typer.Option("--metadata", metavar="URL", help="Its metadata, if that is not SQLite there."),
+]
+
+
+def backup(
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="A new folder.")],
+    data: Data = "kafkawire-data",
+    metadata: Metadata = "",
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
+    """Copy metadata, offsets and committed group offsets of a running broker, and verify the
+    copy. Records are not copied; the folder of a stopped broker can be copied as it is."""
+    from kafkawire.cli.backup import backup as run
+
+    run(server, dest, data, metadata, as_json)
+
+
+def restore(
+    source: Annotated[str, typer.Argument(metavar="SRC", help="The folder of a backup.")],
+    data: Data,
+    metadata: Metadata = "",
+    as_json: Json = False,
+) -> None:
+    """Make a new data folder from a backup: topics, settings, groups and offsets, no records."""
+    from kafkawire.cli.restoring import restore as run
+
+    run(source, data, metadata, as_json)

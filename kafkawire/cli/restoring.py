@@ -1,0 +1,93 @@
+"""`kafkawire restore SRC --data DIR`: a new data folder from a backup.
+
+Everything is checked before anything is written. The folder is built beside its place and renamed
+into it, so there is a whole one or none. It has the topics, settings, groups and offsets of the
+backup and no records: every log begins where it ended, in the next leader epoch. Called by
+kafkawire.cli.offset_app.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from kafkawire.cli.backup import FORMAT, MANIFEST, METADATA, describe, sync
+from kafkawire.cli.client import ClientError
+from kafkawire.cli.tables import fail, print_json
+from kafkawire.metadata import copying
+from kafkawire.metadata.store import MetadataError
+from log.disk import DiskFileSystem
+
+
+def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
+    """The whole command."""
+    try:
+        manifest = verify(Path(source))
+        _restore(Path(source), Path(data), metadata_url, manifest)
+    except (ClientError, MetadataError) as error:
+        fail(error)
+    except OSError as error:
+        fail(f"{data} cannot be written: {error}")
+    if as_json:
+        print_json({"data": data, "metadata": metadata_url or METADATA, "rows": manifest["rows"]})
+    else:
+        rows = manifest["rows"]
+        print(
+            f"{data}: {rows['topics']} topics, {rows['partitions']} partitions, "
+            f"{manifest['group_records']} group records, without records, verified"
+        )
+
+
+def verify(source: Path) -> dict[str, Any]:
+    """The manifest of a backup in which nothing is missing, changed or added. ClientError."""
+    path = source / MANIFEST
+    if not path.is_file():
+        raise ClientError(f"{source} is no backup: it has no {MANIFEST}")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known, files = manifest["format"], dict(manifest["files"])
+    except (ValueError, KeyError, TypeError):
+        raise ClientError(f"{path} is damaged: restore from another backup") from None
+    if known != FORMAT:
+        raise ClientError(f"{path} has format {known}, this kafkawire reads {FORMAT}")
+    there = {str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()} - {MANIFEST}
+    for name in sorted(there ^ set(files)):
+        what = "is not in the manifest" if name in there else "is missing"
+        raise ClientError(f"{source / name} {what}: restore from another backup")
+    for name, wanted in files.items():
+        if describe(source / name) != wanted:
+            raise ClientError(f"{source / name} is damaged: restore from another backup")
+    copying.check(str(source / METADATA))
+    if copying.counts(str(source / METADATA)) != manifest["rows"]:
+        raise ClientError(f"{source / METADATA} has other rows than {path} says")
+    return manifest
+
+
+def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, Any]) -> None:
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise ClientError(f"{data} is not empty: restore into a new data folder")
+    building = data.absolute().with_name(f"{data.absolute().name}.restoring")
+    shutil.rmtree(building, ignore_errors=True)  # of a restore that was interrupted
+    building.mkdir(parents=True)
+    try:
+        target = building / METADATA
+        shutil.copyfile(source / METADATA, target)
+        copying.begin_anew(str(target))
+        for path in sorted((source / "groups").glob("*/*")):
+            home = building / "brokers" / path.parent.name / "groups"
+            home.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, home / path.name)
+        copying.check(str(target))
+        if metadata_url and not metadata_url.startswith("sqlite"):
+            copying.fill(metadata_url, str(target))
+            target.unlink()
+        sync(building)
+        if data.exists():
+            data.rmdir()
+        building.rename(data.absolute())
+        DiskFileSystem().sync_dir(str(data.absolute().parent))
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
