@@ -1,7 +1,7 @@
 """The log in a seeded simulation: several lives of a broker on one disk, each ended somehow.
 
 Writers append with acks=1 and acks=all, plain and idempotent, a reader reads, records are deleted,
-journals are cut into segments and these rewritten, the disk fills up, writes come up short and slow,
+journals are cut into segments and these rewritten, the disk fills up, writes come up short or slow,
 SQL fails; then the power goes, the process dies, or it is closed. After each start everything that
 was ever promised must hold:
 
@@ -30,7 +30,7 @@ from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.store import MetadataError
 from log.manager import Log
 from log.partition import Partition
-from offsets.storage import DELETING, LIVE, STARTED
+from offsets.storage import DELETING, LIVE, STARTED, Swap
 from tests.kit.env import EPOCH_MS, sim_env
 from tests.kit.logs import FOLDER, batch, read_all, settings
 from tests.kit.memfs import MemFileSystem
@@ -157,6 +157,14 @@ class Life:
         catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
         storage = self.metadata.storage(self.env.clock.now_ms)
+        finish = storage.finish_segments
+
+        async def finish_and_lose_the_answer(swap: Swap) -> None:
+            await finish(swap)
+            if self.sql_fails and self.rng.random() < 0.3:
+                raise MetadataError("the connection was lost")
+
+        storage.finish_segments = finish_and_lose_the_answer  # type: ignore[method-assign]
         log = await Log.open(self.env, FOLDER, model.config, catalog, storage, self.metadata, 1)
         if not catalog.by_name:
             (info,) = await self.metadata.create_topics([NewTopic("t", [1] * PARTITIONS, {})])
