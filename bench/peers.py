@@ -54,7 +54,9 @@ class Comparison:
         cpu = [median(r.result.cpu_us for r in side) for side in (self.ours, self.theirs)]
         errors = {text for run in [*self.ours, *self.theirs] for text in run.errors}
         row = [self.cell.name, self.peer, self.cell.metric.value]
-        row += [report.number(v) for v in (us, them, middle, low, high, *cpu)]
+        row += [
+            report.number(v) for v in (us, them, middle, low, high, *cpu, cpu[1] / (cpu[0] or 1e-9))
+        ]
         return [*row, "; ".join(sorted(errors))]
 
     def as_json(self) -> dict[str, object]:
@@ -71,7 +73,7 @@ class Comparison:
 
 HEAD = (
     "cell", "peer", "unit", "kafkawire", "peer's", "ratio", "min", "max",
-    "our cpu us", "its cpu us", "",
+    "our cpu us", "its cpu us", "cpu ratio", "",
 )  # fmt: skip
 ESTIMATE_HEAD = ("cell", "peer", "ratio")
 ESTIMATE_NOTE = (
