@@ -42,7 +42,7 @@ def open_storage(
 
 async def check_storage(kind: str, transactions: Transactions, folder: str, node_id: int) -> None:
     """MetadataError if another storage than `kind` holds the offsets of this broker."""
-    if kind != ROCKSDB and _is_there(_rocks(folder)):
+    if kind != ROCKSDB and holds_rocks(folder):
         held = ROCKSDB
     elif kind != SQL and await transactions.transact(lambda session: _held(session, node_id)):
         held = SQL
@@ -58,8 +58,9 @@ def _rocks(folder: str) -> str:
     return f"{folder}/offsets"
 
 
-def _is_there(path: str) -> bool:
-    return os.path.exists(path)
+def holds_rocks(folder: str) -> bool:
+    """Whether RocksDB keeps the offsets of the broker in this folder."""
+    return os.path.exists(_rocks(folder))
 
 
 def _held(session: Session, node_id: int) -> bool:

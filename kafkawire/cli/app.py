@@ -104,6 +104,23 @@ def dump(
 
 
 @app.command()
+def fsck(
+    data: Annotated[str, typer.Option(metavar="DIR", help="Data folder of a stopped broker.")],
+    metadata: Annotated[
+        str, typer.Option(metavar="URL", help="SQL database, if it is not in the data folder.")
+    ] = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Repair what can be without losing acked records.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check journals, segments, rows and offsets against each other. Exit code 0: clean, 1: not."""
+    from kafkawire.cli.fsck import run
+
+    run(data, metadata, repair, as_json)
+
+
+@app.command()
 def version(as_json: Json = False) -> None:
     """Show the version."""
     from kafkawire.cli.version import run

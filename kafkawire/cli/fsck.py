@@ -1,0 +1,143 @@
+"""`kafkawire fsck --data DIR`: is everything in a data folder that should be, and as it should be?
+
+For a broker that is stopped. Exit code 0: nothing is wrong (any more), 1: something is, 2: it could
+not be looked at. The checks are log.fsck's. Called by kafkawire.cli.app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+import sys
+from typing import Any
+from urllib.parse import quote
+
+from kafkawire.cli.progress import bars
+from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.codec.segment import FormatError
+from kafkawire.metadata.store import MetadataError, open_metadata
+from log.disk import real_env
+from log.env import LogError
+from log.fsck.check import check
+from log.fsck.report import Progress, Report
+from log.manager import lock_folder
+from offsets.opening import ROCKSDB, SQL, holds_rocks, open_storage
+
+
+def run(data: str, metadata_url: str, repair: bool, as_json: bool) -> None:
+    """The whole command; ends the process with the exit code of the module."""
+    logging.disable(logging.CRITICAL)  # what is found is told once, below
+    folder = os.path.abspath(data)
+    try:
+        brokers = node_ids(folder)
+        if not metadata_url:
+            check_sqlite(os.path.join(folder, "metadata.db"))
+        with bars() as progress:
+            reports = asyncio.run(_all(folder, metadata_url, brokers, repair, progress))
+    except (LogError, MetadataError, FormatError) as failure:
+        fail(failure, 2)
+    except OSError as failure:
+        fail(f"{failure.filename or data} cannot be read: {failure.strerror or failure}", 2)
+    if as_json:
+        print_json([_as_json(node, report) for node, report in reports.items()])
+    else:
+        for node, report in reports.items():
+            _show(node, report)
+    sys.exit(0 if all(report.clean for report in reports.values()) else 1)
+
+
+def node_ids(folder: str) -> list[int]:
+    """The brokers that have something in a data folder. LogError if there is none."""
+    home = os.path.join(folder, "brokers")
+    try:
+        names = [name for name in os.listdir(home) if name.isdigit()]
+    except FileNotFoundError:
+        names = []
+    if not names:
+        raise LogError(f"{folder} is no data folder: it has no folder brokers/<node id>")
+    return sorted(map(int, names))
+
+
+def check_sqlite(path: str) -> None:
+    """MetadataError unless the SQLite file is there and sound in every page."""
+    if not os.path.isfile(path):
+        raise MetadataError(f"{path} is not there: `kafkawire restore --from-log` makes it again")
+    try:
+        connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
+        try:
+            found = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+        finally:
+            connection.close()
+    except sqlite3.Error as failure:
+        found = str(failure)
+    if found != "ok":
+        raise MetadataError(
+            f"{path} is damaged ({found}): `kafkawire restore --from-log` makes it again"
+        )
+
+
+async def _all(
+    folder: str, url: str, brokers: list[int], repair: bool, progress: Progress
+) -> dict[int, Report]:
+    env = real_env()
+    metadata = open_metadata(url, folder)
+    homes = {node: os.path.join(folder, "brokers", str(node)) for node in brokers}
+    locks = [lock_folder(env, home) for home in homes.values()]
+    reports = {}
+    try:
+        catalog = await metadata.open()
+        for node, home in homes.items():
+            kind = ROCKSDB if holds_rocks(home) else SQL
+            storage = open_storage(kind, metadata, home, node, env.clock.now_ms, catalog.leader_of)
+            try:
+                report = await check(env, home, node, catalog, storage, progress)
+                if repair:
+                    await report.repair()
+                reports[node] = report
+            finally:
+                await storage.close()
+    finally:
+        await metadata.close()
+        for lock in locks:
+            lock.release()
+        env.offload.close()
+    return reports
+
+
+def _rows(report: Report) -> list[dict[str, Any]]:
+    return [
+        {
+            "where": problem.where,
+            "what": problem.text,
+            "harmless": problem.harmless,
+            "repair": problem.repair or None,
+            "repaired": problem.repaired,
+        }
+        for problem in report.problems
+    ]
+
+
+def _as_json(node: int, report: Report) -> dict[str, Any]:
+    return {
+        "node_id": node,
+        "clean": report.clean,
+        "journals": report.journals,
+        "segments": report.segments,
+        "partitions": report.partitions,
+        "bytes": report.size_bytes,
+        "problems": _rows(report),
+    }
+
+
+def _show(node: int, report: Report) -> None:
+    rows = _rows(report)
+    if rows:
+        print_table(rows, ("where", "what", "harmless", "repair", "repaired"), f"broker {node}")
+    wrong = sum(not p.harmless and not p.repaired for p in report.problems)
+    print(
+        f"broker {node}: {report.journals} journals, {report.segments} segments, "
+        f"{report.partitions} partitions, {report.size_bytes} bytes: "
+        + ("clean" if report.clean else f"{wrong} problems")
+    )

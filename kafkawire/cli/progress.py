@@ -1,0 +1,59 @@
+"""Progress of long commands: bars on a terminal, a plain line now and then elsewhere.
+
+On standard error, so that what a command prints can be piped. Called by the commands that read a
+whole data folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+PARTS = 10
+"""Plain lines for each kind of thing: a log file is not a terminal."""
+
+
+class Told(Protocol):
+    """What is worked on, how many of them are done, how many there are."""
+
+    def __call__(self, what: str, done: int, of: int) -> None: ...
+
+
+@contextmanager
+def bars() -> Iterator[Told]:
+    """Something to tell progress to, shown until the end of the block."""
+    if not sys.stderr.isatty():
+        yield _Lines()
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as progress:
+        yield _Bars(progress)
+
+
+class _Bars:
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._tasks: dict[str, TaskID] = {}
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._progress.add_task(what, total=of)
+        self._progress.update(self._tasks[what], completed=done, total=of)
+
+
+class _Lines:
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+
+    def __call__(self, what: str, done: int, of: int) -> None:
+        part = PARTS * done // of if of else PARTS
+        if self._told.get(what, 0) < part:
+            self._told[what] = part
+            print(f"{what}: {done} of {of}", file=sys.stderr)

@@ -1,0 +1,74 @@
+"""`check`: one broker's data folder, all of it: journals, segments, rows and offsets.
+
+Nobody may serve the folder meanwhile: the caller holds its lock. Called by kafkawire.cli.fsck and
+by the simulation after each crash.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from kafkawire.metadata.catalog import Catalog
+from log.env import Env
+from log.fsck.journals import Held, JournalCheck
+from log.fsck.offsets import missing
+from log.fsck.report import Progress, Report
+from log.fsck.segments import SegmentCheck
+from offsets.storage import OffsetStorage
+
+PARTITIONS_AT_ONCE = 1000
+"""Of one round trip to the storage."""
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """Show nothing."""
+
+
+async def check(
+    env: Env,
+    home: str,
+    node_id: int,
+    catalog: Catalog,
+    storage: OffsetStorage,
+    progress: Progress = silent,
+) -> Report:
+    """Everything that is wrong under `home` (`<data>/brokers/<node_id>`).
+
+    Changes nothing; `Report.repair` does. Raises LogError, FormatError where a newer program has
+    written the files, MetadataError and OSError where nothing can be read at all.
+    """
+    report = Report()
+    place = await storage.load_place(node_id)
+    held = JournalCheck(env, home, report, progress).run(place)
+    usable = await SegmentCheck(env, home, node_id, storage, report, progress).run()
+    await _partitions(catalog, node_id, storage, held, usable, report, progress)
+    return report
+
+
+async def _partitions(
+    catalog: Catalog,
+    node_id: int,
+    storage: OffsetStorage,
+    held: Held,
+    usable: set[int],
+    report: Report,
+    progress: Progress,
+) -> None:
+    last = catalog.last_number()
+    for first in count(0, PARTITIONS_AT_ONCE):
+        if first > last:
+            break
+        progress("partitions", first, last + 1)
+        some = range(first, min(first + PARTITIONS_AT_ONCE, last + 1))
+        numbers = [number for number in some if catalog.leader_of(number) == node_id]
+        for row in await storage.load_partitions(numbers):
+            report.partitions += 1
+            where = catalog.locate(row.number)
+            assert where is not None, "only those of the catalog are asked for"
+            ranges = held.ranges.get(row.number, [])
+            for start, end in missing(row, usable, ranges, held.next_offset.get(row.number, 0)):
+                report.add(
+                    f"{where.topic}-{where.index}",
+                    f"offsets {start}-{end - 1} are in no segment and no journal",
+                )
+    progress("partitions", last + 1, last + 1)

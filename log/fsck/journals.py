@@ -1,0 +1,151 @@
+"""What the journals hold, every frame and batch checked, and whether their index files say so.
+
+Recovery is asked on a file system that changes nothing, so that a check and the next start come to
+the same end of the log. On top of it the frames that an index file vouches for are read as well.
+Blocks: nothing else runs.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections import defaultdict
+from dataclasses import dataclass, field, replace
+
+from log.env import Env
+from log.frame import HEADER_BYTES
+from log.fsck.readonly import ReadOnlyFileSystem
+from log.fsck.report import Fix, Progress, Report
+from log.hotindex import Columns
+from log.journal import index_name
+from log.journalindex import read_index
+from log.recovery import Found, recover
+from log.runfile import NAME, read_run
+from log.scan import Gap, Scanned, scan
+
+Range = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Held:
+    """By partition number: the offset ranges [first, end) in the journals, as they lie there, and
+    the next offset its newest naming frame knew."""
+
+    ranges: dict[int, list[Range]] = field(default_factory=lambda: defaultdict(list))
+    next_offset: dict[int, int] = field(default_factory=dict)
+
+
+class JournalCheck:
+    """One look at `<home>/journals`."""
+
+    def __init__(self, env: Env, home: str, report: Report, progress: Progress) -> None:
+        self._env = replace(env, fs=ReadOnlyFileSystem(env.fs))
+        self._disk = env.fs
+        self._home = home
+        self._folder = os.path.join(home, "journals")
+        self._report = report
+        self._progress = progress
+        self.held = Held()
+
+    def run(self, claimed: int) -> Held:
+        """Check all of it. `claimed`: the place of the checkpoint, which is committed."""
+        last = read_run(self._env.fs, self._home)
+        names = self._disk.listdir(self._home)
+        if last is None and NAME in names:
+            self._report.add(
+                "run file",
+                f"{os.path.join(self._home, NAME)} is damaged; the next start does without it",
+                harmless=True,
+            )
+        clean_end = last.end if last is not None else -1
+        recovered = recover(self._env, self._folder, claimed, clean_end)
+        for gap in recovered.damage:
+            self._damage(gap)
+        for at, found in enumerate(recovered.found):
+            self._progress("journals", at, len(recovered.found))
+            self._look(found)
+        self._progress("journals", len(recovered.found), len(recovered.found))
+        for number, naming in recovered.namings.items():
+            self.held.next_offset[number] = naming.next_offset
+        if recovered.found and claimed > recovered.written:
+            self._report.add(
+                "journals",
+                f"the journals end at {_place(recovered.written)}, before {_place(claimed)}, up to "
+                "which they were committed: acknowledged records are missing",
+            )
+        return self.held
+
+    def _look(self, found: Found) -> None:
+        journal, report = found.journal, self._report
+        report.journals += 1
+        report.size_bytes += journal.end
+        number = journal.number
+        if found.covered is not None:
+            whole = scan(journal.warm(self._env.fs), number, HEADER_BYTES, found.covered.end, 0)
+            for gap in whole.gaps:
+                self._damage(gap)
+            self._compare(found, whole)
+            self._take(whole)
+        elif self._index_there(number):
+            report.add(
+                f"journal {number}",
+                f"its index {index_name(number)} is damaged",
+                "it is removed; the next start makes it again",
+                self._without(number),
+            )
+        self._take(found.scanned)
+        journal.cool()
+
+    def _take(self, scanned: Scanned) -> None:
+        for number, rows in scanned.rows.items():
+            ends = (base + count for base, count in zip(rows.base, rows.count, strict=True))
+            self.held.ranges[number] += zip(rows.base, ends, strict=True)
+
+    def _compare(self, found: Found, whole: Scanned) -> None:
+        """The index file must have the rows of the frames; those of damaged ones it may have."""
+        index = read_index(self._env.fs, found.journal.folder, found.journal.number)
+        if index is None or whole.gaps:
+            return
+        stored = {number: index.rows(number) for number in index.numbers()}
+        # Log starts and deleted topics take rows out of an index, nothing puts one in.
+        wrong = [
+            number
+            for number, rows in stored.items()
+            if number not in whole.rows or not _ends_with(whole.rows[number], rows)
+        ]
+        if wrong:
+            self._report.add(
+                f"journal {found.journal.number}",
+                f"its index says something else than its frames, of partition {wrong[0]}",
+                "it is removed; the next start makes it again",
+                self._without(found.journal.number),
+            )
+
+    def _damage(self, gap: Gap) -> None:
+        whose = f": offsets {gap.first}-{gap.last - 1} of partition {gap.number}"
+        self._report.add(
+            f"journal {gap.journal}",
+            f"bytes {gap.start}-{gap.end - 1} are damaged{whose if gap.number >= 0 else ''}",
+        )
+
+    def _index_there(self, number: int) -> bool:
+        return index_name(number) in self._disk.listdir(self._folder)
+
+    def _without(self, number: int) -> Fix:
+        async def fix() -> None:
+            self._disk.remove(os.path.join(self._folder, index_name(number)))
+            self._disk.sync_dir(self._folder)
+
+        return fix
+
+
+def _ends_with(rows: Columns, tail: Columns) -> bool:
+    """Whether the last of `rows` are `tail`."""
+    cut = len(rows) - len(tail)
+    return cut >= 0 and all(
+        getattr(rows, name)[cut:] == getattr(tail, name)
+        for name in ("base", "place", "length", "count", "newest")
+    )
+
+
+def _place(place: int) -> str:
+    return f"{place >> 32}:{place & 0xFFFFFFFF}"

@@ -1,0 +1,59 @@
+"""What a check finds: problems in words, each with what would repair it, if anything does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Fix: TypeAlias = Callable[[], Awaitable[None]]
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""What is looked at, how many of them are done, how many there are."""
+
+
+@dataclass(slots=True)
+class Problem:
+    """`where`: a journal, a segment, a partition. `repair` says what `fix` does; without one
+    nothing can be done that would not lose acknowledged data. `harmless`: what an interrupted
+    start, cut or write leaves behind and the next start clears away."""
+
+    where: str
+    text: str
+    repair: str = ""
+    fix: Fix | None = None
+    harmless: bool = False
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything that was found, and how much was looked at."""
+
+    problems: list[Problem] = field(default_factory=list)
+    journals: int = 0
+    segments: int = 0
+    partitions: int = 0
+    size_bytes: int = 0
+
+    def add(
+        self,
+        where: str,
+        text: str,
+        repair: str = "",
+        fix: Fix | None = None,
+        harmless: bool = False,
+    ) -> None:
+        """One more problem."""
+        self.problems.append(Problem(where, text, repair, fix, harmless))
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is wrong that was not repaired."""
+        return all(problem.harmless or problem.repaired for problem in self.problems)
+
+    async def repair(self) -> None:
+        """Do what can be done without losing acknowledged data. OSError, MetadataError."""
+        for problem in self.problems:
+            if problem.fix is not None:
+                await problem.fix()
+                problem.repaired = True

@@ -1,0 +1,179 @@
+"""Segments against their rows: is each file there, sound in every byte, and what SQL says of it?
+
+Files and rows that an interrupted cut or removal leaves behind are named as harmless: the next
+start clears them away.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterable, Sequence
+
+from kafkawire.codec.segment import FormatError, PartitionEntry
+from log.env import Env, FileSystem
+from log.fsck.report import Fix, Progress, Report
+from log.segments.files import SUFFIX, SegmentFile, segment_path
+from log.segments.jobs import ScrubArguments, no_pace
+from log.segments.scrub import run as scrub
+from offsets.storage import DELETING, LIVE, STARTED, Mapping, OffsetStorage, SegmentRow
+
+ROWS_AT_ONCE = 1000
+"""Segment rows of one round trip."""
+
+
+class SegmentCheck:
+    """One look at `<home>/segments` and the rows of one broker."""
+
+    def __init__(
+        self,
+        env: Env,
+        home: str,
+        node_id: int,
+        storage: OffsetStorage,
+        report: Report,
+        progress: Progress,
+    ) -> None:
+        self._fs = env.fs
+        self._folder = os.path.join(home, "segments")
+        self._node_id = node_id
+        self._storage = storage
+        self._report = report
+        self._progress = progress
+
+    async def run(self) -> set[int]:
+        """Check all of them; the ids of the LIVE ones whose files are there."""
+        rows = await self._rows()
+        files = set(self._files())
+        usable: set[int] = set()
+        for at, row in enumerate(rows):
+            self._progress("segments", at, len(rows))
+            path = segment_path(self._folder, row.uuid)
+            there = path in files
+            files.discard(path)
+            if row.state == LIVE:
+                mappings = await self._storage.segment_mappings([row.id])
+                if await self._live(row, path, there, mappings):
+                    usable.add(row.id)
+            else:
+                self._leftover(row, path)
+        self._progress("segments", len(rows), len(rows))
+        for path in sorted(files):
+            self._stray(path)
+        return usable
+
+    async def _rows(self) -> list[SegmentRow]:
+        rows: list[SegmentRow] = []
+        states = (STARTED, LIVE, DELETING)
+        while True:
+            after = rows[-1].id if rows else 0
+            more = await self._storage.segments(self._node_id, states, ROWS_AT_ONCE, after)
+            rows += more
+            if len(more) < ROWS_AT_ONCE:
+                return rows
+
+    def _files(self) -> list[str]:
+        try:
+            names = self._fs.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        return [os.path.join(self._folder, name) for name in names if name.endswith(SUFFIX)]
+
+    async def _live(
+        self, row: SegmentRow, path: str, there: bool, mappings: Sequence[Mapping]
+    ) -> bool:
+        where = f"segment {row.uuid.hex()}"
+        self._report.segments += 1
+        if not there:
+            lost = ", ".join(
+                f"{m.base_offset}-{m.end_offset - 1} of partition {m.number}" for m in mappings[:5]
+            )
+            more = f" and of {len(mappings) - 5} more" if len(mappings) > 5 else ""
+            self._report.add(where, f"its file is gone, with the offsets {lost}{more}")
+            return False
+        try:
+            size_bytes, problems = self._scrub(row, path)
+            problems += compare(self._fs, path, row, size_bytes, mappings)
+        except OSError as failure:
+            problems = [f"{path} cannot be read: {failure.strerror}"]
+            size_bytes = 0
+        self._report.size_bytes += size_bytes
+        for problem in problems:
+            self._report.add(where, problem)
+        return True
+
+    def _scrub(self, row: SegmentRow, path: str) -> tuple[int, list[str]]:
+        result = scrub(self._fs, ScrubArguments(path, row.uuid), no_pace)
+        return result.size_bytes, list(result.problems)
+
+    def _leftover(self, row: SegmentRow, path: str) -> None:
+        what = "was being written" if row.state == STARTED else "is not needed any more"
+        self._report.add(
+            f"segment {row.uuid.hex()}",
+            f"it {what} when the broker ended",
+            "file and row are removed",
+            self._drop(path, [row.id]),
+            harmless=True,
+        )
+
+    def _stray(self, path: str) -> None:
+        self._report.add(
+            f"segment {os.path.basename(path).removesuffix(SUFFIX)}",
+            "no row knows its file",
+            "the file is removed",
+            self._drop(path, []),
+            harmless=True,
+        )
+
+    def _drop(self, path: str, ids: Sequence[int]) -> Fix:
+        async def fix() -> None:
+            self._fs.remove(path)
+            self._fs.sync_dir(self._folder)
+            if ids:
+                await self._storage.drop_segments(ids)
+
+        return fix
+
+
+def compare(
+    fs: FileSystem, path: str, row: SegmentRow, size_bytes: int, mappings: Iterable[Mapping]
+) -> list[str]:
+    """What the rows of a segment say else than its directory, in sentences."""
+    problems = []
+    if size_bytes != row.size_bytes:
+        problems.append(f"its file has {size_bytes} bytes, its row says {row.size_bytes}")
+    try:
+        file = SegmentFile(fs, path, row.uuid)
+    except FormatError:
+        return problems  # said by the scrub
+    try:
+        entries = {entry.number: entry for entry in file.directory}
+    finally:
+        file.close()
+    for mapping in mappings:
+        entry = entries.get(mapping.number)
+        if entry is None:
+            problems.append(f"a row maps partition {mapping.number} to it, which it does not have")
+        elif _row(entry) != mapping[2:12]:
+            problems.append(
+                f"its row of partition {mapping.number} says offsets {mapping.base_offset}-"
+                f"{mapping.end_offset - 1}, {mapping.length} bytes at {mapping.start}; its "
+                f"directory {entry.base_offset}-{entry.end_offset - 1}, {entry.length} bytes "
+                f"at {entry.start}"
+            )
+    return problems
+
+
+def _row(entry: PartitionEntry) -> tuple[int, ...]:
+    """As `Mapping` has it, without partition, segment and due time."""
+    return (
+        entry.base_offset,
+        entry.end_offset,
+        entry.start,
+        entry.length,
+        entry.index_start,
+        entry.index_length,
+        entry.index_checksum,
+        entry.max_timestamp,
+        entry.batches,
+        entry.records,
+    )
