@@ -239,8 +239,7 @@ async def test_authorized_operations(version: int) -> None:
 
 
 async def all_topics(broker: FakeBroker, version: int = 12, listener: str = "EXTERNAL") -> Any:
-    (raw,) = await metadata(context(broker, version, listener), MetadataRequest(topics=None))
-    return raw
+    return await metadata(context(broker, version, listener), MetadataRequest(topics=None))
 
 
 async def test_all_topics_are_kept_as_bytes_until_the_catalog_changes() -> None:
@@ -252,9 +251,11 @@ async def test_all_topics_are_kept_as_bytes_until_the_catalog_changes() -> None:
     assert await all_topics(broker, version=9) != first
     await make(broker, "u", ME)
     second = await all_topics(broker)
-    assert len(decode(MetadataResponse, 12, second).topics) == 2
+    assert len(decode(MetadataResponse, 12, b"".join(second)).topics) == 2
     await broker.topics.delete([broker.topic("t").id])
-    assert [t.name for t in decode(MetadataResponse, 12, await all_topics(broker)).topics] == ["u"]
+    assert [
+        t.name for t in decode(MetadataResponse, 12, b"".join(await all_topics(broker))).topics
+    ] == ["u"]
 
 
 async def test_many_who_ask_at_once_share_one_answer() -> None:
@@ -275,6 +276,31 @@ async def test_a_change_while_an_answer_is_made_is_in_the_next() -> None:
     await make(broker, "long", *[ME] * 100)
     first = await all_topics(broker)
     assert await all_topics(broker) is not first
+
+
+async def test_a_long_answer_is_joined_as_it_grows_and_a_topic_that_goes_is_missing() -> None:
+    broker = FakeBroker()
+    for start in range(0, 3000, 1000):
+        wanted = [CreatableTopic(f"t{n}", 1, 1) for n in range(start, start + 1000)]
+        await broker.topics.create(wanted)
+    broker.env.pauses = 0
+    gone = broker.topic("t2999")
+    pause = broker.env.sleep
+
+    async def delete(delay_s: float) -> None:
+        await pause(delay_s)
+        if gone.name in broker.catalog.by_name:
+            broker.catalog.remove_topic(gone.id)
+
+    broker.env.sleep = delete  # type: ignore[method-assign]
+    parts = await all_topics(broker)
+    assert broker.env.pauses > 10
+    assert len(parts) < 3000
+    answer = decode(MetadataResponse, 12, b"".join(parts))
+    rows = by_name(answer.topics)
+    assert len(answer.topics) == 3000
+    assert rows["t2999"].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert len(rows["t2998"].partitions) == 1
 
 
 async def test_the_kept_answers_have_a_bound() -> None:

@@ -151,7 +151,7 @@ async def test_a_topic_deleted_while_it_loads_does_not_come_back() -> None:
     number = world.number("t0")
     reads.open.clear()
     loading = asyncio.ensure_future(world.table.load([("t0", 0), ("t1", 0)]))
-    while not reads.trips:
+    while not reads.trips:  # noqa: ASYNC110
         await asyncio.sleep(0)
     info = world.catalog.by_name["t0"]
     await world.metadata.delete_topics([info.id])
@@ -174,7 +174,7 @@ async def test_rows_exchanged_while_they_are_read_are_read_again() -> None:
     world.loader.version = lambda: version[0]
     reads.open.clear()
     loading = asyncio.ensure_future(world.table.load([("t0", 0)]))
-    while not reads.trips:
+    while not reads.trips:  # noqa: ASYNC110
         await asyncio.sleep(0)
     version[0] = 1
     reads.open.set()

@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.types import Buffer
+
 if TYPE_CHECKING:
     from kafkawire.codec.configs import BrokerConfig
     from kafkawire.metadata.catalog import Catalog
@@ -25,14 +27,14 @@ class AnswerCache:
     def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
         self._catalog = catalog
         self._config = config
-        self._answers: dict[Hashable, bytes] = {}
+        self._answers: dict[Hashable, list[Buffer]] = {}
         self._size_bytes = 0
         self._version = catalog.version
         # One at a time: making ten different answers at once would only make each later and
         # hold ten times the memory.
         self._making = asyncio.Lock()
 
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def get(self, key: Hashable, make: Callable[[], Awaitable[list[Buffer]]]) -> list[Buffer]:
         """The answer under `key`, made if there is none. It is never older than this call:
         whoever has seen a change answered finds it in here."""
         found = self._current().get(key)
@@ -48,15 +50,16 @@ class AnswerCache:
                 self._keep(key, answer)
             return answer
 
-    def _current(self) -> dict[Hashable, bytes]:
+    def _current(self) -> dict[Hashable, list[Buffer]]:
         if self._version != self._catalog.version:
             self._version = self._catalog.version
             self._answers.clear()
             self._size_bytes = 0
         return self._answers
 
-    def _keep(self, key: Hashable, answer: bytes) -> None:
-        if self._size_bytes + len(answer) > self._config.metadata_cache_bytes:
+    def _keep(self, key: Hashable, answer: list[Buffer]) -> None:
+        size_bytes = sum(map(len, answer))
+        if self._size_bytes + size_bytes > self._config.metadata_cache_bytes:
             return  # clients in use speak a handful of versions: the first ones are the common ones
         self._current()[key] = answer
-        self._size_bytes += len(answer)
+        self._size_bytes += size_bytes

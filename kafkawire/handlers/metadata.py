@@ -8,7 +8,7 @@ is the topic service's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from kafkawire.broker.newtopics import missing_topic_error
 from kafkawire.codec.compile import encode
@@ -16,7 +16,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS, Nodes
-from kafkawire.handlers.slices import array_count, run, split
+from kafkawire.handlers.slices import array_count, joining, run, split
 from kafkawire.handlers.topic_parts import Entry, TopicEncoder
 from kafkawire.messages.metadata import (
     MetadataRequest,
@@ -46,12 +46,15 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
             req.include_cluster_authorized_operations,
         )
 
-        async def make() -> bytes:
-            every = [Entry.of(topic) for topic in ctx.broker.catalog.by_name.values()]
-            return b"".join(await _encoded(ctx, req, every))
+        async def make() -> list[Buffer]:
+            # Names are taken now, topics when their turn comes: who is gone by then is missing.
+            names = list(ctx.broker.catalog.by_name)
+            every = (_by_name(ctx, name, {}) for name in names)
+            return await _encoded(ctx, req, every, len(names))
 
-        return [await ctx.broker.topics.answers.get(key, make)]
-    return await _encoded(ctx, req, await _entries(ctx, req, req.topics))
+        return await ctx.broker.topics.answers.get(key, make)
+    entries = await _entries(ctx, req, req.topics)
+    return await _encoded(ctx, req, entries, len(entries))
 
 
 async def _entries(
@@ -87,7 +90,7 @@ def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> E
 
 
 async def _encoded(
-    ctx: RequestContext, req: MetadataRequest, entries: Sequence[Entry]
+    ctx: RequestContext, req: MetadataRequest, entries: Iterable[Entry], count: int
 ) -> list[Buffer]:
     version, flexible = ctx.version, ctx.version >= FLEXIBLE_FROM
     nodes = Nodes(ctx)
@@ -113,8 +116,9 @@ async def _encoded(
         (4 if 8 <= version <= 10 else 0) + (2 if version >= 13 else 0),
     )
     operations = TOPIC_OPERATIONS if req.include_topic_authorized_operations else OPERATIONS_OMITTED
-    parts: list[Buffer] = [head, array_count(len(entries), flexible)]
+    parts: list[Buffer] = [head, array_count(count, flexible)]
     encoder = TopicEncoder(nodes, version, flexible, operations, parts)
-    await run(ctx.broker.env, encoder.steps(entries))
+    joined: list[Buffer] = []
+    await run(ctx.broker.env, joining(encoder.steps(entries), parts, joined))
     parts.append(tail)
-    return parts
+    return joined + parts

@@ -24,6 +24,8 @@ T = TypeVar("T")
 # Of the loop's time before others get their turn: well below the 1 ms that a small request may
 # wait at the 99th percentile, and long enough that pausing costs nothing beside the work.
 SLICE_MS = 0.5
+PARTS_JOINED = 2000
+"""Small buffers that become one: some ten KB."""
 
 
 def split(whole: bytes, flexible: bool, tail_bytes: int) -> tuple[bytes, bytes]:
@@ -55,6 +57,16 @@ def appended(
     """Encode the items onto `parts`, stopping after each: a place where the loop may run."""
     for item in items:
         encode_item(item, parts)
+        yield None
+
+
+def joining(steps: Iterable[None], parts: list[Buffer], joined: list[Buffer]) -> Iterator[None]:
+    """Go through steps that add to `parts`, and move these to `joined` many at a time: a million
+    small buffers would take ten times the memory of their bytes."""
+    for _ in steps:
+        if len(parts) >= PARTS_JOINED:
+            joined.append(b"".join(parts))
+            parts.clear()
         yield None
 
 
