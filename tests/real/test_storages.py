@@ -1,0 +1,75 @@
+"""A whole broker on each offset storage: cut into segments, killed, started, every offset there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from kafka import KafkaConsumer, KafkaProducer
+from kafka.structs import TopicPartition
+
+from kafkawire.testing.broker import BrokerProcess
+from tests.real.members import wait_for
+from tests.test_cli_offsets import Typed
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("offset_storage")]
+
+ROLL_MS = 300
+VALUE = os.urandom(1000)
+
+
+def segments(data: Path) -> list[Path]:
+    return list((data / "brokers" / "1" / "segments").glob("*.segment"))
+
+
+def produce(server: str, count: int) -> int:
+    """Records to one partition; the offset of the last."""
+    producer = KafkaProducer(bootstrap_servers=server, acks="all")
+    sent = [producer.send("cut", VALUE, partition=0) for _ in range(count)]
+    producer.flush()
+    last = max(future.get(30).offset for future in sent)
+    producer.close()
+    return int(last)
+
+
+def offsets(server: str) -> list[int]:
+    """All offsets a consumer is given."""
+    consumer = KafkaConsumer(bootstrap_servers=server, auto_offset_reset="earliest")
+    place = TopicPartition("cut", 0)
+    consumer.assign([place])
+    (end,) = consumer.end_offsets([place]).values()
+    found: list[int] = []
+    while not found or found[-1] < end - 1:
+        for records in consumer.poll(timeout_ms=5_000).values():
+            found += [record.offset for record in records]
+    consumer.close()
+    return found
+
+
+@pytest.mark.parametrize("storage", ["sql", "rocksdb"])
+def test_offsets_outlive_the_broker(storage: str, tmp_path: Path) -> None:
+    settings = {
+        "offset.storage": storage,
+        "journal.bytes": str(1 << 20),
+        "journal.roll.ms": str(ROLL_MS),
+        "hot.bytes": str(1 << 20),
+        "cut.interval.ms": "50",
+    }
+    with BrokerProcess(tmp_path, settings=settings) as broker:
+        assert Typed(broker.bootstrap, "topics", "create", "cut", "--partitions", "1").code == 0
+        assert produce(broker.bootstrap, 3_000) == 2_999
+        wait_for(lambda: bool(segments(tmp_path)))
+        broker.kill()
+    with BrokerProcess(tmp_path, settings=settings) as broker:
+        assert produce(broker.bootstrap, 10) == 3_009, "an offset was given twice, or left out"
+        assert offsets(broker.bootstrap) == list(range(3_010))
+        (row,) = Typed(broker.bootstrap, "offsets", "validate", "cut", "--json").json
+        assert (row["end"], row["missing"], row["problems"]) == (3_010, 0, [])
+        if storage == "sql":
+            words = ("offsets", "stats", "cut", "--data", str(tmp_path), "--json")
+            (stored,) = Typed(broker.bootstrap, *words).json
+            assert stored["segments"] > 0
+            assert stored["bytes_in_segments"] > stored["records_in_segments"] * 1000
+    with BrokerProcess(tmp_path, settings=settings) as broker:  # after a clean end
+        assert offsets(broker.bootstrap) == list(range(3_010))
