@@ -34,6 +34,7 @@ from kafkawire.messages.incremental_alter_configs import (
 )
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
+from kafkawire.metadata.store import MetadataError
 from tests.kit.admin import ME, OTHER, FakeBroker, by_name, call
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
@@ -402,11 +403,11 @@ async def alter(
 async def test_a_topic_setting_acts_at_once(version: int) -> None:
     broker = FakeBroker()
     await make(broker, "t", 2)
-    config = broker.partition("t", 1).config
     assert await alter(broker, TOPIC, "t", ("max.message.bytes", 0, "500"), version=version) == (
         0,
         None,
     )
+    config = broker.partition("t", 1).config
     assert config.max_message_bytes == 500
     assert broker.partition("t").config is config
     assert broker.metadata.stored == {(TOPIC, "t", "max.message.bytes"): "500"}
@@ -418,9 +419,9 @@ async def test_a_topic_setting_acts_at_once(version: int) -> None:
 async def test_lists_grow_and_shrink() -> None:
     broker = FakeBroker()
     await make(broker, "t")
-    config = broker.partition("t").config
     assert (await alter(broker, TOPIC, "t", ("cleanup.policy", 2, "compact")))[0] == 0
     assert broker.topic("t").configs == {"cleanup.policy": "delete,compact"}
+    config = broker.partition("t").config
     assert (config.cleanup_delete, config.cleanup_compact) == (True, True)
     assert (await alter(broker, TOPIC, "t", ("cleanup.policy", 3, "delete")))[0] == 0
     assert (config.cleanup_delete, config.cleanup_compact) == (False, True)
@@ -607,6 +608,24 @@ async def test_describe_log_dirs(version: int) -> None:
     wanted = [DescribableLogDirTopic("a", [1, 1, 7, -1]), DescribableLogDirTopic("nope", [0])]
     (row,) = (await call(broker, DescribeLogDirsRequest(wanted), version)).results
     assert [(t.name, [p.partition_index for p in t.partitions]) for t in row.topics] == [("a", [1])]
+
+
+async def test_describe_log_dirs_asks_sql_for_what_is_not_in_memory() -> None:
+    broker = FakeBroker()
+    await make(broker, "a", 2)
+    await make(broker, "b", 1)
+    numbers = [row.number for row in broker.topic("a").partitions]
+    for number in numbers:
+        del broker.log.partitions[number]
+    broker.log.loader.fresh_from = numbers[1] + 1
+    broker.storage.sizes = {numbers[0]: 55, numbers[1]: 0}
+    (row,) = (await call(broker, DescribeLogDirsRequest(None), 4)).results
+    sizes = {t.name: [p.partition_size for p in t.partitions] for t in row.topics}
+    assert sizes == {"a": [55, 0], "b": [0]}
+    assert broker.storage.asked == [numbers]
+    broker.storage.fails = MetadataError("gone")
+    (row,) = (await call(broker, DescribeLogDirsRequest(None), 4)).results
+    assert (row.error_code, row.topics) == (ErrorCode.KAFKA_STORAGE_ERROR, [])
 
 
 async def test_describe_log_dirs_when_the_disk_fails() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
+from kafkawire.codec.compile import encode, part_encoder
 from kafkawire.codec.errors import code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import sliced
+from kafkawire.handlers.slices import appended, array_count, joining, run, split
 from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -17,74 +17,80 @@ from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsTopic,
 )
 
-if TYPE_CHECKING:
-    from log.partition import Partition
-
 FLEXIBLE_FROM = 2
-Wanted = list[tuple[str, list["Partition"]]]
+TOPICS_AT_ONCE = 200
+"""Topics whose partitions are looked up together: what is not in memory costs one question."""
+
+Wanted = tuple[str, Sequence[int] | None]  # a topic's name; indexes, None: all
 
 
 async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) -> list[Buffer]:
     """DescribeLogDirs v1-4.
 
     v2 flexible; v3 top-level error; v4 size of the volume. There is one log directory; a
-    partition's size is that of its batches, though they lie in files shared with others. Null
-    topics mean all; partitions that are not here are left out, as in Kafka.
+    partition's size is that of its batches, though they lie in files shared with others; of one
+    that is not in memory it is asked of the offset storage. Null topics mean all; partitions that
+    are not here are left out, as in Kafka.
     Not done: v5 (cordoned directories), moving partitions between directories.
     """
-    wanted = _all(ctx) if req.topics is None else _named(ctx, req)
+    every: list[Wanted] = [(name, None) for name in ctx.broker.catalog.by_name]
+    wanted = every if req.topics is None else [(t.topic, t.partitions) for t in req.topics]
     directory = DescribeLogDirsResult(log_dir=ctx.broker.folder)
+    rows: list[Buffer] = []
+    count = 0
     try:
         total, usable = ctx.broker.env.fs.free_bytes(ctx.broker.folder)
         directory.total_bytes, directory.usable_bytes = total, usable
+        count, rows = await _encoded(ctx, wanted)
     except OSError as error:
-        directory.error_code, wanted = code_of(error), []
+        directory.error_code = code_of(error)
     flexible = ctx.version >= FLEXIBLE_FROM
     # After the topics: total_bytes and usable_bytes (v4+), the tags of the directory (v2+).
     tail_bytes = (16 if ctx.version >= 4 else 0) + int(flexible)
-    return await sliced(
-        ctx.broker.env,
-        DescribeLogDirsResponse(results=[directory]),
-        ctx.version,
-        flexible,
-        tail_bytes,
-        DescribeLogDirsTopic,
-        _topics(wanted),
-        len(wanted),
-    )
+    whole = encode(DescribeLogDirsResponse(results=[directory]), ctx.version)
+    head, tail = split(whole, flexible, tail_bytes)
+    return [head, array_count(count, flexible), *rows, tail]
 
 
-def _all(ctx: RequestContext) -> Wanted:
-    found = []
-    for topic in ctx.broker.catalog.by_id.values():
-        here = [p for p in ctx.broker.table.by_id.get(topic.id, ()) if p is not None]
+async def _encoded(ctx: RequestContext, wanted: Sequence[Wanted]) -> tuple[int, list[Buffer]]:
+    """How many topics are here, and these. MetadataError (an OSError) if SQL cannot say."""
+    encode_topic = part_encoder(DescribeLogDirsResponse, DescribeLogDirsTopic, ctx.version)
+    count = 0
+    joined: list[Buffer] = []
+    parts: list[Buffer] = []
+    for start in range(0, len(wanted), TOPICS_AT_ONCE):
+        topics = await _sizes(ctx, wanted[start : start + TOPICS_AT_ONCE])
+        count += len(topics)
+        await run(ctx.broker.env, joining(appended(topics, encode_topic, parts), parts, joined))
+    return count, joined + parts
+
+
+async def _sizes(ctx: RequestContext, wanted: Sequence[Wanted]) -> list[DescribeLogDirsTopic]:
+    """Topics with the partitions that are led here; without any: left out."""
+    broker = ctx.broker
+    loaded = broker.log.partitions
+    topics: list[DescribeLogDirsTopic] = []
+    absent: dict[int, DescribeLogDirsPartition] = {}
+    for name, indexes in wanted:
+        info = broker.catalog.by_name.get(name)
+        if info is None:
+            continue
+        chosen = info.partitions
+        if indexes is not None:
+            chosen = [chosen[i] for i in dict.fromkeys(indexes) if 0 <= i < len(chosen)]
+        here = []
+        for row in chosen:
+            if row.leader != broker.node_id:
+                continue
+            found = DescribeLogDirsPartition(partition_index=row.index, partition_size=0)
+            partition = loaded.get(row.number)
+            if partition is not None:
+                found.partition_size = partition.size_bytes
+            elif row.number < broker.log.loader.fresh_from:
+                absent[row.number] = found
+            here.append(found)
         if here:
-            found.append((topic.name, here))
-    return found
-
-
-def _named(ctx: RequestContext, req: DescribeLogDirsRequest) -> Wanted:
-    found: Wanted = []
-    for topic in req.topics or ():
-        rows = ctx.broker.table.by_name.get(topic.topic, [])
-        here = [
-            partition
-            for index in dict.fromkeys(topic.partitions)
-            if 0 <= index < len(rows) and (partition := rows[index]) is not None
-        ]
-        if here:
-            found.append((topic.topic, here))
-    return found
-
-
-def _topics(wanted: Wanted) -> Iterator[DescribeLogDirsTopic]:
-    for name, partitions in wanted:
-        yield DescribeLogDirsTopic(
-            name=name,
-            partitions=[
-                DescribeLogDirsPartition(
-                    partition_index=partition.index, partition_size=partition.size_bytes
-                )
-                for partition in partitions
-            ],
-        )
+            topics.append(DescribeLogDirsTopic(name=name, partitions=here))
+    for stats in await broker.storage.stats(list(absent)) if absent else ():
+        absent[stats.number].partition_size = stats.size_bytes
+    return topics

@@ -23,6 +23,7 @@ from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
 from log.topicconfigs import TopicConfigs
 from offsets.manager import PartitionOffsetManager
+from offsets.storage import StoredStats
 
 ME, OTHER = 1, 2
 
@@ -142,6 +143,7 @@ class FakeLoader:
         self.partitions: dict[int, FakePartition] = {}
         self.entered: Callable[[Any], None] = lambda partition: None
         self.configs = TopicConfigs(catalog, config)
+        self.fresh_from = 1
 
     def get(self, number: int) -> FakePartition:
         return self.partitions[number]
@@ -180,6 +182,21 @@ class FakeLog:
     async def alter_defaults(self) -> None:
         for _ in self.loader.configs.broker_changed():
             pass
+
+
+class FakeStorage:
+    """Of partitions that are not in memory: their sizes."""
+
+    def __init__(self) -> None:
+        self.sizes: dict[int, int] = {}
+        self.asked: list[list[int]] = []
+        self.fails: Exception | None = None
+
+    async def stats(self, numbers: list[int]) -> list[StoredStats]:
+        if self.fails is not None:
+            raise self.fails
+        self.asked.append(numbers)
+        return [StoredStats(number, size_bytes=self.sizes[number]) for number in numbers]
 
 
 class FakeGroups:
@@ -244,6 +261,7 @@ class FakeBroker:
         self.metadata = FakeMetadata(self.steps)
         self.log = FakeLog(self.steps, self.catalog, self.config)
         self.groups = FakeGroups(self.steps)
+        self.storage = FakeStorage()
         self.table = PartitionTable(self.catalog, self.log.loader, ME)  # type: ignore[arg-type]
         self.producer_ids = ProducerIds(self.metadata)  # type: ignore[arg-type]
         self.topics = TopicService(self)  # type: ignore[arg-type]
