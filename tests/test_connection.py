@@ -44,7 +44,7 @@ class Hot:
         self.seen.append(bytes(buf[pos:end]))
         if self.hold:
             block.pin()
-            exchange.peer.applying(1, end - pos)
+            exchange.peer.applying(end - pos)
             self.held.append((exchange, block, end - pos))
         else:
             exchange.answer(bytes(buf[pos:end]))
@@ -54,7 +54,7 @@ class Hot:
         """The turn was written: answer the oldest."""
         exchange, block, size = self.held.popleft()
         block.unpin()
-        exchange.peer.applied(1, size)
+        exchange.peer.applied(size)
         exchange.answer(b"ok")
 
     def close(self) -> None:

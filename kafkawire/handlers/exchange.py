@@ -66,28 +66,29 @@ class Peer(Protocol):
     more: int
 
     def answered(self, exchange: Exchange) -> None: ...
-    def applying(self, count: int, size_bytes: int) -> None: ...
-    def applied(self, count: int, size_bytes: int) -> None: ...
+    def applying(self, size_bytes: int) -> None: ...
+    def applied(self, size_bytes: int) -> None: ...
+    def collect(self) -> None: ...
+    def flush(self) -> None: ...
     def resume(self) -> None: ...
-    def turn_over(self) -> None: ...
     def abort(self, reason: str) -> None: ...
 
 
 class Exchange:
-    """A request being served. `flexible` is the response header's form, `count` 1 but for a row
-    of requests that are answered together.
+    """A request being served. `flexible` is the response header's form, `more` how many requests
+    it stands for beyond one. `parts` is the answer, once there is one.
 
     `pins` is called once: when the answer has been sent, or when its client has gone before.
     """
 
-    __slots__ = ("correlation_id", "count", "flexible", "parts", "peer", "pins", "version")
+    __slots__ = ("correlation_id", "flexible", "more", "parts", "peer", "pins", "version")
 
     def __init__(self, peer: Peer, version: int, correlation_id: int, flexible: bool) -> None:
         self.peer = peer
         self.version = version
         self.correlation_id = correlation_id
         self.flexible = flexible
-        self.count = 1
+        self.more = 0
         self.parts: list[Buffer] | None = None
         self.pins: Callable[[], None] | None = None
 

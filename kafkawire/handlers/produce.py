@@ -117,6 +117,7 @@ class Produce:
             turn.add(exchange, block)
         elif exchange.acks:
             exchange.tell(None)
+            exchange.peer.answered(exchange)
         if not exchange.acks and appended < len(results):
             exchange.peer.abort("a produce with acks=0 was refused")
 

@@ -39,18 +39,17 @@ class Row(Waiting):
         self.acks = shape.acks
         self.size_bytes = size_bytes
         self.answers = answers
-        self.count = len(answers)
+        self.more = len(answers) - 1
         self.parts = None
         self.pins = None
 
     def tell(self, failure: BaseException | None) -> None:
-        """Answer all of them."""
+        """One buffer with all of them."""
         answers = self.answers
         if failure is not None:
             told = why(failure)
             answers = [self.shape.failed(answer, *told) for answer in answers]
-        self.parts = [answers[0] if self.count == 1 else b"".join(answers)]
-        self.peer.answered(self)
+        self.parts = [b"".join(answers) if self.more else answers[0]]
 
 
 class Repeat:
@@ -70,12 +69,16 @@ class Repeat:
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
         """Start the requests in buf[pos:end] that are repetitions; where the first other begins."""
         shape = self.shape
+        partition = self.partition
         found = shape.find(buf, pos, end)
-        if found is None or not self._may_append():
+        if (
+            found is None
+            or partition.removed
+            or (shape.acks == -1 and partition.config.min_insync_replicas > 1)
+        ):
             return pos
         turn = self.handler.turn()
-        log, now_ms = turn.log, turn.now_ms
-        partition, first = self.partition, pos
+        log, now_ms, first = turn.log, turn.now_ms, pos
         answers: list[bytes] = []
         try:
             while found is not None and not log.full and len(answers) < ROW_AT_MOST:
@@ -93,18 +96,11 @@ class Repeat:
         if answers:
             peer = self.peer
             row = Row(peer, shape, pos - first, answers)
-            if row.acks:
+            if shape.acks:
                 peer.exchanges.append(row)
-                peer.more += row.count - 1
+                peer.more += row.more
             turn.add(row, block)
         return pos
-
-    def _may_append(self) -> bool:
-        """Whether the last partition is there still and takes what is sent with these acks."""
-        partition = self.partition
-        return not partition.removed and (
-            self.shape.acks != -1 or partition.config.min_insync_replicas <= 1
-        )
 
     def _turn_to(self, index: int) -> bool:
         try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
-from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from kafkawire.handlers.exchange import Exchange, Peer, Pinned, frame
 
 if TYPE_CHECKING:
     from log.commitlog import CommitLog
@@ -29,7 +29,7 @@ class Waiting(Exchange):
     size_bytes: int
 
     def tell(self, failure: BaseException | None) -> None:
-        """Answer the client; a failure takes the place of each success."""
+        """Make the answer; a failure takes the place of each success."""
         raise NotImplementedError
 
 
@@ -50,7 +50,8 @@ class ProduceExchange(Waiting):
         """See Waiting."""
         if failure is not None:
             self.results = [_failed(result, failure) for result in self.results]
-        self.answer(write_response(self.results, self.version))
+        body = write_response(self.results, self.version)
+        self.parts = [frame(self.correlation_id, body, self.flexible)]
 
 
 class Turn:
@@ -76,7 +77,7 @@ class Turn:
         if not blocks or blocks[-1] is not block:
             block.pin()
             blocks.append(block)
-        exchange.peer.applying(exchange.count, exchange.size_bytes)
+        exchange.peer.applying(exchange.size_bytes)
         if exchange.acks == -1:
             if not self.waiting:
                 self.log.after_commit(self.committed)
@@ -87,19 +88,21 @@ class Turn:
         for block in self.blocks:
             block.unpin()
         for exchange in self.exchanges:
-            peer = exchange.peer
-            peer.applied(exchange.count, exchange.size_bytes)
             if exchange.acks == 1:
                 exchange.tell(failure)
             elif failure is not None and exchange.acks == 0:
-                peer.abort("a produce with acks=0 could not be written")
-        self.exchanges[-1].peer.turn_over()
+                exchange.peer.abort("a produce with acks=0 could not be written")
+            exchange.peer.applied(exchange.size_bytes)
+        for exchange in self.exchanges:
+            exchange.peer.flush()
 
     def committed(self, failure: BaseException | None) -> None:
         """... and is durable, or cannot be made so."""
         for exchange in self.waiting:
             exchange.tell(failure)
-        self.waiting[-1].peer.turn_over()
+            exchange.peer.collect()
+        for exchange in self.waiting:
+            exchange.peer.flush()
 
 
 def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str], ...]]:

@@ -51,7 +51,7 @@ class Connection:
     """The state of one connection. `closed` once the socket is gone."""
 
     __slots__ = (
-        "applying_bytes", "applying_count", "client_host", "client_id", "closed", "exchanges",
+        "applying_bytes", "client_host", "client_id", "closed", "exchanges",
         "filled", "flush_due", "frame_at", "host", "kept", "listener", "memo", "memory", "more",
         "out", "pins", "reading", "receiving", "repeat", "serving", "start_at", "tick", "waits",
         "wire",
@@ -77,8 +77,7 @@ class Connection:
         self.memo: object = None  # the hot handlers', as is `repeat`
         self.repeat: Repeating | None = None
         self.frame_at = 0
-        self.applying_count = 0  # Produces queued on the log
-        self.applying_bytes = 0
+        self.applying_bytes = 0  # of Produces queued on the log; 0: none is
         self.reading = True
         self.kept: Block | None = None  # bytes [start_at, filled) that are not parsed yet
         self.start_at = 0
@@ -208,16 +207,15 @@ class Connection:
     def _parse(self, block: Block, pos: int, end: int) -> int:  # noqa: C901 (hot: no calls)
         """Start the requests in [pos, end); the position of the first that was not started."""
         view = block.view
-        host = self.host
-        apis = host.apis
+        apis = self.host.apis
         try:
             while end - pos >= _HEAD_BYTES and not self.waits:
                 if self.repeat is not None:
                     at = self.repeat.start(block, view, pos, end)
+                    if at == end:
+                        return end
                     if at != pos:
                         pos = at
-                        if len(self.exchanges) + self.more >= WAITING_MAX:
-                            self.waits |= FULL
                         continue
                 size, key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
                 stop = pos + 4 + size
@@ -231,7 +229,7 @@ class Connection:
                 if not api.may_follow_produce:
                     if size > OTHER_FRAME_BYTES_MAX:
                         raise DecodeError(f"{api.name}: a frame of {size} bytes")
-                    if self.applying_count:
+                    if self.applying_bytes:
                         self.waits |= HELD  # until `applied`
                         break
                 body = pos + _HEAD_BYTES
@@ -251,11 +249,11 @@ class Connection:
                     self.waits |= HELD  # until `resume`
                     break
                 pos = stop
-                if len(self.exchanges) + self.more >= WAITING_MAX:
+                if self._is_full():
                     self.waits |= FULL
             if end - pos >= 4:
                 (size,) = _LENGTH.unpack_from(view, pos)
-                if not _HEAD_BYTES - 4 <= size <= host.frame_bytes_max:
+                if not _HEAD_BYTES - 4 <= size <= self.host.frame_bytes_max:
                     self.abort(f"a frame of {size} bytes")
         except DecodeError as wrong:
             self.abort(str(wrong))
@@ -278,40 +276,49 @@ class Connection:
     # -- what handlers say (handlers.exchange.Peer)
 
     def answered(self, exchange: Exchange) -> None:
-        """Collect what can leave: the answers at the head of the queue."""
+        """It has its answer: see that what can leave does, soon."""
         waiting = self.exchanges
-        if not waiting or waiting[0] is not exchange:
-            return
-        out = self.out
+        if waiting and waiting[0] is exchange:
+            self.collect()
+            if not self.receiving and not self.flush_due:
+                self.flush_due = True
+                self.host.flush_soon(self)
+
+    def collect(self) -> None:
+        """Take over what can leave, for `flush`: the answers at the head of the queue. Hot."""
+        waiting = self.exchanges
         while waiting:
-            parts = waiting[0].parts
-            if parts is None:
+            first = waiting[0]
+            if first.parts is None:
                 break
-            out += parts
-            first = waiting.popleft()
-            self.more -= first.count - 1
+            waiting.popleft()
+            self.out += first.parts
+            if first.more:
+                self.more -= first.more
             if first.pins is not None:
                 self.pins.append(first.pins)
-        if self.waits & FULL:
+        if self.waits & FULL and not self._is_full():
             self.waits &= ~FULL
             self._go_on_soon()
-        if not self.receiving and not self.flush_due:
-            self.flush_due = True
-            self.host.flush_soon(self)
 
-    def applying(self, count: int, size_bytes: int) -> None:
-        """Produces of this connection are queued on the log; they hold so many bytes."""
-        self.applying_count += count
+    def _is_full(self) -> bool:
+        return (
+            self.applying_bytes > self.host.applying_bytes_max
+            or len(self.exchanges) + self.more >= WAITING_MAX
+        )
+
+    def applying(self, size_bytes: int) -> None:
+        """Produces of this connection are queued on the log; they hold so many bytes. Hot."""
         self.applying_bytes += size_bytes
-        if self.applying_bytes > self.host.applying_bytes_max:
+        if self._is_full():
             self.waits |= FULL
 
-    def applied(self, count: int, size_bytes: int) -> None:
-        """... and have been written, or failed."""
-        self.applying_count -= count
+    def applied(self, size_bytes: int) -> None:
+        """... and have been written, or failed: `flush` sends their answers, if they have any."""
         self.applying_bytes -= size_bytes
-        if self.waits and not self.applying_count:
-            self.waits &= ~(HELD | FULL)
+        self.collect()
+        if self.waits & HELD and not self.applying_bytes:
+            self.waits &= ~HELD
             self._go_on_soon()
 
     def served(self, exchange: Exchange) -> None:
@@ -325,10 +332,6 @@ class Connection:
         """What held the next request back is over."""
         self.waits &= ~HELD
         self._go_on_soon()
-
-    def turn_over(self) -> None:
-        """A turn of the log has answered all it will: send every connection's answers."""
-        self.host.flush_all()
 
     def _go_on_soon(self) -> None:
         if self.kept is not None:
@@ -349,11 +352,11 @@ class Connection:
     # -- bytes out
 
     def flush(self) -> None:
-        """Send what is ready."""
-        self.flush_due = False
-        if self.waits & (DRAINING | CLOSED) or not self.out:
-            return
+        """Send what is ready. Hot."""
         out = self.out
+        self.flush_due = False
+        if not out or self.waits & (DRAINING | CLOSED):
+            return
         self.out = []
         self.wire.write(out)
         if self.pins and not self.waits & DRAINING:

@@ -41,8 +41,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         ):
             setattr(self, name, method)
         self.transport: asyncio.Transport | None = None
-        self._send: Callable[[Buffer], None] = _drop
-        self._send_all: Callable[[list[Buffer]], None] = _drop
+        self.write: Callable[[list[Buffer]], None] = _drop  # connection.Wire's
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connection in, or close it where there are too many."""
@@ -54,8 +53,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
             self.connection.closed = True
             return
         self.host.connections.add(self.connection)
-        self._send = self.transport.write
-        self._send_all = self.transport.writelines
+        # The kernel gets what it takes at once; the rest waits in the transport.
+        self.write = self.transport.writelines
         self.transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
@@ -66,20 +65,13 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.host.connections.discard(self.connection)
         self.connection.lost()
         self.transport = None
-        self._send = self._send_all = _drop
+        self.write = _drop
 
     def eof_received(self) -> bool:
         """A client that has said all closes both ways, as Kafka's does."""
         return False
 
     # -- connection.Wire
-
-    def write(self, parts: list[Buffer]) -> None:
-        """Hand the kernel what it takes; the rest waits in the transport."""
-        if len(parts) == 1:
-            self._send(parts[0])
-        else:
-            self._send_all(parts)
 
     def pause_reading(self) -> None:
         """Leave what the client sends in the kernel."""
