@@ -78,7 +78,7 @@ def _row(message: Message) -> Row:
     offset = message.offset()
     assert offset is not None
     headers = [(name, value) for name, value in message.headers() or []]
-    return offset, message.timestamp()[1], message.key(), message.value(), headers  # type: ignore[return-value]
+    return offset, message.timestamp()[1], message.key(), message.value(), headers
 
 
 def by_kafka_python(broker: BrokerProcess, topic: str, start: int = 0) -> list[Row]:
