@@ -145,6 +145,15 @@ class TestAgainstABroker:
             (3, 3, True),
         ]
         assert all(row["problems"] == [] and row["bytes"] > 61 for row in rows)
+        rows = Typed(server, "offsets", "validate", "o", "--range", "1..3", "--json").json
+        assert all(row["problems"] == [] and row["records"] >= 2 for row in rows)
+        refused = Typed(server, "offsets", "validate", "o", "--range", "1..9", "--json")
+        problems = [row["problems"] for row in json.loads(refused.out)]
+        told = "range 1..9 is not within 0..3, which is what the partition has"
+        assert (refused.code, problems) == (1, [[], [told]])
+        for text in ("1", "1..x", "..", "-1..2"):
+            wrong = Typed(server, "offsets", "validate", "o", "--range", text)
+            assert (wrong.code, f"--range={text}: it must be START..END" in wrong.err) == (2, True)
 
     def test_statistics_come_from_the_broker_or_from_its_folder(
         self, server: str, data: Path
@@ -154,6 +163,10 @@ class TestAgainstABroker:
         assert all(row["bytes"] > 0 for row in rows)
         stored = Typed(server, "offsets", "stats", "o", "--data", str(data), "--json").json
         assert [(row["partition"], row["segments"]) for row in stored] == [(0, 0), (1, 0)]
+        stored = Typed(server, "offsets", "metrics", "--data", str(data), "--json").json
+        assert (stored["mappings"], stored["segments_live"], stored["live_bytes"]) == (0, 0, 0)
+        assert "checkpoints" in Typed(server, "offsets", "metrics", "--data", str(data)).out
+        assert Typed(server, "offsets", "metrics", "--data", "nowhere").code == 1
         for folder, topic, words in [
             (data, "nope", "has no topic nope"),
             (data / "brokers", "o", "is no data folder"),

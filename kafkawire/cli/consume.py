@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import base64
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster
+from kafkawire.cli.client import BrokerError, ClientError, Cluster
 from kafkawire.cli.offsets import Partition, committed, leaders
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.reading import WAIT_MS, Fetched, WireSource, fetch
@@ -23,11 +24,19 @@ from kafkawire.cli.report import command
 from kafkawire.cli.reset import commit
 from kafkawire.cli.tables import fail, print_json_line
 from kafkawire.codec.batches import CONTROL, Record, records
-from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from offsets.subscription import NS_PER_MS, Subscription
 from offsets.types import OffsetOutOfRange, OffsetType
 
 PLACES = "earliest, latest, resume, offset:N or time:T (ISO 8601, UTC if bare, or ms since 1970)"
+
+COMING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+COORDINATOR_S, RETRY_S = 15.0, 0.2
+"""How long a coordinator is waited for, and how often it is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,7 @@ def _subscribe(cluster: Cluster, options: Options, offset_type: OffsetType, valu
         led_by = {wanted: led_by[wanted]}
     known: dict[Partition, int] = {}
     if options.group:
-        known = {place: at for place, (at, _) in committed(cluster, options.group).items()}
+        known = {place: at for place, (at, _) in _committed(cluster, options.group).items()}
     made: Readers = {}
     for place in sorted(led_by):
         source = WireSource(cluster, place, led_by, known)
@@ -121,6 +130,19 @@ def _subscribe(cluster: Cluster, options: Options, offset_type: OffsetType, valu
             raise ClientError(f"{place[0]}-{place[1]}: {error}") from None
         made[place] = (led_by[place], reader)
     return made
+
+
+def _committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | None]]:
+    """What the group has committed, once its coordinator is there: a new cluster's first makes
+    the topic it needs."""
+    deadline = time.monotonic() + COORDINATOR_S
+    while True:
+        try:
+            return committed(cluster, group)
+        except BrokerError as error:
+            if error.code not in COMING or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)
 
 
 def _read(cluster: Cluster, options: Options, readers: Readers) -> None:

@@ -34,12 +34,20 @@ def offsets_describe(
 
 
 @offsets_app.command("validate")
-def offsets_validate(topic: Topic, server: Server = LOCAL, as_json: Json = False) -> None:
+def offsets_validate(
+    topic: Topic,
+    offsets: Annotated[
+        str | None,
+        typer.Option("--range", metavar="START..END", help="Only these, which must all be there."),
+    ] = None,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
     """Read every batch: are offsets contiguous, checksums right, epochs rising? Exit code 1 if
     not. Gaps are right where the topic is compacted."""
     from kafkawire.cli.offset_report import validate
 
-    validate(server, topic, as_json)
+    validate(server, topic, offsets, as_json)
 
 
 @offsets_app.command("stats")
@@ -56,6 +64,17 @@ def offsets_stats(
     from kafkawire.cli.offset_report import stats
 
     stats(server, topic, data, as_json)
+
+
+@offsets_app.command("metrics")
+def offsets_metrics(
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")],
+    as_json: Json = False,
+) -> None:
+    """Show how many checkpoints, mappings and segments are stored, and their bytes."""
+    from kafkawire.cli.stored_offsets import show_metrics
+
+    show_metrics(data, as_json)
 
 
 def consume(

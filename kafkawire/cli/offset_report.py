@@ -18,11 +18,14 @@ from kafkawire.cli.offsets import (
     leaders,
     list_offsets,
 )
-from kafkawire.cli.reading import fetch
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.reading import WireSource, fetch
 from kafkawire.cli.report import command, print_results
 from kafkawire.cli.tables import fail
 from kafkawire.codec.batches import CONTROL
 from offsets.stats import total_lag
+from offsets.subscription import Seeker
+from offsets.types import OffsetOutOfRange
 
 DESCRIBE_CONFIGS = 32
 DESCRIBE_LOG_DIRS = 35
@@ -77,15 +80,30 @@ class Walk:
             self.problems.append(sentence)
 
 
-def validate(server: str, topic: str, as_json: bool) -> None:
-    """Read every batch head of every partition; exit code 1 when something is wrong."""
+def parse_range(text: str) -> tuple[int, int]:
+    """`START..END`, the end not in it. OptionError."""
+    start, dots, end = text.partition("..")
+    if not dots or not start.isdecimal() or not end.isdecimal():
+        raise OptionError(
+            "--range", text, "START..END, two offsets of which the second is not read"
+        )
+    return int(start), int(end)
+
+
+def validate(server: str, topic: str, offsets: str | None, as_json: bool) -> None:
+    """Read every batch head of every partition, or those of a range of offsets, which each must
+    have; exit code 1 when something is wrong."""
+    try:
+        wanted = None if offsets is None else parse_range(offsets)
+    except OptionError as error:
+        fail(error, 2)
 
     def work(cluster: Cluster) -> bool:
         led_by = leaders(cluster, [topic])
         gaps_allowed = "compact" in _setting(cluster, topic, "cleanup.policy")
         rows = []
         for place in sorted(led_by):
-            walk = _walk(cluster, place, led_by, gaps_allowed)
+            walk = _walk(cluster, place, led_by, wanted, gaps_allowed)
             rows.append(
                 {
                     "partition": place[1],
@@ -105,14 +123,20 @@ def validate(server: str, topic: str, as_json: bool) -> None:
 
 
 def _walk(
-    cluster: Cluster, place: Partition, led_by: dict[Partition, int], gaps_allowed: bool
+    cluster: Cluster,
+    place: Partition,
+    led_by: dict[Partition, int],
+    wanted: tuple[int, int] | None,
+    gaps_allowed: bool,
 ) -> Walk:
-    low = list_offsets(cluster, {place: EARLIEST}, led_by)
-    high = list_offsets(cluster, {place: LATEST}, led_by)
-    if place not in high:
-        raise ClientError(f"{place[0]}-{place[1]} has no leader")
-    end = high[place]
-    walk = Walk(low[place])
+    source = WireSource(cluster, place, led_by)
+    start, end = wanted or (source.log_start(), source.high_watermark())
+    walk = Walk(start)
+    try:
+        Seeker(source).check_range(start, end)
+    except OffsetOutOfRange as error:
+        walk.problem(str(error))
+        return walk
     while walk.next_offset < end:
         try:
             got = fetch(cluster, led_by[place], place, walk.next_offset)

@@ -1,7 +1,7 @@
 """What a data folder's metadata says of offsets, read beside a broker or without one.
 
 SQLite only, read-only: nothing is made or migrated. Called by kafkawire.cli.offset_report and
-kafkawire.cli.backup.
+offset_app.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 from urllib.parse import quote
 
 from kafkawire.cli.client import ClientError
+from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.metadata import schema
 from kafkawire.metadata.session import SqliteSession
-from offsets.sql_statements import stats
+from offsets.sql_statements import metrics, stats
+from offsets.storage import DELETING, LIVE, STARTED
 
 TIMEOUT_S = 10.0
 
@@ -78,6 +80,23 @@ def stored_stats(data: str, topic: str) -> list[dict[str, Any]]:
         }
         for index, number in found
     ]
+
+
+def show_metrics(data: str, as_json: bool) -> None:
+    """The whole storage of a data folder in numbers."""
+    try:
+        with opened(data) as connection:
+            found = metrics(SqliteSession(connection))
+    except ClientError as error:
+        fail(error)
+    names = {STARTED: "started", LIVE: "live", DELETING: "deleting"}
+    row: dict[str, Any] = {"checkpoints": found.checkpoints, "mappings": found.mappings}
+    row |= {f"segments_{name}": found.segments.get(state, 0) for state, name in names.items()}
+    row |= {"size_bytes": found.size_bytes, "live_bytes": found.live_bytes}
+    if as_json:
+        print_json(row)
+    else:
+        print_table([row], tuple(row), f"{data}, stored offsets")
 
 
 def _known(value: int) -> int | None:

@@ -1,0 +1,47 @@
+"""`kafkawire offsets` and `consume` against Apache Kafka: they speak to any broker."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.java.apache import shared_kafka
+from tests.test_cli_offsets import NEW_YEAR_MS, Typed, produce
+
+
+@pytest.fixture(scope="module")
+def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with shared_kafka(run / "apache", f"{jars}/*") as address:
+        yield address
+
+
+def test_the_commands_work_against_apache_kafka(kafka: str) -> None:
+    topic = f"commands-{uuid.uuid4()}"
+    # Apache Kafka deletes what is older than retention.ms, also while a test reads it.
+    made = Typed(kafka, "topics", "create", topic, "--partitions", "2", "--config",
+                 "retention.ms=-1")  # fmt: skip
+    assert (made.code, made.err) == (0, "")
+    produce(kafka, topic, {0: 10, 1: 3})
+    rows = Typed(kafka, "offsets", "describe", topic, "--json").json
+    assert [(row["log_start"], row["end"]) for row in rows] == [(0, 10), (0, 3)]
+    rows = Typed(kafka, "offsets", "validate", topic, "--json").json
+    assert [(row["records"], row["missing"], row["problems"]) for row in rows] == [
+        (10, 0, []),
+        (3, 0, []),
+    ]
+    rows = Typed(kafka, "offsets", "stats", topic, "--json").json
+    assert [row["offsets"] for row in rows] == [10, 3]
+    assert all(row["bytes"] > 0 for row in rows)
+    place = f"time:{NEW_YEAR_MS + 7_500}"
+    lines = Typed(kafka, "consume", topic, "--from", place, "--json").lines
+    assert [(line["partition"], line["offset"]) for line in lines] == [(0, 8), (0, 9)]
+    resume = ("consume", topic, "--from", "resume", "--group", topic, "--json")
+    assert len(Typed(kafka, *resume, "--max", "7").lines) == 7
+    assert len(Typed(kafka, *resume).lines) == 6
+    assert Typed(kafka, *resume).lines == []
