@@ -24,7 +24,7 @@ from log.segments.offsetmap import OffsetMap
 from log.segments.retain import spans_of
 from log.segments.spans import join, move_times, times
 from tests.kit.batch_rows import ROWS, as_records, by_aiokafka, by_kafka_python, rows
-from tests.kit.compaction import DAY_MS, NOW_MS, Round, all_records, clean, keyed, marker
+from tests.kit.compaction import DAY_MS, NOW_MS, TXN, Round, all_records, clean, keyed, marker
 
 
 def test_the_latest_record_of_each_key_stays_at_its_offset() -> None:
@@ -130,9 +130,6 @@ def test_a_producer_known_by_its_marker_keeps_a_marker_of_its_epoch() -> None:
     assert [(h.attributes & CONTROL, h.count) for h in second.heads()] == [(CONTROL, 0), (0, 1)]
     third = clean(second.batches, 2, producers={9: (5, -1)}, now_ms=late)
     assert [h.base_offset for h in third.heads()] == [1]
-
-
-TXN = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
 
 
 def test_a_commit_marker_goes_when_its_data_is_gone_and_a_horizon_has_passed() -> None:

@@ -195,7 +195,8 @@ class _Cleaning:
         source, position = self._reading
         at = position + failure.at
         text = f"the batch at {at} is damaged"
-        return Damage(self._share.number, failure.offset, source.path, at, text)
+        offset = max(failure.offset, source.base_offset)
+        return Damage(self._share.number, offset, source.path, at, text)
 
     def close(self) -> None:
         """Give the handles back."""

@@ -12,6 +12,8 @@ from log.segments.transactions import ABORT, COMMIT, Aborted
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000
+TXN = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 0, "attributes": 0x10}
+"""Of a batch in a transaction."""
 
 
 @dataclass
