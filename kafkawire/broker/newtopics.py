@@ -34,8 +34,8 @@ _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 # Kafka's MAX_PARTITIONS_PER_BATCH: one request is one transaction and one answer, and 10,000
 # rows hold both for a few hundred milliseconds.
 MAX_PARTITIONS_PER_REQUEST = 10_000
-# Of the whole catalog: one that nobody uses takes 250 bytes in memory (metadata.directory) and
-# 3 us of a start, so this is 2.5 GB and half a minute: what one broker can be asked to hold.
+# Of the whole catalog: one that nobody uses takes 400 bytes in memory (metadata.directory) and
+# 4 us of a start, so this is 4 GB and most of a minute: what one broker can be asked to hold.
 MAX_PARTITIONS = 10_000_000
 
 

@@ -6,7 +6,8 @@ number. `TopicInfo` objects are made when somebody asks and are *snapshots*: nob
 and a change of the topic is seen by who asks again. The newest of them are kept, so that asking
 for the same topics again costs a lookup. Pure; `catalog.Catalog` owns one, `rows` fills it.
 
-A topic with one partition takes about 250 bytes (measured; name and id are 130 of them).
+A topic with one partition takes about 400 bytes (measured): half of them its name and id, a third
+the two dicts.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ class Directory:
         self._names.extend(names)
         if any(internal):
             self._internal.update(start + at for at, flag in enumerate(internal) if flag)
-        rows = range(start, start + len(names))
+        rows = list(range(start, start + len(names)))  # the dicts share the numbers
         self.rows_by_name.update(zip(names, rows, strict=True))
         self.rows_by_id.update(zip(self._ids[start:], rows, strict=True))
         empty = bytes(8 * len(names))
@@ -121,24 +122,23 @@ class Directory:
         if not part:
             return
         ids, numbers, leaders, epochs = zip(*part, strict=True)
-        found = self.rows_by_id.get
-        topics = [found(topic_id, GONE) for topic_id in map(bytes, ids)]
-        if GONE in topics:
-            living = [row for row, topic in zip(part, topics, strict=True) if topic != GONE]
-            self.load_partitions(living)
+        topics = list(map(self.rows_by_id.get, ids))
+        if None in topics:
+            known = self.rows_by_id
+            self.load_partitions([row for row in part if bytes(row[0]) in known])
             return
         self._number.extend(numbers)
         self._topic.extend(topics)
         self._leader.extend(leaders)
         self._epoch.extend(epochs)
         self.partitions += len(numbers)
-        first, count = self._first, self._count
+        first, count, more = self._first, self._count, self._more
         for number, topic in zip(numbers, topics, strict=True):
             have = count[topic]
             if not have:
                 first[topic] = number
                 count[topic] = 1
-            elif number == first[topic] + have and topic not in self._more:
+            elif number == first[topic] + have and topic not in more:
                 count[topic] = have + 1
             else:
                 self._extend_runs(topic, number, 1)
