@@ -122,8 +122,8 @@ class Directory:
         if not part:
             return
         ids, numbers, leaders, epochs = zip(*part, strict=True)
-        topics = list(map(self.rows_by_id.get, ids))
-        if None in topics:
+        topics = [row for row in map(self.rows_by_id.get, ids) if row is not None]
+        if len(topics) < len(ids):
             known = self.rows_by_id
             self.load_partitions([row for row in part if bytes(row[0]) in known])
             return
