@@ -223,13 +223,20 @@ def test_a_shape_finds_its_request_with_any_batch_and_partition(version: int) ->
     for size in (0, 1, 126, 127, 128, 16_382, 16_383, 70_000):
         frame = request(version, b"y" * size, index=9)
         view = memoryview(frame + b"next")
-        found = shape.find(view, 0, len(view))
-        assert found is not None
-        number, index, start, stop, last = found
+        ((number, index, start, stop, last),) = shape.find(view, 0, len(view), 2)
         assert (number, index, last) == (77, 9, len(frame))
         assert frame[start:stop] == b"y" * size
         for end in (0, 5, 20, len(frame) - 1):
-            assert shape.find(view[:end], 0, end) is None
+            assert shape.find(view[:end], 0, end, 1) == []
+
+
+def test_a_row_ends_where_it_is_told_to_and_where_another_request_begins() -> None:
+    frames = [request(9, b"x" * n, index=n) for n in range(5)]
+    shape = shape_of(9, frames[0])
+    assert shape is not None
+    view = memoryview(b"".join([*frames, request(9, b"y", acks=0), frames[0]]))
+    assert [found[1] for found in shape.find(view, 0, len(view), 10)] == list(range(5))
+    assert [found[1] for found in shape.find(view, 0, len(view), 3)] == list(range(3))
 
 
 def test_requests_that_have_no_shape() -> None:
@@ -237,9 +244,9 @@ def test_requests_that_have_no_shape() -> None:
     shape = shape_of(9, request(9, b"x" * 100))
     assert shape is not None
     tagged = request(9, b"x" * 100, tag=b"\1\5\1x")
-    assert shape.find(memoryview(tagged), 0, len(tagged)) is None
+    assert shape.find(memoryview(tagged), 0, len(tagged), 1) == []
     other = request(9, b"x" * 100, acks=-1)
-    assert shape.find(memoryview(other), 0, len(other)) is None
+    assert shape.find(memoryview(other), 0, len(other), 1) == []
     long = memoryview(bytes(KNOWN_BYTES_MAX + 200))
     assert cut_shape(9, long, 0, len(long), ("t", 0, len(long) - 50, len(long) - 3), 1) is None
 
@@ -258,13 +265,13 @@ def test_what_a_shape_finds_is_what_decoding_finds(version: int) -> None:
             at = rng.choice((rng.randrange(60), rng.randrange(len(frame)), len(frame) - 1))
             frame[at] = rng.choice((frame[at] ^ 1 << rng.randrange(8), rng.randrange(256)))
         view = memoryview(frame)
-        found = shape.find(view, 0, len(frame))
-        if found is None:
+        found = shape.find(view, 0, len(frame), 1)
+        if not found:
             continue
         taken += 1
         _, acks, items = read_request(view, body_at(version), len(frame), version)
-        assert (acks, *items) == (1, (shape.topic, *found[1:4]))
-        assert found[4] == len(frame)
+        assert (acks, *items) == (1, (shape.topic, *found[0][1:4]))
+        assert found[0][4] == len(frame)
     assert taken > 100
 
 
@@ -274,6 +281,6 @@ def test_garbage_has_no_shape_nor_an_exception_of_its_own() -> None:
     assert shape is not None
     for _ in range(500):
         view = memoryview(rng.randbytes(rng.randrange(120)))
-        assert shape.find(view, 0, len(view)) is None
+        assert shape.find(view, 0, len(view), 1) == []
         with pytest.raises(DecodeError):
             read_request(view[:11], 0, min(11, len(view)), 9)

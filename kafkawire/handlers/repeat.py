@@ -68,29 +68,28 @@ class Repeat:
 
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
         """Start the requests in buf[pos:end] that are repetitions; where the first other begins."""
-        shape = self.shape
-        partition = self.partition
-        found = shape.find(buf, pos, end)
+        shape, partition = self.shape, self.partition
+        found = shape.find(buf, pos, end, ROW_AT_MOST)
         if (
-            found is None
+            not found
             or partition.removed
             or (shape.acks == -1 and partition.config.min_insync_replicas > 1)
         ):
             return pos
+        write, size = shape.write, shape.answer_bytes
+        before, after = shape.before, shape.after
         turn = self.handler.turn()
         log, now_ms, first = turn.log, turn.now_ms, pos
         answers: list[bytes] = []
         try:
-            while found is not None and not log.full and len(answers) < ROW_AT_MOST:
-                number, index, start, stop, last = found
-                if index != self.index:
-                    if not self._turn_to(index):
-                        break
-                    partition = self.partition
-                done = partition.queue(buf[start:stop], now_ms)
-                answers.append(shape.answer(number, index, *done))
+            for number, index, start, stop, last in found:
+                if log.full or (index != self.index and not self._turn_to(index)):
+                    break
+                base, time_ms, log_start = self.partition.queue(buf[start:stop], now_ms)
+                answers.append(
+                    write(size, number, before, index, 0, base, time_ms, log_start, after)
+                )
                 pos = last
-                found = shape.find(buf, pos, end) if pos < end else None
         except (KafkaError, OSError):
             pass  # the general way sees what is wrong with this one
         if answers:

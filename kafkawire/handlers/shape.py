@@ -37,7 +37,9 @@ SHAPES_FROM = 7
 KNOWN_BYTES_MAX = 1 << 10
 """Topic and client id are compared for each request; longer ones than this are a joke."""
 
-TAIL = b"\0\0\0"
+Found = tuple[int, int, int, int, int]
+"""(correlation id, partition index, where the batch starts and stops, where the frame ends)."""
+
 _KNOWN_AT = 12
 _SPLIT = 0x33445566  # marks that stand where an answer has its partition index and its offsets
 _MARKS = (0x1122334455667788, 0x2233445566778899, 0x33445566778899AA)
@@ -51,8 +53,8 @@ class Shape:
 
     `read` gives (size, API and version, correlation id, known, index, length) of a frame; under a
     flexible version `length` is only the first byte of it. `fixed_bytes` is how long that is.
-    `write` takes (size, correlation id, before, index, between, base offset, append time, log
-    start, after), a whole answer.
+    `write` takes (answer_bytes, correlation id, before, index, 0, base offset, append time, log
+    start, after) and gives the whole answer of a success.
     """
 
     __slots__ = (
@@ -91,33 +93,31 @@ class Shape:
         self.answer_bytes = self._answer.size - 4
         self.write = self._answer.pack
 
-    def find(self, buf: memoryview, pos: int, end: int) -> tuple[int, int, int, int, int] | None:
-        """(correlation id, index, where the batch starts and stops, where the frame ends) of the
-        frame at `pos`, if it is this request with another batch and whole in buf[:end]. Hot."""
-        start = pos + self.fixed_bytes
-        if start > end:
-            return None
-        size, api, correlation_id, known, index, length = self.read(buf, pos)
-        if known != self.known or api != self.api:
-            return None
-        if not self.flexible:
-            last = stop = start + length
-        else:
-            if length > 0x7F:
-                length, start = read_uvarint(buf, start - 1)
-            stop = start + length - 1
-            last = stop + len(TAIL)
-        if last > end or last != pos + 4 + size or stop < start:
-            return None
-        if self.flexible and (buf[stop] or buf[stop + 1] or buf[stop + 2]):
-            return None
-        return correlation_id, index, start, stop, last
-
-    def answer(self, number: int, index: int, base: int, time_ms: int, start: int) -> bytes:
-        """The whole answer frame of a success. Hot."""
-        return self.write(
-            self.answer_bytes, number, self.before, index, 0, base, time_ms, start, self.after
-        )
+    def find(self, buf: memoryview, pos: int, end: int, most: int) -> list[Found]:
+        """The frames from `pos` on that are this request with another batch and lie whole in
+        buf[:end], one behind the other, `most` at most. Hot."""
+        read, api, known, fixed_bytes = self.read, self.api, self.known, self.fixed_bytes
+        found: list[Found] = []
+        start = pos + fixed_bytes
+        while start <= end and len(found) < most:
+            size, its_api, number, its_known, index, length = read(buf, pos)
+            last = pos + 4 + size
+            if its_known != known or its_api != api or last > end:
+                break
+            if not self.flexible:
+                stop = start + length
+                if stop != last or stop < start:
+                    break
+            else:
+                if length > 0x7F:
+                    length, start = read_uvarint(buf, start - 1)
+                stop = start + length - 1
+                if stop + 3 != last or stop < start or buf[stop] | buf[stop + 1] | buf[stop + 2]:
+                    break
+            found.append((number, index, start, stop, last))
+            pos = last
+            start = pos + fixed_bytes
+        return found
 
     def failed(
         self, answer: bytes, code: int, message: str | None, errors: tuple[tuple[int, str], ...]
@@ -143,5 +143,5 @@ def cut_shape(
         return None
     shape = Shape(version, bytes(buf[pos + 4 : pos + 8]), known, acks, topic)
     # A request with tagged fields does not end where its batch does: it has no shape.
-    found = shape.find(buf, pos, end)
-    return shape if found is not None and found[1:4] == (index, start, stop) else None
+    found = shape.find(buf, pos, end, 1)
+    return shape if found and found[0][1:] == (index, start, stop, end) else None

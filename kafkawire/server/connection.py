@@ -310,7 +310,10 @@ class Connection:
     def applying(self, size_bytes: int) -> None:
         """Produces of this connection are queued on the log; they hold so many bytes. Hot."""
         self.applying_bytes += size_bytes
-        if self._is_full():
+        if (
+            self.applying_bytes > self.host.applying_bytes_max
+            or len(self.exchanges) + self.more >= WAITING_MAX
+        ):
             self.waits |= FULL
 
     def applied(self, size_bytes: int) -> None:
