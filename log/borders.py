@@ -26,7 +26,7 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
     if gone := segments.find(offset):
         partition.size_bytes -= segments.drop_front(gone)
         partition.log.trimmed[partition.number] = offset
-    numbers = _drop_journals(partition, offset)
+    numbers = drop_journals(partition, offset)
     while len(partition.epochs) > 1 and partition.epochs[1][1] <= offset:
         partition.epochs.pop(0)
     partition.soil()
@@ -47,7 +47,7 @@ def cut(partition: Partition, mappings: Sequence[Mapping]) -> list[int]:
     segments.splice(len(segments), len(segments), living)
     partition.cut_offset = living[-1].end_offset
     partition.size_bytes += sum(row.length for row in living)
-    return _drop_journals(partition, partition.cut_offset)
+    return drop_journals(partition, partition.cut_offset)
 
 
 def replace(partition: Partition, added: Sequence[Mapping], removed: Sequence[Mapping]) -> None:
@@ -67,7 +67,9 @@ def replace(partition: Partition, added: Sequence[Mapping], removed: Sequence[Ma
     partition.size_bytes += sum(row.length for row in living) - before
 
 
-def _drop_journals(partition: Partition, offset: int) -> list[int]:
+def drop_journals(partition: Partition, offset: int) -> list[int]:
+    """Forget what the journals hold below an offset; the numbers of those that hold nothing of
+    this partition any more."""
     portions = partition.portions
     gone = portions.below(offset)
     partition.size_bytes -= sum(portions.size[: min(gone, partition.evicted)])

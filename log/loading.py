@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from kafkawire.codec.batches import HEAD
+from log.borders import drop_journals
 from log.env import FileSystem
 from log.eviction import INDEX_BYTES_AT_MOST, add_portion
 from log.frame import batch_starts
@@ -92,13 +93,19 @@ def _take_row(partition: Partition, row: PartitionRow) -> None:
 
 
 def _first_loaded(found: list[Found]) -> int:
-    """The oldest journal whose rows fit in memory together with all newer ones."""
+    """The oldest journal whose rows fit in memory together with all newer ones.
+
+    Never later than the first without an index file, which is made of the rows in memory, nor
+    than the one that is written on.
+    """
     room = INDEX_BYTES_AT_MOST
-    for at in range(len(found) - 1, -1, -1):
-        room -= found[at].extent().frames * ROW_BYTES
-        if room < 0 and found[at].journal.indexed:
-            return at + 1
-    return 0
+    first = len(found) - 1
+    while first > 0:
+        room -= found[first - 1].extent().frames * ROW_BYTES
+        if room < 0:
+            break
+        first -= 1
+    return min([max(first, 0), *(at for at, item in enumerate(found) if not item.journal.indexed)])
 
 
 def _load(partition: Partition, journal: Journal, rows: Columns, in_memory: bool) -> None:

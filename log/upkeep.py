@@ -21,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 TENDED_EVERY = 10
 """After so many looks for journals to cut, segments are tidied and rewritten."""
+BACK_OFF_AT_MOST = 6
+"""After a failed cut, twice as many looks go by until the next one, 64 at most: a full disk is not
+filled each second with what cannot be finished."""
 LOOKS_PER_BUSY_TIME = 4
 """How often in `busy.disk.ms` it is looked whether the disk is busy."""
 SLICE = 256
@@ -110,11 +113,13 @@ class Upkeep:
     async def _tend_segments(self) -> None:
         """Clean up after the last end, then cut and tidy for as long as the process lives."""
         await self._try("removing unfinished segments", self._segments.clean)
-        looks = 0
+        looks = failures = 0
         while True:
             await self._env.sleep(self._config.cut_interval_ms / 1000)
             await self._try("indexing journals", self._indexer.run)
-            await self._try("cutting", self._cut)
+            if looks % (1 << failures) == 0:
+                cut = await self._try("cutting", self._cut)
+                failures = 0 if cut else min(failures + 1, BACK_OFF_AT_MOST)
             await self._try("tidying segments", self._segments.lifecycle.tick)
             looks += 1
             if looks % TENDED_EVERY == 0:
@@ -135,11 +140,13 @@ class Upkeep:
         await self.retain()
         await self._segments.sweep(0)
 
-    async def _try(self, what: str, work: Work) -> None:
+    async def _try(self, what: str, work: Work) -> bool:
         try:
             await work()
         except Exception:  # tried again; ERROR is for what needs somebody
             logger.warning("%s failed, it will be tried again", what, exc_info=True)
+            return False
+        return True
 
     def _every(self, what: str, interval_ms: float, work: Work) -> None:
         async def run() -> None:

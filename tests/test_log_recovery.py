@@ -383,3 +383,19 @@ def test_an_index_file_of_another_journal_or_format_is_none() -> None:
     newer[8:12] = (2).to_bytes(4, "little")
     with pytest.raises(frame.FormatError):
         JournalIndex(memoryview(newer), 5)
+
+
+async def test_an_index_that_is_made_again_holds_all_rows_whatever_the_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, _ = await start(journal_bytes=4096)
+    await roll(world, 10)
+    await world.log.close()
+    world.fs.remove(f"{JOURNALS}/{index_name(1)}")
+    monkeypatch.setattr("log.loading.INDEX_BYTES_AT_MOST", 0)
+    for _ in range(2):
+        await world.start()
+        for _ in range(20):
+            await world.env.sleep(0)
+        assert len(await everything(world)) == 10
+        await world.log.close()

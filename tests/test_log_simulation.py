@@ -20,14 +20,17 @@ import asyncio
 import logging
 import os
 import random
+from functools import partial
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.store import MetadataError
+from log.eviction import evict
 from log.manager import Log
 from log.partition import Partition
 from offsets.storage import DELETING, LIVE, STARTED, Swap
@@ -384,10 +387,16 @@ def expect(failure: KafkaError, code: ErrorCode) -> None:
 
 def simulate(seed: int) -> Model:
     model = Model(seed)
-    for kind in [Life] * LIVES + [LastLife]:
-        model.fs.faults.__init__()  # type: ignore[misc]
-        life = kind(model)
-        run(life.loop, life.main())
+    index_bytes = model.rng.choice((0, 1000, 1 << 20))
+    with (
+        patch("log.indexing.evict", partial(evict, bytes_at_most=index_bytes)),
+        patch("log.loading.INDEX_BYTES_AT_MOST", index_bytes),
+        patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", model.rng.choice((1, 4, 32))),
+    ):
+        for kind in [Life] * LIVES + [LastLife]:
+            model.fs.faults.__init__()  # type: ignore[misc]
+            life = kind(model)
+            run(life.loop, life.main())
     return model
 
 

@@ -157,15 +157,16 @@ class WarmReader:
         self, partition: Partition, offset: int, end: int, room: int, first: bool
     ) -> Taken:
         """Batches out of the one row that covers `offset`."""
-        if offset < partition.log_start:  # which has moved since the plan was made
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        at = partition.segments.find(offset)
-        mapping = partition.segments.mapping(partition.number, at)
-        if not mapping.length:
-            return Taken(memoryview(b""), mapping.end_offset, True)
-        size = min(max(room, 0), mapping.length)
+        size = max(room, 0)
         await self._in_flight.take(size)
         try:
+            if offset < partition.log_start:  # which has moved since the plan was made
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            at = partition.segments.find(offset)
+            # From here to the pin nothing may be awaited: rows and files are exchanged.
+            mapping = partition.segments.mapping(partition.number, at)
+            if not mapping.length:
+                return Taken(memoryview(b""), mapping.end_offset, True)
             async with self._store.opened(mapping.segment_id) as (segment, file):
                 warm = await self._index(segment, file, mapping, partition)
                 try:
