@@ -160,4 +160,5 @@ def _finish(partition: Partition) -> None:
     dirty, partition.dirty = partition.dirty, True
     if log_start:
         partition.start_at(log_start)  # which SQL knows, so it soils nothing
+    drop_journals(partition, partition.cut_offset)  # of a journal that was cut in part
     partition.dirty = dirty

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from log.checkpoints import Checkpoints
 from log.commitlog import CommitLog
@@ -56,7 +57,7 @@ class Upkeep:
         self._retention = retention
         self._segments = segments
         self._watch = DiskWatch(commit_log, commit_log.journals.folder, self._relieve)
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[asyncio.Task[Any]] = []
 
     def start(self, checkpoints: Checkpoints) -> None:
         """Begin."""

@@ -179,6 +179,10 @@ async def test_a_cut_stops_at_the_last_stable_offset(monkeypatch: pytest.MonkeyP
     await cut(world)
     assert partition.cut_offset == 17
     assert share_of(partition, 100) is None
+    await world.crash()
+    partition = world.find("t0")
+    assert partition.cut_offset == 17
+    assert partition.rows.base[0] == 17
     journals = len(list(world.log.journals))
     assert journals > 2, "the rest waits in its journals"
     assert await read_all(partition) == expected(0, 60)

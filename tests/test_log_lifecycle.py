@@ -1,4 +1,4 @@
-"""The life of segments after the cut: retention, deletion, rewriting; bytes that must go, and when."""
+"""Segments after the cut: retention, deletion, rewriting; which bytes must go, and when."""
 
 from __future__ import annotations
 
