@@ -13,6 +13,7 @@ from groups.snapshot import Place
 from kafkawire.codec.batches import Record, build, iter_batches, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.partition import Partition
+from log.segments.jobs import ScrubArguments
 from offsets.storage import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.logs import FOLDER, World
@@ -332,6 +333,27 @@ async def test_a_producer_goes_on_where_it_was() -> None:
         with pytest.raises(KafkaError) as refused:
             await update(partition, (b"a", b"9"), base_sequence=9, **mine)
         assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+async def test_times_are_those_of_records_not_of_batches_that_were_emptied() -> None:
+    world = await started()
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    await update(partition, (b"a", b"1"), ms=500, producer_id=9, producer_epoch=0, base_sequence=0)
+    await update(partition, (b"b", b"1"), ms=20)
+    await update(partition, (b"a", b"2"), ms=10)
+    await cut_all(world)
+    assert await partition.max_timestamp() == (0, EPOCH_MS + 500)
+    await clean(world)
+    assert [r.offset for r in await read(partition)] == [1, 2]
+    assert partition.segments.mapping(partition.number, 0).batches == 3
+    assert await partition.max_timestamp() == (1, EPOCH_MS + 20)
+    assert await partition.offset_for_time(EPOCH_MS + 21) is None
+    problems = await world.env.worker.run("scrub", ScrubArguments(_path(world, partition)))
+    assert not problems.problems
+
+
+def _path(world: World, partition: Partition) -> str:
+    return world.log.segments.store.by_id[partition.segments.segment[0]].path
 
 
 async def test_a_cleaning_that_fails_is_given_up_and_comes_again(

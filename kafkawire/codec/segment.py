@@ -232,7 +232,7 @@ class SegmentBuilder:
                     offsets.append(base - base_offset)
                     positions.append(length + at)
                     block_sum, block_from, limit = 0, at, at + BLOCK_BYTES
-                if stamp > top:
+                if stamp > top and count:  # the record of an emptied batch's time is gone
                     top = stamp
                 following = base + delta + 1
                 batches += 1

@@ -152,7 +152,7 @@ class _Scrubbed:
             ):
                 return self._bad(start + at, following if at else first)
             following = base + delta + 1
-            if stamp > newest:
+            if stamp > newest and count:
                 newest = stamp
             self.batches += 1
             self.records += count
