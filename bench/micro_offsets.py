@@ -113,6 +113,11 @@ class Bench:
         self.storage = storage
         self.numbers = numbers
         self.segments = 0
+        self.checkpoints = [
+            [PartitionCheckpoint(number, 5 * SPAN, 0, [(0, 0)]) for number in some]
+            for some in parts(numbers)
+        ]
+        self.mappings = [[mapping(number, 0) for number in some] for some in parts(numbers)]
 
     async def run(self) -> list[Line]:
         """Every round writes and reads all anew; the best of each."""
@@ -140,8 +145,7 @@ class Bench:
 
     async def save(self) -> int:
         """The checkpoints of all partitions, as the log saves them."""
-        for some in parts(self.numbers):
-            rows = [PartitionCheckpoint(number, 5 * SPAN, 0, [(0, 0)]) for number in some]
+        for rows in self.checkpoints:
             await self.storage.save_checkpoint(Checkpoint(1, 1, rows))
         return len(self.numbers)
 
@@ -156,8 +160,8 @@ class Bench:
 
     async def add(self) -> int:
         """A cut that brings a mapping of each partition, many partitions in a segment."""
-        for some in parts(self.numbers):
-            await self.cut([mapping(number, 0) for number in some])
+        for rows in self.mappings:
+            await self.cut(rows)
         return len(self.numbers)
 
     async def deepen(self) -> None:

@@ -72,7 +72,7 @@ def pack_epochs(epochs: Sequence[tuple[int, int]]) -> bytes:
 def unpack_epochs(packed: bytes) -> list[tuple[int, int]]:
     """What `pack_epochs` packed; FormatError for anything else."""
     if len(packed) == _ONE_EPOCH.size and packed[0] == _VERSION:
-        return [_ONE_EPOCH.unpack(packed)[1:]]
+        return [_EPOCH.unpack_from(packed, 1)]
     body = _body(packed, "leader epochs")
     if len(body) % _EPOCH.size:
         raise FormatError("stored leader epochs are cut off")
