@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.partition import Partition
 from log.segments.cutplan import share_of
+from log.turn import Frame
 from offsets.storage import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import FOLDER, World, batch, read_all, values
@@ -191,6 +193,40 @@ async def test_a_cut_stops_at_the_last_stable_offset(monkeypatch: pytest.MonkeyP
     await cut(world)
     assert partition.cut_offset > 40
     assert await read_all(partition) == expected(0, 60)
+
+
+def append_by_hand(partition: Partition, raw: bytearray, count: int) -> None:
+    """Queue what the broker takes from no client: batches of transactions."""
+    base = partition.offsets.assign(count)
+    raw[:8] = base.to_bytes(8, "big")
+    frame = Frame(partition, [memoryview(raw)], base, base + count, len(raw), EPOCH_MS)
+    partition.log.frames.append(frame)
+    partition.log.turn_bytes += len(raw)
+    partition.log.queued()
+
+
+async def stored_bytes(partition: Partition) -> bytes:
+    plan = partition.plan(0, ROOM, partition.high_watermark, True)
+    return b"".join(await partition.log.read(plan))
+
+
+async def test_batches_of_transactions_are_cut_byte_for_byte() -> None:
+    world = await started()
+    partition = world.find("t0")
+    for producer in range(30):
+        pairs = [(b"k", b"%d" % producer + bytes(200)), (None, None)]
+        more: Any = {"timestamp_ms": EPOCH_MS, "producer_id": producer, "producer_epoch": 0}
+        append_by_hand(partition, build(pairs, attributes=0x10, base_sequence=0, **more), 2)
+        marker = [(bytes(4) if producer % 2 else b"\0\0\0\1", bytes(6))]
+        append_by_hand(partition, build(marker, attributes=0x30, **more), 1)
+        await partition.log.committed()
+    await settle()
+    before = await stored_bytes(partition)
+    await cut(world)
+    assert partition.cut_offset > 30
+    assert await stored_bytes(partition) == before
+    await world.crash()
+    assert await stored_bytes(world.find("t0")) == before
 
 
 async def test_segment_bytes_bounds_a_partitions_share() -> None:
