@@ -236,6 +236,12 @@ class SegmentCleaner:
         started = env.clock.monotonic()
         for row, row_id in zip(rows, await self._storage.start_segments(rows), strict=True):
             row.id = row_id
+        logger.info(
+            "cleaning %s: %d bytes, %d of them new",
+            job.title,
+            job.size_bytes,
+            sum(dirty.dirty_bytes for dirty in batch),
+        )
         job.pin()
         try:
             result: CompactResult = await env.worker.run(

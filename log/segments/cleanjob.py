@@ -58,6 +58,13 @@ class CleanJob:
         """How much is read, and at most written."""
         return sum(dirty.size_bytes for dirty in self._batch)
 
+    @property
+    def title(self) -> str:
+        """What is cleaned, for people."""
+        first = self._batch[0].partition.number
+        more = f" and {len(self._batch) - 1} more" if len(self._batch) > 1 else ""
+        return self.name_of(first) + more
+
     def name_of(self, number: int) -> str:
         """A partition for people."""
         for dirty in self._batch:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
@@ -211,3 +211,18 @@ def test_committed_offsets_outlive_the_cleaning_of_their_topic(
     (found,) = again.committed([TopicPartition(name, 0)], 20)
     again.close()
     assert (found.offset, found.metadata) == (199, "199:" + "m" * 500)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_records_without_a_key_are_refused_in_batches_of_any_size(
+    broker: BrokerProcess, name: str, codec: str
+) -> None:
+    make(broker, name)
+    sender = producer(broker, **{"compression.type": codec, "linger.ms": 200})
+    errors = []
+    for n in range(100):
+        key = None if n == 99 else b"key"
+        sender.produce(name, b"v" * 100, key, on_delivery=lambda error, _: errors.append(error))
+    assert sender.flush(20) == 0
+    assert {error.code() for error in errors} == {KafkaError.INVALID_RECORD}
+    assert by_confluent(broker, name) == []
