@@ -81,7 +81,7 @@ class Retention:
         for journal in self._commit_log.journals:
             numbers |= journal.numbers
         starts: dict[int, int] = {}
-        for at, number in enumerate(sorted(numbers)):
+        for at, number in enumerate(list(numbers)):
             partition = self._partitions.get(number)
             if partition is not None:
                 start = due(partition, now_ms)

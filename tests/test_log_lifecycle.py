@@ -205,7 +205,7 @@ async def test_a_rewrite_of_what_changed_meanwhile_is_given_up() -> None:
     await fill(world.find("t1"), 20)
     await cut(world)
     rewriter = world.log.segments.rewriter
-    found = plan_rewrite(await rows(world), await world.storage.segment_mappings([1]))
+    found = await rewriter._plan(await rows(world))
     await world.find("t0").delete_records(20)
     await world.log.segments.lifecycle.tick()
     with pytest.raises(StaleSwap):
@@ -248,7 +248,7 @@ def segment_row(segment_id: int, live_bytes: int = 10, kind: str = "a") -> Segme
 
 def test_only_what_joins_is_merged() -> None:
     inputs = [segment_row(3), segment_row(1), segment_row(7)]
-    plan = plan_rewrite(
+    *_, plan = plan_rewrite(
         inputs,
         [
             *(made(1, 3, 0, 5), made(1, 1, 5, 9), made(1, 7, 9, 10)),
@@ -257,6 +257,7 @@ def test_only_what_joins_is_merged() -> None:
             *(made(4, 3, 9, 12), made(4, 1, 0, 9)),
         ],
     )
+    assert plan is not None
     assert [row.segment_id for row in plan.parts[1]] == [3, 1, 7]
     assert [row.segment_id for row in plan.parts[2]] == [3, 7]
     assert [row.segment_id for row in plan.parts[3]] == [1, 7]

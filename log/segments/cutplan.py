@@ -15,6 +15,7 @@ from itertools import accumulate
 
 from log.journal import Journal
 from log.partition import Partition
+from log.segments.grouping import retention_class
 
 JOB_BYTES = 256 << 20
 """Two journals of the usual size: what is read once stays in the page cache while it is sorted."""
@@ -24,12 +25,14 @@ JOB_PARTITIONS = 10_000
 
 @dataclass(slots=True)
 class Share:
-    """What one partition gives to a cut: offsets [start, end), about so many bytes."""
+    """What one partition gives to a cut: offsets [start, end), about so many bytes; `kind`: its
+    class, which says with whom it may share a segment."""
 
     partition: Partition
     start: int
     end: int
     size_bytes: int
+    kind: str
 
 
 def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
@@ -66,7 +69,9 @@ def share_of(partition: Partition, last_journal: int) -> Share | None:
         if end < portions.end[at]:
             break
     end = _within(partition, start, end)
-    return Share(partition, start, end, size) if end > start else None
+    if end <= start:
+        return None
+    return Share(partition, start, end, size, retention_class(partition.config))
 
 
 def _whole_until(partition: Partition, start: int, end: int) -> int:

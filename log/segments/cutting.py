@@ -21,7 +21,7 @@ from log.commitlog import CommitLog
 from log.journal import Journal, Pins
 from log.partition import Partition
 from log.segments.cutplan import JOB_PARTITIONS, Share, ready, share_of
-from log.segments.grouping import group, retention_class
+from log.segments.grouping import group
 from log.segments.jobs import CutArguments, JobResult, JournalFile, Output, Wanted, pack
 from log.segments.outcome import mappings_of
 from log.segments.store import Segment, SegmentStore
@@ -160,7 +160,7 @@ class Cutter:
         shares: dict[int, Share] = {}
         looked = 0
         for journal in journals:
-            for number in sorted(journal.numbers):
+            for number in list(journal.numbers):
                 partition = self._partitions.get(number)
                 if partition is None or number in shares or len(shares) >= JOB_PARTITIONS:
                     continue
@@ -231,10 +231,7 @@ class Cutter:
     def _group(self, shares: list[Share]) -> tuple[list[SegmentRow], list[list[int]]]:
         """The segments to be made, and the partitions in each."""
         now_ms = self._env.clock.now_ms()
-        kinds = [
-            (share.partition.number, retention_class(share.partition.config), share.size_bytes)
-            for share in shares
-        ]
+        kinds = [(share.partition.number, share.kind, share.size_bytes) for share in shares]
         rows: list[SegmentRow] = []
         groups: list[list[int]] = []
         for kind, numbers in group(kinds, SHARED_BYTES):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Mapping as Map
+from itertools import islice
 
 from log.commitlog import CommitLog
 from log.partition import Partition
@@ -127,20 +128,20 @@ class Lifecycle:
             await self._storage.set_due(None, 0)
             self._changed_all = False
         while self._changed:
-            some = sorted(self._changed)[:AT_ONCE]
+            some = list(islice(self._changed, AT_ONCE))
             await self._storage.set_due(some, 0)
             self._changed.difference_update(some)
 
     async def _remove_deleted(self) -> None:
         while self._doomed:
-            some = sorted(self._doomed)[:AT_ONCE]
+            some = list(islice(self._doomed, AT_ONCE))
             await self._remove(dict.fromkeys(some, EVERYTHING))
             self._doomed.difference_update(some)
 
     async def _remove_trimmed(self) -> None:
         trimmed = self._commit_log.trimmed
         while trimmed:
-            some = sorted(trimmed.items())[:AT_ONCE]
+            some = list(islice(trimmed.items(), AT_ONCE))
             await self._remove(dict(some))
             for number, start in some:
                 if trimmed.get(number) == start:

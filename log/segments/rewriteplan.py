@@ -7,7 +7,7 @@ class, and only small ones, so that what is large is not written again and again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as Map
 from dataclasses import dataclass, field
 
@@ -21,6 +21,10 @@ MERGED_BYTES = 512 << 20
 """The most bytes of one rewrite: seconds of the worker's time, and little room on a full disk."""
 MERGED_AT_MOST = 64
 """Inputs of one rewrite: a handle each."""
+MERGED_MAPPINGS = 20_000
+"""Mappings of one rewrite, but for those of its first two inputs: what one transaction takes."""
+MAPPINGS_PER_STEP = 500
+"""Mappings looked at between two turns of the loop: a millisecond."""
 
 
 def is_half_dead(row: SegmentRow, payload_bytes: int) -> bool:
@@ -76,24 +80,36 @@ class Rewrite:
         ]
 
 
-def plan_rewrite(inputs: Sequence[SegmentRow], mappings: Iterable[Mapping]) -> Rewrite:
+def plan_rewrite(
+    inputs: Sequence[SegmentRow], mappings: Iterable[Mapping]
+) -> Iterator[Rewrite | None]:
     """Of each partition the longest run of its mappings that join, in the order of the inputs.
 
-    What does not join stays where it is, and its segment with it.
+    What does not join stays where it is, and its segment with it. A generator, so that the loop
+    may run between its steps: the last value is the plan, those before it are None.
     """
     order = {row.id: at for at, row in enumerate(inputs)}
     by_number: dict[int, list[Mapping]] = {}
-    for mapping in mappings:
+    for done, mapping in enumerate(mappings, 1):
         by_number.setdefault(mapping.number, []).append(mapping)
+        if done % MAPPINGS_PER_STEP == 0:
+            yield None
     rewrite = Rewrite(list(inputs))
-    for number in sorted(by_number):
-        best: list[Mapping] = []
-        run: list[Mapping] = []
-        for mapping in sorted(by_number[number], key=lambda mapping: order[mapping.segment_id]):
-            if run and run[-1].end_offset != mapping.base_offset:
-                run = []
-            run.append(mapping)
-            if len(run) > len(best):
-                best = list(run)
-        rewrite.parts[number] = best
-    return rewrite
+    for done, number in enumerate(sorted(by_number), 1):
+        part = sorted(by_number[number], key=lambda mapping: order[mapping.segment_id])
+        rewrite.parts[number] = _longest_run(part)
+        if done % MAPPINGS_PER_STEP == 0:
+            yield None
+    yield rewrite
+
+
+def _longest_run(part: list[Mapping]) -> list[Mapping]:
+    best: list[Mapping] = []
+    run: list[Mapping] = []
+    for mapping in part:
+        if run and run[-1].end_offset != mapping.base_offset:
+            run = []
+        run.append(mapping)
+        if len(run) > len(best):
+            best = list(run)
+    return best

@@ -15,7 +15,14 @@ from log.env import Env, FileSystem
 from log.partition import Partition
 from log.segments.jobs import Input, JobResult, Keep, Output, RewriteArguments, pack
 from log.segments.outcome import mappings_of
-from log.segments.rewriteplan import Rewrite, is_half_dead, mergeable, plan_rewrite, too_many
+from log.segments.rewriteplan import (
+    MERGED_MAPPINGS,
+    Rewrite,
+    is_half_dead,
+    mergeable,
+    plan_rewrite,
+    too_many,
+)
 from log.segments.store import Segment, SegmentStore, payload_bytes
 from log.segments.swap import Swapper
 from offsets.storage import LIVE, Mapping, OffsetStorage, SegmentRow, StaleSwap
@@ -79,9 +86,7 @@ class Rewriter:
         inputs = self._choose()
         if not inputs:
             return False
-        rewrite = plan_rewrite(
-            inputs, await self._storage.segment_mappings([row.id for row in inputs])
-        )
+        rewrite = await self._plan(inputs)
         try:
             await self._rewrite(rewrite)
         except StaleSwap:
@@ -90,6 +95,20 @@ class Rewriter:
             self._rest(inputs)
             raise
         return True
+
+    async def _plan(self, inputs: list[SegmentRow]) -> Rewrite:
+        """As many of the inputs as fit into one job, from the first on."""
+        mappings: list[Mapping] = []
+        for at, row in enumerate(inputs):
+            if at > 1 and len(mappings) >= MERGED_MAPPINGS:
+                del inputs[at:]
+                break
+            mappings += await self._storage.segment_mappings([row.id])
+        for rewrite in plan_rewrite(inputs, mappings):
+            if rewrite is not None:
+                return rewrite
+            await self._env.sleep(0)
+        raise AssertionError("the last step is the plan")
 
     def _choose(self) -> list[SegmentRow]:
         """The segments of the next rewrite, in order; none if there is nothing to do."""
