@@ -8,7 +8,8 @@ epochs. Called by log.manager at start, nothing else runs yet.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from kafkawire.codec.batches import HEAD
 from log.borders import drop_journals
@@ -50,7 +51,10 @@ def load_partitions(
                 if part.place[-1] >= place:
                     written.add(number)
                     partition.soil()
-                    _replay(partition, found.journal.warm(fs), part, place)
+                    if part is found.scanned.rows.get(number):
+                        _replay(partition, found.scanned.facts.get(number, ()), place)
+                    else:
+                        _replay(partition, _heads(found.journal.warm(fs), part, place), place)
                 _load(partition, found.journal, part, at >= loaded_from)
     for number, naming in recovered.namings.items():
         if number in partitions:
@@ -128,23 +132,27 @@ def _load(partition: Partition, journal: Journal, rows: Columns, in_memory: bool
         partition.evicted = len(partition.portions)
 
 
-def _replay(partition: Partition, view: memoryview, rows: Columns, place: int) -> None:
+def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], place: int) -> None:
     """Enter the batches behind a checkpoint with the producers and the leader epochs."""
     known_end = partition.next_offset
+    for at, fields in heads:
+        base, epoch = fields[0], fields[2]
+        if at < place or base < known_end:
+            continue  # the row in SQL may be ahead of the checkpoint's place
+        if epoch > partition.epochs[-1][0]:
+            partition.epochs.append((epoch, base))
+        if fields[9] >= 0 and fields[11] >= 0:
+            last = last_sequence(fields[11], fields[12])
+            partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])
+
+
+def _heads(view: memoryview, rows: Columns, place: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """(place of its frame, head) of each batch in rows that came from an index file."""
     for at, length in zip(rows.place, rows.length, strict=True):
-        if at < place:
-            continue
-        start = at & POSITION_MASK
-        for position in batch_starts(view, start, start + length) or ():
-            fields = HEAD.unpack_from(view, position)
-            base, epoch = fields[0], fields[2]
-            if base < known_end:
-                continue  # the row in SQL was ahead of the checkpoint's place
-            if epoch > partition.epochs[-1][0]:
-                partition.epochs.append((epoch, base))
-            if fields[9] >= 0 and fields[11] >= 0:
-                last = last_sequence(fields[11], fields[12])
-                partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])
+        if at >= place:
+            start = at & POSITION_MASK
+            for position in batch_starts(view, start, start + length) or ():
+                yield at, HEAD.unpack_from(view, position)
 
 
 def _finish(partition: Partition) -> None:

@@ -264,6 +264,8 @@ def _cut(found: Found, gap: Gap) -> None:
             del column[keep:]
         if not keep:
             del scanned.rows[number]
+    for number, facts in scanned.facts.items():
+        scanned.facts[number] = [fact for fact in facts if fact[0] < gap.place]
     scanned.frames = sum(len(rows) for rows in scanned.rows.values())
     scanned.named = {
         number: (position, naming)

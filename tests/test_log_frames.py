@@ -135,3 +135,28 @@ async def test_an_older_run_after_a_newer_one_is_not_taken() -> None:
     found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 1 << 40)
     assert (found.rows, found.end) == ({}, HEADER_BYTES)
     assert starts
+
+
+async def test_a_scan_notes_what_a_replay_needs_and_nothing_of_damaged_frames() -> None:
+    """Each batch of a producer, and the first of each leader epoch that is sound."""
+    world = World()
+    log = await world.start()
+    (one,) = await world.topic("t")
+    producer = {"producer_id": 9, "producer_epoch": 1}
+    for epoch, more in (
+        (3, {}), (3, {}), (4, {}), (4, {}),
+        (4, {**producer, "base_sequence": 0}), (4, {**producer, "base_sequence": 1}),
+    ):  # fmt: skip
+        one.lead(epoch)
+        one.append(batch(b"x", **more), EPOCH_MS)
+        await log.commit_log.committed()
+    active = log.journals.active
+    assert active.view is not None
+    for spoiled in (None, 2):
+        data = bytearray(active.view[: active.end])
+        if spoiled is not None:
+            data[(one.rows.place[spoiled] & 0xFFFFFFFF) + BATCH_HEAD] ^= 1
+        found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 0)
+        noted = [(fields[0], fields[2]) for _, fields in found.facts[one.number]]
+        assert noted == [(0, 3), (2 if spoiled is None else 3, 4), (4, 4), (5, 4)]
+        assert [gap.first for gap in found.gaps] == ([] if spoiled is None else [spoiled])
