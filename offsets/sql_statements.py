@@ -14,8 +14,7 @@ from kafkawire.metadata.checkpoint import (
     PartitionCheckpoint,
     pack_epochs,
     pack_producers,
-    unpack_epochs,
-    unpack_producers,
+    unpack_all,
 )
 from kafkawire.metadata.session import Session, among, insert, numbers_text, parts, values_text
 from offsets.storage import (
@@ -96,13 +95,11 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
     mappings: dict[int, list[Mapping]] = defaultdict(list)
     for part in parts(numbers):
         some = among("partition_number", part)
-        for number, next_offset, log_start, epochs, producers in session.rows(
+        stored = session.rows(
             "SELECT partition_number, checkpoint_offset, log_start, leader_epochs, producers"
             f" FROM partition_offset_checkpoints WHERE {some}"
-        ):
-            states[number] = PartitionCheckpoint(
-                number, next_offset, log_start, unpack_epochs(epochs), unpack_producers(producers)
-            )
+        )
+        states.update({state.number: state for state in unpack_all(stored)})
         for row in mappings_where(session, f"{some} ORDER BY partition_number, base_offset"):
             mappings[row.number].append(row)
     return [

