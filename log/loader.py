@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import Catalog, Location
 from log import loading
@@ -114,6 +114,13 @@ class Loader:
             self._env.spawn(self._go(), "load partitions")
         for one in rounds:
             await asyncio.shield(one.done)
+
+    def config_of(self, number: int) -> TopicConfig | None:
+        """The settings of a partition, in memory or not; None if there is no such one to lead."""
+        location = self._catalog.locate(number)
+        if location is None or location.leader != self._node_id:
+            return None
+        return self.configs.of(location.topic_id)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Let somebody wait for a load in the background."""

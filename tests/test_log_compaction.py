@@ -469,6 +469,24 @@ async def test_after_a_restart_what_was_dirty_is_found_again() -> None:
     assert len(await read(world.find("t"))) == 5
 
 
+async def test_a_start_loads_no_partition_that_is_not_compacted() -> None:
+    world = await started()
+    (plain,) = await world.topic("plain")
+    (partition,) = await world.topic("t", cleanup_policy="compact")
+    for one in (plain, partition):
+        await fill(one, 20)
+    await cut_all(world)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    await world.abandon()
+    world.fs.kill()
+    log = await world.start(load=False)
+    assert not log.partitions
+    await log.segments.cleaner.run()
+    assert set(log.partitions) == {partition.number}
+    assert len(await read(log.partitions[partition.number])) == 5
+
+
 async def test_a_crash_after_the_files_leaves_nothing_behind() -> None:
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")

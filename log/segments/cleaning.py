@@ -20,25 +20,29 @@ from collections.abc import Mapping as Map
 from heapq import heappop, heappush
 
 from kafkawire.codec.batches import BASE_TIMESTAMP_AT
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import KafkaError
 from log.commitlog import CommitLog
 from log.partition import Partition
 from log.segments.cleanjob import CleanJob, made_by
 from log.segments.cleanplan import NEVER, Dirty, asks_for_age, batches, dirty_part, due_ms
 from log.segments.compactjob import CompactResult
-from log.segments.grouping import is_cleaned
+from log.segments.grouping import COMPACTED, is_cleaned
 from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
-from offsets.storage import LIVE, OffsetStorage, SegmentRow, StaleSwap
+from offsets.storage import EVERYTHING, LIVE, OffsetStorage, SegmentRow, StaleSwap
 
 logger = logging.getLogger(__name__)
 
 SLICE = 64
 """Partitions looked at between two turns of the loop: a millisecond."""
 LOADED_AT_ONCE = 500
-PAGE = 100
-"""Segments whose mappings are asked for in one transaction."""
+PAGE = 4
+"""Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
+SURVEYED_AT_ONCE = 8
+"""Segments of topics not compacted when they were cut that are looked at each time."""
+SURVEYED_ROWS = 1000
+"""Mappings looked at between two turns of the loop: a millisecond."""
 WAIT_AT_MOST_S = 3600.0
 UNBOUNDED_RATE = 1 << 53
 ROOM_LEFT_BYTES = 256 << 20
@@ -48,11 +52,13 @@ Load = Callable[[Iterable[int]], Awaitable[None]]
 
 
 class SegmentCleaner:
-    """See the module. `load` brings partitions into memory."""
+    """See the module. `load` brings partitions into memory; `config_of` tells the settings of one
+    that is led here, in memory or not."""
 
     __slots__ = (
         "_alone", "_commit_log", "_damaged", "_env", "_later", "_node_id", "_noted",
-        "_partitions", "_storage", "_store", "_survey", "_swapper", "_tries", "_when", "load",
+        "_partitions", "_storage", "_store", "_survey", "_swapper", "_tries", "_unseen",
+        "_unseen_at_once", "_when", "config_of", "load",
     )  # fmt: skip
 
     def __init__(
@@ -72,7 +78,10 @@ class SegmentCleaner:
         self._swapper = swapper
         self._node_id = node_id
         self.load: Load
+        self.config_of: Callable[[int], TopicConfig | None]
         self._survey = True
+        self._unseen: list[tuple[bool, int]] = []
+        self._unseen_at_once = SURVEYED_AT_ONCE
         self._noted: set[int] = set()
         self._later: list[tuple[int, int]] = []  # (when to look, number), a heap
         self._when: dict[int, int] = {}  # number -> its entry there that counts
@@ -87,7 +96,7 @@ class SegmentCleaner:
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
         """These must be looked at anew, None: all."""
         if numbers is None:
-            self._survey = True
+            self._survey, self._unseen_at_once = True, EVERYTHING
             return
         for number in numbers:
             self._noted.add(number)
@@ -97,8 +106,7 @@ class SegmentCleaner:
         """Clean all that is due. Raises what the storage raises."""
         if not self._commit_log.config.log_cleaner_enable:
             return
-        if self._survey:
-            await self._survey_segments()
+        await self._survey_segments()
         self._wake()
         while self._noted:
             found = await self._look()
@@ -106,23 +114,30 @@ class SegmentCleaner:
                 await self._try(kind, batch)
 
     async def _survey_segments(self) -> None:
-        """Note the partitions of all segments that were not written by the cleaner."""
-        self._survey = False
-        try:
-            await self._note_all()
-        except BaseException:
-            self._survey = True
-            raise
+        """Note the partitions of segments that were not written by the cleaner.
 
-    async def _note_all(self) -> None:
-        ids = [
-            segment_id
-            for segment_id, segment in self._store.by_id.items()
-            if segment.row.state == LIVE and not is_cleaned(segment.row.retention_class)
-        ]
-        for at in range(0, len(ids), PAGE):
-            for mapping in await self._storage.segment_mappings(ids[at : at + PAGE]):
-                self._noted.add(mapping.number)
+        After a start those cut from compacted topics; all others, whose topics may have become
+        compacted since, a few at each look.
+        """
+        if self._survey:
+            self._survey = False
+            self._unseen = sorted(
+                (not segment.row.retention_class.startswith(COMPACTED), segment_id)
+                for segment_id, segment in self._store.by_id.items()
+                if segment.row.state == LIVE and not is_cleaned(segment.row.retention_class)
+            )
+        urgent = sum(not other for other, _ in self._unseen)
+        left = max(0, len(self._unseen) - urgent - self._unseen_at_once)
+        while len(self._unseen) > left:
+            ids = [segment_id for _, segment_id in self._unseen[:PAGE]]
+            for done, mapping in enumerate(await self._storage.segment_mappings(ids)):
+                config = self.config_of(mapping.number)
+                if config is not None and config.cleanup_compact:
+                    self._noted.add(mapping.number)
+                if done % SURVEYED_ROWS == SURVEYED_ROWS - 1:
+                    await self._env.sleep(0)
+            del self._unseen[:PAGE]
+        self._unseen_at_once = SURVEYED_AT_ONCE
 
     def _wake(self) -> None:
         """Note those whose time has come."""
@@ -162,9 +177,8 @@ class SegmentCleaner:
         return found
 
     def _is_compacted(self, number: int) -> bool:
-        """Whether it may be, as far as memory tells."""
-        partition = self._partitions.get(number)
-        return partition is None or partition.config.cleanup_compact
+        config = self.config_of(number)
+        return config is not None and config.cleanup_compact
 
     async def _is_due(self, partition: Partition) -> Dirty | None:
         if self._damaged.get(partition.number, -1) >= partition.log_start:

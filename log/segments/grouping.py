@@ -16,7 +16,7 @@ LARGE_BYTES = 8 << 20
 """From this share on a partition gets a segment of its own: a journal makes sixteen at most."""
 
 
-CLEANED = "cleaned"
+CLEANED, COMPACTED = "cleaned", "compact"
 
 
 def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
@@ -29,7 +29,7 @@ def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
         name
         for name, chosen in (
             (CLEANED, cleaned),
-            ("compact", config.cleanup_compact and not cleaned),
+            (COMPACTED, config.cleanup_compact and not cleaned),
             ("delete", config.cleanup_delete),
         )
         if chosen

@@ -59,8 +59,8 @@ class World:
         assert isinstance(self.env.fs, MemFileSystem)
         return self.env.fs
 
-    async def start(self) -> Log:
-        """Open everything, as Broker.start does."""
+    async def start(self, *, load: bool = True) -> Log:
+        """Open everything, as Broker.start does; `load`: with all partitions in memory."""
         self.metadata = MemoryMetadata(self.database)
         self.catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
@@ -69,7 +69,8 @@ class World:
             self.env, self.folder, self.config, self.catalog, self.storage, self.metadata, 1
         )
         numbers = [p.number for t in self.catalog.by_id.values() for p in t.partitions]
-        await self.log.loader.load(numbers)
+        if load:
+            await self.log.loader.load(numbers)
         return self.log
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
