@@ -55,8 +55,9 @@ class Indexer:
             return
         self._running = True
         try:
+            numbers = sorted(self._missing)  # those rolled from here on may not be durable then
             await self._commit_log.commits.durable()
-            for number in sorted(self._missing):
+            for number in numbers:
                 extent, rows = self._missing[number]
                 self._missing[number] = extent, None  # if it fails they are copied again
                 await self._write(number, extent, rows)

@@ -399,3 +399,28 @@ async def test_an_index_that_is_made_again_holds_all_rows_whatever_the_memory(
             await world.env.sleep(0)
         assert len(await everything(world)) == 10
         await world.log.close()
+
+
+async def test_a_journal_rolled_while_another_is_made_durable_is_not_indexed_with_it() -> None:
+    world, _ = await start(journal_bytes=4096, cut_interval_ms=1 << 40)
+    assert isinstance(world.env.offload, InlineOffload)
+    await roll(world, 3)  # the first journal is nearly full
+    world.env.offload.hold("commit")
+    for _ in range(8):
+        world.find("t").append(batch(bytes(1000)), EPOCH_MS)
+        for _ in range(10):
+            await world.env.sleep(0)
+    world.env.offload.let_go("commit")
+    world.env.offload.hold("commit")
+    for _ in range(20):
+        await world.env.sleep(0)
+    committed = world.log.commit_log.commits.committed
+    rolled = [journal for journal in world.log.journals if journal.rolled]
+    assert len(rolled) > 1
+    assert all(journal.indexed is (journal.end_place <= committed) for journal in rolled)
+    world.env.offload.let_go("commit")
+    for _ in range(20):
+        await world.env.sleep(0)
+    await world.log.indexer.run()
+    assert all(journal.indexed for journal in rolled)
+    await world.log.close()

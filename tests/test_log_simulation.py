@@ -42,6 +42,7 @@ from tests.kit.simloop import SimLoop, run
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
 LIVES = 3
+QUIET_ROUNDS = 10
 SEGMENT_METHODS = ("start_segments", "finish_segments", "remove_mappings", "drop_segments")
 PARTITIONS = 3
 
@@ -362,7 +363,7 @@ class LastLife(Life):
         await self.start()
         await self.check()
         segments = self.log.segments
-        for _ in range(3):
+        for _ in range(QUIET_ROUNDS):
             await self.env.sleep(0.2)
             await segments.tend()
         living = await segments.storage.segments(1, (LIVE,), 1000)
