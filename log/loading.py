@@ -51,10 +51,7 @@ def load_partitions(
                 if part.place[-1] >= place:
                     written.add(number)
                     partition.soil()
-                    if part is found.scanned.rows.get(number):
-                        _replay(partition, found.scanned.facts.get(number, ()), place)
-                    else:
-                        _replay(partition, _heads(found.journal.warm(fs), part, place), place)
+                    _replay(partition, _heads(fs, found, number, part, place), place)
                 _load(partition, found.journal, part, at >= loaded_from)
     for number, naming in recovered.namings.items():
         if number in partitions:
@@ -146,8 +143,19 @@ def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], 
             partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])
 
 
-def _heads(view: memoryview, rows: Columns, place: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
-    """(place of its frame, head) of each batch in rows that came from an index file."""
+def _heads(
+    fs: FileSystem, found: Found, number: int, rows: Columns, place: int
+) -> Iterable[tuple[int, tuple[Any, ...]]]:
+    """(place of its frame, head) of the batches behind `place`: those the scan has noted, or all
+    of them where the rows come from an index file."""
+    if rows is found.scanned.rows.get(number):
+        return found.scanned.facts.get(number, ())
+    return _read_heads(found.journal.warm(fs), rows, place)
+
+
+def _read_heads(
+    view: memoryview, rows: Columns, place: int
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
     for at, length in zip(rows.place, rows.length, strict=True):
         if at >= place:
             start = at & POSITION_MASK
