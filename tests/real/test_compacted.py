@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 
@@ -41,7 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 def make(broker: BrokerProcess, topic: str, **configs: str) -> None:
     config = {name.replace("_", "."): value for name, value in configs.items()}
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
-    new = NewTopic(topic, 1, replication_factor=1, config={"cleanup.policy": "compact", **config})
+    new = NewTopic(topic, 1, replication_factor=1, config={"cleanup.policy": "compact"} | config)
     for future in admin.create_topics([new]).values():
         future.result(20)
 
@@ -226,3 +233,22 @@ def test_records_without_a_key_are_refused_in_batches_of_any_size(
     assert sender.flush(20) == 0
     assert {error.code() for error in errors} == {KafkaError.INVALID_RECORD}
     assert by_confluent(broker, name) == []
+
+
+def test_a_topic_that_becomes_compacted_is_cleaned(broker: BrokerProcess, name: str) -> None:
+    make(broker, name, cleanup_policy="delete")
+    sender = producer(broker)
+    for n in range(50):
+        sender.produce(name, b"%d" % n, b"key-%d" % (n % 5), timestamp=START_MS)
+    sender.produce(name, b"without a key", timestamp=START_MS)
+    assert sender.flush(20) == 0
+    folder = broker.data / "brokers"
+    wait_for(lambda: any(folder.glob("*/segments/*.segment")), 30)
+    assert len(by_confluent(broker, name)) == 51
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
+    change = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[change])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(20)
+    wait_for(lambda: len(by_confluent(broker, name)) == 5, 30)
+    assert [row[3] for row in by_confluent(broker, name)] == [b"%d" % n for n in range(45, 50)]
