@@ -276,7 +276,7 @@ class CommitLog:
 
         future.add_done_callback(landed)
 
-    def _apply(self, turn: Turn, writes: list[Write]) -> None:
+    def _apply(self, turn: Turn, writes: list[Write]) -> None:  # noqa: C901 (hot: no calls)
         """The turn is written whole: make it state, then tell everybody. Hot."""
         rolled: list[Journal] = []
         for write in writes:
@@ -322,7 +322,8 @@ class CommitLog:
             assert journal is self.journals.active, "journals are written one after the other"
         journal.end = write.position + write.length
         journal.entries += write.entries
-        journal.numbers.update([partition.number for partition in write.named])
+        if write.named:
+            journal.numbers.update([partition.number for partition in write.named])
         self.commits.soil(journal)
 
     def _half_full(self, journal: Journal) -> bool:

@@ -15,6 +15,7 @@ from crc32c import crc32c
 
 from log.env import Buffer
 from log.frame import (
+    BATCH_PREFIX_BYTES,
     HEAD_BYTES,
     HEADER_BYTES,
     KIND_BATCH,
@@ -225,9 +226,11 @@ def _fill(write: Write, frames: list[Frame], stamp: Stamp) -> None:
             body = pack_body(
                 length, KIND_BATCH, len(batches), place, run, partition.number, committed
             )
-            checksum = crc32c(body + batches[0][:21])
-            for batch in batches[1:] if len(batches) > 1 else ():
-                checksum = crc32c(batch[:21], checksum)
+            if len(batches) == 1:
+                checksum = crc32c(body + batches[0][:BATCH_PREFIX_BYTES])
+            else:
+                heads = [batch[:BATCH_PREFIX_BYTES] for batch in batches]
+                checksum = crc32c(b"".join([body, *heads]))
         buffers.append(padding + pack_front(MAGIC, checksum) + body)
         buffers += batches
         frame.place = place + HEAD_BYTES

@@ -15,7 +15,7 @@ from kafkawire.codec.batches import Record, build, pack, read_head
 from kafkawire.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.validate import check_batch, convert, walk
+from kafkawire.codec.validate import _is_plain, _walk, check_batch, convert, walk
 from tests.kit import batch_rows
 from tests.kit.batch_rows import ROWS, Row, as_records, by_aiokafka, by_kafka_python
 
@@ -60,7 +60,7 @@ def test_what_clients_build_passes(
     for producer_id in (-1, 5):
         batch = builder(ROWS, codec, producer_id)
         head = check_batch(memoryview(batch), LIMIT)
-        assert head == (*batches.HEAD.unpack_from(batch), *batch[61:68])
+        assert head[:13] == batches.HEAD.unpack_from(batch)
         assert walked(batch) == max(row[0] for row in ROWS)
 
 
@@ -251,6 +251,37 @@ def test_records_that_do_not_fill_their_batch(payload: str, count: int) -> None:
         assert refusal(batch) is ErrorCode.INVALID_RECORD
     packed = with_payload(bytes.fromhex(payload), count, GZIP)
     assert bad_records(packed).code is ErrorCode.INVALID_RECORD
+
+
+def test_one_record_is_looked_at_as_many_are() -> None:
+    """The short way for a batch of one record accepts what the long one does, and only that."""
+    rng = random.Random(7)
+    lengths = [*range(70), *range(120, 136), 8100, *range(8170, 8200), 20_000]
+    accepted = refused = 0
+    for n in range(6000):
+        key = None if n % 3 else rng.randbytes(rng.choice(lengths[:75]))
+        value = None if n % 11 == 0 else bytes(rng.choice(lengths))
+        batch = build([(key, value)], timestamp_ms=NOW)
+        for _ in range(rng.randrange(3)):
+            at = rng.choice((61, 62, 63, 64, 65, 66, 67, 68, len(batch) - 1))
+            if at < len(batch):
+                batch[at] = rng.choice((batch[at] ^ 1 << rng.randrange(8), 0, 0x80, 0xFF))
+        resummed(batch)
+        head = check_batch(memoryview(batch), LIMIT)
+        try:
+            _walk(bytes(batch), 61, 1, NOW)
+            sound = True
+        except IndexError:
+            sound = False
+        assert not _is_plain(memoryview(batch), head, False) or sound
+        accepted += sound
+        refused += not sound
+        if sound:
+            assert walked(batch) == max(_walk(bytes(batch), 61, 1, NOW)[0], -1)
+        else:
+            assert bad_records(batch).code is ErrorCode.INVALID_RECORD
+    assert accepted > 1000
+    assert refused > 1000
 
 
 def test_records_with_wrong_offset_deltas() -> None:

@@ -39,17 +39,22 @@ from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import read_uvarint, read_uvarlong
 
 Head = tuple[int, ...]
-"""The 13 fields of `batches.HEAD`, in its order, and the first seven bytes of the records."""
+"""The 13 fields of `batches.HEAD`, in its order, and four of the first record as `walk` looks at it
+when it is the only one: length, the deltas of time and offset in one, key length, value length."""
 
 # Every answer of one produce lists its bad records; clients show the first few. Without a bound
 # a bomb of empty records would be answered with hundreds of megabytes.
 _RECORD_ERRORS_MAX = 1000
 
 _NEVER = 1 << 63  # later than any timestamp
-_LEAD = Struct(HEAD.format + f"{RECORD_BYTES_MIN}B")
-"""One call for all that a batch of one small record must be looked at for."""
-_LEAD_BYTES = _LEAD.size
-_unpack = _LEAD.unpack_from
+_SHORT_BYTES_MAX = 126
+"""A batch of one record up to this size has its length in one byte, if it is as short as can be."""
+_LONG_BYTES_MAX = HEAD_BYTES + 2 + (1 << 13) - 1
+"""... and up to this in two."""
+# One call for all that a batch of one small record must be looked at for.
+_unpack_short = Struct(HEAD.format + "BxHBB").unpack_from
+_unpack_long = Struct(HEAD.format + "HxHBB").unpack_from
+_LEAD_BYTES = HEAD_BYTES + RECORD_BYTES_MIN
 _REFUSED = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 
@@ -61,10 +66,10 @@ def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> H
     size = len(buf)
     if size < _LEAD_BYTES:
         _refuse(buf, max_message_bytes, zstd)
-    head = _unpack(buf)
+    head: Head = (_unpack_long if size > _SHORT_BYTES_MAX else _unpack_short)(buf)
     (
         base, length, _, magic, crc, attributes, last_delta, _, _, producer, _, sequence, count,
-        _, _, _, _, _, _, _,
+        _, _, _, _,
     ) = head  # fmt: skip
     # One expression for all that is wrong at once; which it was is found out when it matters.
     if (
@@ -74,14 +79,14 @@ def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> H
         or size > max_message_bytes
         or crc32c(buf[CRC_FROM:]) != crc
         or not 0 <= last_delta == count - 1
-        or attributes & _REFUSED
-        or sequence < 0 <= producer
+        or (attributes and attributes & _REFUSED)
+        or (producer >= 0 and sequence < 0)
     ):
         _refuse(buf, max_message_bytes, zstd)
-    if attributes & CODEC_MASK:
+    if attributes and attributes & CODEC_MASK:
         _check_codec(attributes & CODEC_MASK, zstd)
         size = unpacked_limit(size)
-    if count * RECORD_BYTES_MIN > size - HEAD_BYTES:
+    if count > 1 and count * RECORD_BYTES_MIN > size - HEAD_BYTES:
         _refuse(buf, max_message_bytes, zstd)
     return head
 
@@ -147,14 +152,18 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     topic's bounds (under LogAppendTime there are none), INVALID_RECORD for a null key in a
     compacted topic; without them for records that do not fit their bytes. Hot for one record.
     """
-    if head[12] == 1 and not head[5] & CODEC_MASK and _is_plain(buf, head, config.cleanup_compact):
-        newest = head[7]
-        if (
+    newest, count = head[7], head[12]
+    if (
+        count == 1
+        and not head[5] & CODEC_MASK
+        and _is_plain(buf, head, config.cleanup_compact)
+        and (
             config.timestamp_type
             or -config.after_max_ms <= now_ms - newest <= config.before_max_ms
             or newest == NO_TIMESTAMP
-        ):
-            return newest
+        )
+    ):
+        return newest
     return _walk_all(buf, head, config, now_ms)
 
 
@@ -179,31 +188,30 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
 
 def _is_plain(buf: memoryview, head: Head, compacted: bool) -> bool:
     """Whether the one record of a batch is sound and of the commonest form: at the base time,
-    without headers, lengths of one or two bytes. Half of what small produces cost to look at."""
-    (
-        _, _, _, _, _, _, _, _, _, _, _, _, _, length, second, third, fourth, fifth, sixth, seventh
-    ) = head  # fmt: skip
-    if length < 0x80:
-        pos, stop = HEAD_BYTES + 5, HEAD_BYTES + 1 + (length >> 1)
-        moved, key, value = third | fourth, fifth, sixth
+    without headers, lengths of one or two bytes. What these must be follows from the batch's size.
+    Half of what small produces cost to look at."""
+    _, _, _, _, _, _, _, _, _, _, _, _, _, length, moved, key, value = head
+    size = len(buf)
+    if size > _SHORT_BYTES_MAX:
+        body, pos = size - HEAD_BYTES - 2, HEAD_BYTES + 6
+        wanted = 0x8000 | (body & 0x3F) << 9 | body >> 6
     else:
-        pos, stop = HEAD_BYTES + 6, HEAD_BYTES + 2 + (length - 0x80 >> 1) + (second << 6)
-        moved, key, value = second & 0x80 | fourth | fifth, sixth, seventh
-    if moved or key > 0x7F or stop != len(buf):
+        pos = HEAD_BYTES + 5
+        wanted = size - HEAD_BYTES - 1 << 1
+    if length != wanted or moved or key > 0x7F or size > _LONG_BYTES_MAX:
         return False
     if not key & 1:
         pos += key >> 1
-        if pos >= stop:
+        if pos >= size:
             return False
         value = buf[pos]
     elif compacted:
         return False
-    if value > 0x7F:
-        pos += 1
-        if pos >= stop or buf[pos] > 0x7F:
-            return False
-        value = value & 0x7F | buf[pos] << 7
-    return pos + 2 + (value >> 1) == stop and not ((length | value) & 1 or buf[stop - 1])
+    rest = size - pos - 2  # bytes between the length of the value and the count of headers
+    if rest < 0x40:
+        return value == rest << 1 and not buf[size - 1]
+    rest -= 1
+    return value == 0x80 | rest << 1 & 0x7F and buf[pos + 1] == rest >> 6 and not buf[size - 1]
 
 
 def _walk(data: bytes, pos: int, count: int, base: int) -> tuple[int, int, int]:  # noqa: C901
