@@ -21,7 +21,7 @@ import os.path
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Literal
@@ -116,10 +116,19 @@ class JournalIndex:
         self.number = number
         self.extent = Extent(end, run, claimed, frames)
         at = HEADER_BYTES + partitions * _ENTRY.size
-        entries = list(_ENTRY.iter_unpack(data[HEADER_BYTES:at]))
-        self._numbers = [entry[0] for entry in entries]
-        self._firsts = [entry[1] for entry in entries]
-        self._sizes = [entry[2] for entry in entries]
+        directory = data[HEADER_BYTES:at]
+        self._numbers: Sequence[int]
+        self._firsts: Sequence[int]
+        self._sizes: Sequence[int]
+        if sys.byteorder == "big":
+            entries = list(_ENTRY.iter_unpack(directory))
+            self._numbers, self._firsts, self._sizes = (
+                [entry[field] for entry in entries] for field in range(3)
+            )
+        else:  # looked at as it lies: a start opens every index there is
+            self._numbers = directory.cast("Q")[::2]
+            self._firsts = directory.cast("I")[2::4]
+            self._sizes = directory.cast("I")[3::4]
         self._columns: list[memoryview | array[int]] = []
         for code, width in _COLUMNS:
             part = data[at : at + rows * width]
@@ -134,7 +143,19 @@ class JournalIndex:
 
     def numbers(self) -> list[int]:
         """The partitions that have rows."""
-        return self._numbers
+        return list(self._numbers)
+
+    def singles(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """(partition, base offset, place, newest timestamp, length, offset count) of each
+        partition that has one row here; the others are in `multiples`."""
+        base, place, newest, length, count = self._columns
+        for number, first, size in zip(self._numbers, self._firsts, self._sizes, strict=True):
+            if size == 1:
+                yield number, base[first], place[first], newest[first], length[first], count[first]
+
+    def multiples(self) -> list[int]:
+        """The partitions that have more than one row."""
+        return [n for n, size in zip(self._numbers, self._sizes, strict=True) if size > 1]
 
     def rows(self, partition: int) -> Columns:
         """A copy of one partition's rows."""

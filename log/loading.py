@@ -44,15 +44,7 @@ def load_partitions(
     written: set[int] = set()
     loaded_from = _first_loaded(recovered.found)
     for at, found in enumerate(recovered.found):
-        for number, parts in found.rows(fs):
-            partition = partitions.get(number)
-            for part in parts if partition is not None else ():
-                assert partition is not None, "only known partitions have rows to load"
-                if part.place[-1] >= place:
-                    written.add(number)
-                    partition.soil()
-                    _replay(partition, _heads(fs, found, number, part, place), place)
-                _load(partition, found.journal, part, at >= loaded_from)
+        _load_journal(fs, partitions, found, place, at >= loaded_from, written)
     for number, naming in recovered.namings.items():
         if number in partitions:
             partition = partitions[number]
@@ -60,6 +52,54 @@ def load_partitions(
     for partition in partitions.values():
         _finish(partition)
     return written
+
+
+def _load_journal(
+    fs: FileSystem,
+    partitions: Mapping[int, Partition],
+    found: Found,
+    place: int,
+    in_memory: bool,
+    written: set[int],
+) -> None:
+    """Take the rows of one journal; adds to `written` who has some at or behind `place`."""
+    index = found.index(fs)
+    journal = found.journal
+    numbers: Iterable[int]
+    if index is not None and journal.rolled and journal.end_place <= place and journal.indexed:
+        # Most of a start: with many partitions each has a row or none in a journal.
+        for number, *row in index.singles():
+            partition = partitions.get(number)
+            if partition is not None:
+                _load_one(partition, journal, row, in_memory)
+        numbers = index.multiples()
+    else:
+        numbers = sorted(found.numbers())
+    for number, parts in found.rows(index, numbers):
+        partition = partitions.get(number)
+        for part in parts if partition is not None else ():
+            assert partition is not None, "only known partitions have rows to load"
+            if part.place[-1] >= place:
+                written.add(number)
+                partition.soil()
+                _replay(partition, _heads(fs, found, number, part, place), place)
+            _load(partition, journal, part, in_memory)
+
+
+def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory: bool) -> None:
+    """As `_load`, of one row: base offset, place, newest timestamp, length, offset count."""
+    base, place, newest, length, count = row
+    end = base + count
+    if end > partition.next_offset:
+        partition.next_offset = end
+    if end <= partition.log_start or end <= partition.cut_offset:
+        return
+    if in_memory:
+        partition.rows.add(base, place, length, count, newest)
+    partition.portions.add(journal.number, base, end, length, newest)
+    journal.live += 1
+    if not in_memory:
+        partition.evicted = len(partition.portions)
 
 
 def fill(partition: Partition, row: PartitionRow) -> None:

@@ -25,7 +25,7 @@ import logging
 import os.path
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from log.env import Env, FileSystem, LogError
@@ -40,7 +40,7 @@ from log.frame import (
 )
 from log.hotindex import Columns
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, write_whole
-from log.journalindex import Extent, read_index
+from log.journalindex import Extent, JournalIndex, read_index
 from log.journals import SPARE_PREFIX
 from log.scan import Gap, Scanned, scan
 
@@ -86,14 +86,20 @@ class Found:
         """The partitions with rows."""
         return self.indexed | self.scanned.rows.keys()
 
-    def rows(self, fs: FileSystem) -> Iterator[tuple[int, list[Columns]]]:
-        """(partition number, its rows in order), for each partition."""
-        index = None
-        if self.covered is not None:
-            index = read_index(fs, self.journal.folder, self.journal.number)
-            if index is None:
-                raise LogError(f"the index of {self.journal.path} was damaged just now: try again")
-        for number in sorted(self.numbers()):
+    def index(self, fs: FileSystem) -> JournalIndex | None:
+        """Its index file, if it has one."""
+        if self.covered is None:
+            return None
+        index = read_index(fs, self.journal.folder, self.journal.number)
+        if index is None:
+            raise LogError(f"the index of {self.journal.path} was damaged just now: try again")
+        return index
+
+    def rows(
+        self, index: JournalIndex | None, numbers: Iterable[int]
+    ) -> Iterator[tuple[int, list[Columns]]]:
+        """(partition number, its rows in order), for each of the partitions."""
+        for number in numbers:
             parts = [index.rows(number)] if index is not None else []
             if number in self.scanned.rows:
                 parts.append(self.scanned.rows[number])
