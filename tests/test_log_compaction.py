@@ -1,107 +1,21 @@
-"""Cleaning compacted topics in a whole Log: what is due, what readers see, what goes wrong."""
+"""Cleaning compacted topics in a whole Log: what is due, and what readers see."""
 
 from __future__ import annotations
-
-import asyncio
-from typing import Any
 
 import pytest
 
 from groups.loading import load
 from groups.records import Offset, OffsetRecord, encode_record
 from groups.snapshot import Place
-from kafkawire.codec.batches import Record, build, iter_batches, records
+from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.partition import Partition
 from log.segments.jobs import ScrubArguments
 from offsets.storage import LIVE, STARTED
-from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
-from tests.kit.logs import FOLDER, World
+from tests.kit.compacted import clean, cut, cut_all, files, fill, latest, read, started, update
+from tests.kit.env import EPOCH_MS, SettableClock
+from tests.kit.logs import World
 from tests.kit.script import GroupSettings
-
-JOURNAL = 8192
-
-
-async def settle() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
-
-
-async def started(**more: Any) -> World:
-    """A broker whose journals are small and cold as soon as they are rolled."""
-    world = World(journal_bytes=JOURNAL, hot_bytes=0, **more)
-    await world.start()
-    return world
-
-
-async def update(
-    partition: Partition, *pairs: tuple[bytes | None, bytes | None], ms: int = 0, **more: Any
-) -> int:
-    """One batch; its base offset."""
-    batch = build(list(pairs), timestamp_ms=EPOCH_MS + ms, **more)
-    done = partition.append(memoryview(batch), EPOCH_MS)
-    await partition.log.committed()
-    await settle()
-    return done.base_offset
-
-
-async def fill(partition: Partition, count: int, keys: int = 5, size: int = 300) -> None:
-    """Updates of a few keys, in batches of two; the value of a record tells its offset."""
-    for _ in range(count):
-        at = partition.next_offset
-        pairs = [(b"k%d" % (n % keys), b"%d:" % n + bytes(size)) for n in (at, at + 1)]
-        await update(partition, *pairs, ms=at)
-
-
-async def cut(world: World) -> None:
-    await settle()
-    await world.log.segments.cut()
-    await world.log.checkpoint()
-
-
-async def cut_all(world: World) -> None:
-    """Cut also what is in the active journal."""
-    if not world.log.journals.ready:
-        world.log.journals.prepare()
-        await settle()
-    world.log.commit_log.roll()
-    await settle()
-    await world.log.segments.cut()
-    assert all(p.cut_offset == p.next_offset for p in world.log.partitions.values())
-
-
-async def clean(world: World) -> None:
-    await world.log.segments.cleaner.run()
-    await settle()
-
-
-async def read(partition: Partition, start: int | None = None, room: int = 1 << 20) -> list[Record]:
-    """Every record from an offset on, as a consumer gets them: it goes on after each batch."""
-    found: list[Record] = []
-    offset = partition.log_start if start is None else start
-    while offset < partition.high_watermark:
-        plan = partition.plan(offset, room, partition.high_watermark, True)
-        if plan.hot:
-            views, release = partition.log.views(plan)
-            buffers = [bytes(view) for view in views]
-            release()
-        else:
-            buffers = [bytes(buffer) for buffer in await partition.log.read(plan)]
-        before = offset
-        for buffer in buffers:
-            for position, head in iter_batches(buffer):
-                found += [r for r in records(buffer, position) if r.offset >= offset]
-                offset = max(offset, head.last_offset + 1)
-        assert offset > before, f"nothing at {before}, before {partition.high_watermark}"
-    return found
-
-
-def latest(found: list[Record]) -> dict[bytes | None, tuple[int, bytes | None]]:
-    return {record.key: (record.offset, record.value) for record in found}
-
-
-def files(world: World) -> list[str]:
-    return [name for name in world.fs.listdir(f"{FOLDER}/segments") if name.endswith(".segment")]
 
 
 async def test_the_cut_part_is_cleaned_and_everything_else_stays() -> None:
@@ -354,162 +268,6 @@ async def test_times_are_those_of_records_not_of_batches_that_were_emptied() -> 
 
 def _path(world: World, partition: Partition) -> str:
     return world.log.segments.store.by_id[partition.segments.segment[0]].path
-
-
-async def test_a_cleaning_that_fails_is_given_up_and_comes_again(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    world = await started()
-    clock = world.env.clock
-    assert isinstance(clock, SettableClock)
-    parts = await world.topic("t", 2, cleanup_policy="compact")
-    for partition in parts:
-        await fill(partition, 20)
-    await cut_all(world)
-    there = files(world)
-    world.fs.faults.failing_syncs = 1
-    await clean(world)
-    assert "cleaning 2 partitions failed" in caplog.text
-    assert files(world) == there
-    assert not await world.storage.segments(1, (STARTED,), 10)
-    await clean(world)
-    assert len(await read(parts[0])) == 40, "not at once"
-    clock.ms += 2 * world.config.log_cleaner_backoff_ms
-    await clean(world)
-    for partition in parts:
-        assert len(await read(partition)) == 5
-    assert parts[0].segments.segment[0] != parts[1].segments.segment[0], "each by itself now"
-
-
-async def test_a_full_disk_is_not_filled_further(caplog: pytest.LogCaptureFixture) -> None:
-    world = await started()
-    (partition,) = await world.topic("t", cleanup_policy="compact")
-    await fill(partition, 40)
-    await cut_all(world)
-    world.fs.faults.room_bytes = 1 << 20
-    await clean(world)
-    assert "needs as much room" in caplog.text
-    assert len(await read(partition)) == 80
-
-
-async def test_a_damaged_batch_is_named_and_stops_only_its_partition(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    world = await started()
-    one, two = await world.topic("t", 2, cleanup_policy="compact")
-    for partition in (one, two):
-        await fill(partition, 20)
-    await cut_all(world)
-    (name,) = files(world)
-    world.fs.files[f"{FOLDER}/segments/{name}"].data[one.segments.mapping(1, 0).start + 1000] ^= 1
-    await clean(world)
-    assert "t-0 cannot be cleaned" in caplog.text
-    assert [r.levelname for r in caplog.records].count("CRITICAL") == 1
-    assert len(await read(two)) == 5
-    assert (one.segments.base[0], one.segments.end[0]) == (0, 40)
-    world.log.segments.cleaner.note([one.number])
-    await clean(world)
-    assert [r.levelname for r in caplog.records].count("CRITICAL") == 1, "left alone"
-
-
-@pytest.mark.parametrize("what", ["delete records", "delete topic", "cut"])
-async def test_what_changes_while_it_is_cleaned_is_not_undone(what: str) -> None:
-    world = await started()
-    (partition,) = await world.topic("t", cleanup_policy="compact")
-    await fill(partition, 20)
-    await cut_all(world)
-    await fill(partition, 20)
-    await cut_all(world)
-    before = latest(await read(partition))
-    assert isinstance(world.env.offload, InlineOffload)
-    world.env.offload.hold("worker")
-    cleaning = asyncio.ensure_future(world.log.segments.cleaner.run())
-    await settle()
-    assert len(world.env.offload.held) == 1
-    if what == "delete records":
-        await partition.delete_records(partition.segments.base[1])
-        await world.log.segments.lifecycle.tick()
-    elif what == "delete topic":
-        info = world.catalog.by_name["t"]
-        await world.metadata.delete_topics([info.id])
-        world.catalog.remove_topic(info.id)
-        world.log.remove_topic(info)
-        await world.log.segments.lifecycle.tick()
-    else:
-        await fill(partition, 20)
-        await cut_all(world)
-    world.env.offload.let_go("worker")
-    await cleaning
-    assert not await world.storage.segments(1, (STARTED,), 10)
-    if what == "delete topic":
-        await world.log.segments.tend()
-        assert not await world.storage.segments(1, (LIVE,), 10)
-        return
-    got = await read(partition)
-    if what == "delete records":
-        assert latest(got) == before
-        assert partition.log_start == 40
-    else:
-        assert len(got) < 80
-        assert all(r.value is not None and r.value.startswith(b"%d:" % r.offset) for r in got)
-    await world.crash()
-    assert await read(world.find("t")) == got
-
-
-async def test_after_a_restart_what_was_dirty_is_found_again() -> None:
-    world = await started(log_cleaner_enable=False)
-    (partition,) = await world.topic("t", cleanup_policy="compact")
-    await fill(partition, 40)
-    await cut_all(world)
-    await clean(world)
-    assert len(await read(partition)) == 80, "it is switched off"
-    world.config.log_cleaner_enable = True
-    await world.crash()
-    await clean(world)
-    assert len(await read(world.find("t"))) == 5
-
-
-async def test_a_start_loads_no_partition_that_is_not_compacted() -> None:
-    world = await started()
-    (plain,) = await world.topic("plain")
-    (partition,) = await world.topic("t", cleanup_policy="compact")
-    for one in (plain, partition):
-        await fill(one, 20)
-    await cut_all(world)
-    await world.log.checkpoint()
-    await world.log.retention.reclaim()
-    await world.abandon()
-    world.fs.kill()
-    log = await world.start(load=False)
-    assert not log.partitions
-    await log.segments.cleaner.run()
-    assert set(log.partitions) == {partition.number}
-    assert len(await read(log.partitions[partition.number])) == 5
-
-
-async def test_a_crash_after_the_files_leaves_nothing_behind() -> None:
-    world = await started()
-    (partition,) = await world.topic("t", cleanup_policy="compact")
-    await fill(partition, 40)
-    await cut_all(world)
-    before = await read(partition)
-    there = files(world)
-    assert isinstance(world.env.offload, InlineOffload)
-    world.env.offload.hold("worker")
-    cleaning = asyncio.ensure_future(world.log.segments.cleaner.run())
-    await settle()
-    for _, work in world.env.offload.held:
-        work()  # the file is written, and nobody hears of it
-    cleaning.cancel()
-    world.env.offload.held = []
-    world.env.offload.holding.clear()
-    assert len(files(world)) > len(there)
-    await world.crash()
-    await settle()
-    assert files(world) == there
-    assert await read(world.find("t")) == before
-    await clean(world)
-    assert len(await read(world.find("t"))) == 5
 
 
 async def test_the_topic_of_committed_offsets_is_cleaned_and_loads_over_gaps() -> None:
