@@ -199,12 +199,28 @@ def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, e
         result.run = max(result.run, found.covered.run)
         if end == journal.place | start and not later and not _follows(fs, journal, start):
             stop = start
+    if later and stop is not None and _begun_in_vain(fs, found, later[0], start, stop):
+        stop = None
     if start == stop:
         found.scanned = Scanned(journal.number, start, result.run)
     else:
         found.scanned = scan(journal.warm(fs), journal.number, start, stop, result.run)
     journal.end = found.scanned.end
     result.run = found.scanned.run
+
+
+def _begun_in_vain(fs: FileSystem, found: Found, later: Found, start: int, stop: int) -> bool:
+    """Whether a journal was written on after the next one was begun.
+
+    So it is if the turn that began the next one failed, and those after it fitted into this one:
+    what the next one's header says of where this one ended is void then, and its frames are
+    of an older run than this one's last.
+    """
+    assert later.header is not None, "it said where this journal ended"
+    journal = found.journal
+    if later.covered is not None or (start == stop and not _follows(fs, journal, start)):
+        return False
+    return scan(journal.warm(fs), journal.number, start, None, 0).run > later.header.run
 
 
 def _follows(fs: FileSystem, journal: Journal, position: int) -> bool:

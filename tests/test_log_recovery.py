@@ -424,3 +424,24 @@ async def test_a_journal_rolled_while_another_is_made_durable_is_not_indexed_wit
     await world.log.indexer.run()
     assert all(journal.indexed for journal in rolled)
     await world.log.close()
+
+
+async def test_a_journal_that_was_begun_in_vain_does_not_end_the_one_before() -> None:
+    world, _ = await start(journal_bytes=4096)
+    partition = world.find("t")
+    for value in (b"a", b"b"):
+        partition.append(batch(value + bytes(1000)), EPOCH_MS)
+        await world.log.commit_log.committed()
+    first = world.log.journals.active
+    world.fs.faults.room_bytes = 1500  # for the header of the next journal, not for the frame
+    partition.append(batch(b"never" + bytes(2000)), EPOCH_MS)
+    with pytest.raises(KafkaError):
+        await world.log.commit_log.committed()
+    world.fs.faults.room_bytes = None
+    partition.append(batch(b"c"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    assert world.log.journals.active is first
+    for power in (False, True):
+        await world.crash(power)
+        got = [bytes(value or b"")[:1] for _, value in await read_all(world.find("t"))]
+        assert got == [b"a", b"b", b"c"]

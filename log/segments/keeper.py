@@ -6,6 +6,7 @@ cuts, lets go of what retention, deletion and rewriting have made dead, and rewr
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os.path
 from collections.abc import Callable, Iterable
@@ -69,6 +70,7 @@ class Segments:
         )
         self._config = config
         self._leftover: list[Segment] = []
+        self._turn = asyncio.Lock()  # two cuts at once would cut the same
 
     async def open(self) -> None:
         """Learn which segments there are. Raises what the storage raises, OSError."""
@@ -111,7 +113,8 @@ class Segments:
 
     async def cut(self) -> set[int]:
         """Cut what is due; the partitions that got further segments."""
-        await self.cutter.run()
+        async with self._turn:
+            await self.cutter.run()
         taken = self.cutter.taken()
         self.rewriter.note(taken)
         self.cleaner.note(taken)
@@ -125,6 +128,10 @@ class Segments:
 
     async def tend(self) -> None:
         """What does not follow from a cut: rows and files that are dead, segments to rewrite."""
+        async with self._turn:
+            await self._tend()
+
+    async def _tend(self) -> None:
         await self.lifecycle.find_orphans()
         await self.lifecycle.tick()
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
