@@ -137,6 +137,7 @@ class CatalogMachine(RuleBasedStateMachine):
                     partition.leader, partition.leader_epoch,
                 )  # fmt: skip
             assert catalog.by_name.partition_of(topic.name, len(topic.partitions)) is None
+        assert catalog.by_name.in_order() == sorted(self.model)
         living = {partition.number for partition in self._partitions()}
         for number in range(self.next_number + 1):
             assert (catalog.leader_of(number) is not None) == (number in living)

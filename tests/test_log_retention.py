@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.types import uuid_text
-from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from log import frame
 from log.dump import FrameShown, walk
 from log.env import LogError
@@ -203,6 +203,39 @@ async def test_the_journals_alone_name_every_topic_also_after_recycling() -> Non
     assert partition.config.retention_ms == 5
     await world.log.commit_log.committed()
     assert topics_in_journals(world)[uuid_text(info.id)][-1] == "configs"
+
+
+async def test_only_the_newest_frame_of_a_topic_is_carried() -> None:
+    """Topics made together share a frame; one that was changed since lies in a later journal."""
+    world = World(journal_bytes=4096, recycle_bytes=1 << 20)
+    await world.start()
+    new = [NewTopic(name, [1], {}) for name in ("t", "changed", "same", "gone")]
+    made = await world.metadata.create_topics(new)
+    for info in made:
+        world.catalog.add_topic(info)
+    world.log.add_topics(made)
+    await world.log.commit_log.committed()
+    first = topics_in_journals(world)
+    assert [first[uuid_text(info.id)] for info in made] == [["topic created"]] * 4
+    partition = world.find("t")
+    await append(world, partition, 4, EPOCH_MS)
+    world.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "changed", "retention.ms", "5"))
+    world.log.alter_topic(world.catalog.by_name["changed"])
+    await world.metadata.delete_topics([made[3].id])
+    world.log.remove_topic(world.catalog.remove_topic(made[3].id))
+    await append(world, partition, 4, EPOCH_MS)
+    assert oldest(world) == 1
+    assert await world.log.catalog_frames.carry(1, 2)
+    await world.log.commit_log.committed()
+    newest = world.log.journals.active.number
+    where = {info.name: world.catalog.described_in(info.id) for info in made[:3]}
+    assert where["t"] == where["same"] == newest
+    assert where["changed"] > 1
+    assert not await world.log.catalog_frames.carry(1, 2)  # nothing is left in it
+    frames = topics_in_journals(world)
+    assert frames[uuid_text(made[1].id)] == ["topic created", "configs"]
+    assert frames[uuid_text(made[2].id)] == ["topic created"] * 2
+    assert frames[uuid_text(made[3].id)] == ["topic created", "topic deleted"]
 
 
 async def test_idle_producers_are_forgotten_by_the_clock() -> None:

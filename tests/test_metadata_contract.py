@@ -281,6 +281,21 @@ async def test_leader_epochs_rise_where_this_broker_leads(
     assert await node.store.bump_leader_epochs([]) == {}
 
 
+async def test_all_leader_epochs_of_a_broker_rise_at_once(
+    process: Callable[[], Metadata],
+) -> None:
+    node = await opened(process)
+    a, b = await node.create(NewTopic("a", [1, 1, 2]), NewTopic("b", [1]))
+    await node.store.bump_leader_epochs([a.partitions[0].number])
+    before = node.catalog.version
+    await node.store.raise_leader_epochs()
+    assert node.catalog.version > before
+    for catalog in (node.catalog, await stored(process)):
+        epochs = [[p.leader_epoch for p in catalog.by_name[n].partitions] for n in ("a", "b")]
+        assert epochs == [[2, 1, 0], [1]]
+    assert b.partitions[0].leader_epoch == 0  # a snapshot stays what it was
+
+
 async def test_what_does_not_fit_into_one_statement(
     process: Callable[[], Metadata], monkeypatch: pytest.MonkeyPatch
 ) -> None:

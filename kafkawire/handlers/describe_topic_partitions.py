@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.newtopics import missing_topic_error
@@ -36,15 +37,17 @@ async def describe_topic_partitions(
         start_name, start_index = req.cursor.topic_name, req.cursor.partition_index
     every = not req.topics
     catalog = ctx.broker.catalog.by_name
-    asked = set(catalog) if every else {topic.name for topic in req.topics}
-    names = sorted(name for name in asked if name >= start_name)
+    sorted_names = catalog.in_order() if every else sorted({topic.name for topic in req.topics})
+    start = bisect_left(sorted_names, start_name)
+    limit = ctx.broker.config.max_request_partition_size_limit
+    room = max(1, min(limit, req.response_partition_limit))
+    names = sorted_names[start : start + room + 1] if every else sorted_names[start:]
     if req.cursor is not None and (
         req.cursor.partition_index < 0 or (not every and req.cursor.topic_name not in names)
     ):
         return _refused(req)  # the cursor must be one that we could have given
 
-    limit = ctx.broker.config.max_request_partition_size_limit
-    page = _Page(Nodes(ctx), max(1, min(limit, req.response_partition_limit)))
+    page = _Page(Nodes(ctx), room)
     for name in names:
         if page.room <= 0:
             page.response.next_cursor = Cursor(topic_name=name, partition_index=0)

@@ -193,11 +193,12 @@ class Catalog:
 class Topics(Mapping[K, TopicInfo]):
     """Topics by name or by id, as they are now. Iterating: nothing may change meanwhile."""
 
-    __slots__ = ("_directory", "_rows")
+    __slots__ = ("_directory", "_in_order", "_rows")
 
     def __init__(self, directory: Directory, rows: dict[K, int]) -> None:
         self._directory = directory
         self._rows = rows
+        self._in_order: tuple[int, list[K]] = (-1, [])
 
     def __getitem__(self, key: K) -> TopicInfo:
         return self._directory.info(self._rows[key])
@@ -210,6 +211,14 @@ class Topics(Mapping[K, TopicInfo]):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def in_order(self) -> list[K]:
+        """The keys, sorted. Kept until topics come or go: pages of a long answer sort once."""
+        changes, keys = self._in_order
+        if changes != self._directory.changes:
+            keys = sorted(self._rows)  # type: ignore[type-var]
+            self._in_order = self._directory.changes, keys
+        return keys
 
     def size_of(self, key: K) -> int | None:
         """How many partitions a topic has; None: there is no such topic."""

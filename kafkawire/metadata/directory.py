@@ -64,19 +64,20 @@ class Location:
 
 
 class Directory:
-    """The columns. `rows_by_name` and `rows_by_id` say where a living topic is; `partitions` is
+    """The columns. `changes` counts the topics that came and went. `rows_by_name` and `rows_by_id` say where a living topic is; `partitions` is
     how many partitions those have."""
 
     __slots__ = (
         "_configs", "_count", "_described_in", "_epoch", "_first", "_free", "_holes", "_ids",
         "_internal", "_kept", "_kept_partitions", "_leader", "_more", "_names", "_number",
-        "_topic", "partitions", "rows_by_id", "rows_by_name",
+        "_topic", "changes", "partitions", "rows_by_id", "rows_by_name",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.rows_by_name: dict[str, int] = {}
         self.rows_by_id: dict[bytes, int] = {}
         self.partitions = 0
+        self.changes = 0
         # Topics, by row. A row of a deleted topic is used again.
         self._names: list[str] = []
         self._ids: list[bytes] = []
@@ -203,6 +204,7 @@ class Directory:
 
     def add(self, info: TopicInfo) -> None:
         """Enters a topic whose name and id are free."""
+        self.changes += 1
         row = self._free.pop() if self._free else self._new_row()
         self._names[row], self._ids[row] = info.name, info.id
         self._described_in[row] = 0
@@ -229,6 +231,7 @@ class Directory:
     def remove(self, row: int) -> TopicInfo:
         """Takes a topic out; what it was."""
         info = self.info(row)
+        self.changes += 1
         self._forget(row)
         for first, count in self._runs(row):
             at = self._find(first)
