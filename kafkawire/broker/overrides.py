@@ -89,7 +89,8 @@ def new_topic_overrides(
             f"Null value not supported for topic configs: {','.join(null)}",
         )
     overrides = {name: value for name, value in configs if value is not None}
-    _checked_topic(overrides, broker)
+    if overrides:  # the broker's own defaults were checked when they were set
+        _checked_topic(overrides, broker)
     return overrides
 
 

@@ -72,7 +72,7 @@ class TopicService:
     ) -> list[Created | KafkaError]:
         """Make topics, all that can be in one transaction; an outcome for each, in order."""
         async with self._changing:
-            outcomes = self._plan(topics)
+            outcomes = await self._plan(topics)
             wanted = [
                 (index, plan)
                 for index, plan in enumerate(outcomes)
@@ -165,14 +165,17 @@ class TopicService:
             await self._broker.log.commit_log.committed()
             logger.info("topic %s has %d partitions now", topic.name, wish.count)
 
-    def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
-        """Each topic of one request, checked against what is there and against the others."""
+    async def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
+        """Each topic of one request, checked against what is there and against the others. The
+        loop has its turn in between; nobody else changes topics meanwhile."""
         broker = self._broker
         twice = duplicates(topic.name for topic in topics)
         taken: dict[str, str] = {}
         plans: list[NewTopic | KafkaError] = []
         new = 0
-        for topic in topics:
+        for done, topic in enumerate(topics, 1):
+            if done % TOPICS_PER_SLICE == 0:
+                await broker.env.sleep(0)
             try:
                 if topic.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -64,8 +64,8 @@ class Location:
 
 
 class Directory:
-    """The columns. `changes` counts the topics that came and went. `rows_by_name` and `rows_by_id` say where a living topic is; `partitions` is
-    how many partitions those have."""
+    """The columns. `rows_by_name` and `rows_by_id` say where a living topic is; `partitions` is
+    how many partitions those have; `changes` counts the topics that came and went."""
 
     __slots__ = (
         "_configs", "_count", "_described_in", "_epoch", "_first", "_free", "_holes", "_ids",
