@@ -129,12 +129,29 @@ def backup(
 
 
 def restore(
-    source: Annotated[str, typer.Argument(metavar="SRC", help="The folder of a backup.")],
     data: Data,
+    source: Annotated[
+        str, typer.Argument(metavar="[SRC]", help="The folder of a backup.", show_default=False)
+    ] = "",
+    from_log: Annotated[
+        bool,
+        typer.Option(
+            "--from-log",
+            help="Make lost or damaged metadata of a stopped broker again, from its records.",
+        ),
+    ] = False,
     metadata: Metadata = "",
     as_json: Json = False,
 ) -> None:
-    """Make a new data folder from a backup: topics, settings, groups and offsets, no records."""
-    from kafkawire.cli.restoring import restore as run
+    """Make a new data folder from a backup: topics, settings, groups and offsets, no records. Or,
+    with --from-log, make metadata.db again from journals and segments, and say what is lost."""
+    if from_log == bool(source):
+        raise typer.BadParameter("name the folder of a backup, or say --from-log: one of both")
+    if from_log:
+        from kafkawire.cli.rebuilding import run as rebuild
 
-    run(source, data, metadata, as_json)
+        rebuild(data, metadata, as_json)
+    else:
+        from kafkawire.cli.restoring import restore as run
+
+        run(source, data, metadata, as_json)

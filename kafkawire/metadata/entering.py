@@ -1,0 +1,41 @@
+"""A catalog entered whole into empty tables: by a restore from the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafkawire.metadata.catalog import BrokerInfo, TopicInfo
+from kafkawire.metadata.rows import Row, broker_row, config_rows, partition_rows, topic_row
+from kafkawire.metadata.session import Session, insert
+from kafkawire.metadata.store import MetadataError
+
+
+def enter_catalog(
+    session: Session,
+    node_id: int,
+    topics: Sequence[TopicInfo],
+    next_partition: int,
+    next_producer_id: int,
+    now_ms: int,
+) -> None:
+    """Enters a broker, topics with partitions and settings, and the next numbers. MetadataError
+    if the tables hold topics."""
+    if session.rows("SELECT 1 FROM topics LIMIT 1"):
+        raise MetadataError("the metadata holds topics: restore into an empty database")
+    broker = BrokerInfo(node_id, {}, None)  # it enters its addresses when it starts
+    _insert(session, "brokers", [broker_row(broker, now_ms)])
+    _insert(session, "topics", [topic_row(info, 1, now_ms) for info in topics])
+    partitions = [row for info in topics for row in partition_rows(info.id, info.partitions)]
+    _insert(session, "partitions", partitions)
+    _insert(session, "configs", [row for info in topics for row in config_rows(info)])
+    session.run(
+        "UPDATE cluster SET version = 1, next_partition = ?, next_producer_id = ?",
+        (next_partition, next_producer_id),
+    )
+
+
+def _insert(session: Session, table: str, rows: Sequence[Row]) -> None:
+    if rows:
+        columns = ", ".join(rows[0])
+        values = [tuple(row.values()) for row in rows]
+        insert(session, f"INSERT INTO {table} ({columns})", values)

@@ -1,0 +1,219 @@
+"""From what journals and segments say to topics, checkpoints and mappings, and what is lost.
+
+Where nothing says where a log starts any more, it starts where the offsets that are there without
+a hole up to the end of the log begin: retention and DeleteRecords take records from the front. Of
+files that hold the same offsets (an interrupted cut, the input of a rewrite) those are taken that
+follow one another without a hole, the newest where several do. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kafkawire.metadata.checkpoint import PartitionCheckpoint
+from kafkawire.metadata.directory import PartitionInfo, TopicInfo
+from log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, Share
+
+PRODUCER_ID_MARGIN = 1_000_000
+"""Producer ids may have been given out and not been used: a thousand blocks of a thousand."""
+GROUP_TOPIC = "__consumer_offsets"
+
+
+@dataclass(slots=True)
+class Rebuilt:
+    """What SQL is to hold. `shares`: those that are read, by partition in order of offsets;
+    `aside`: segment files nobody reads though they may hold what is nowhere else."""
+
+    topics: list[TopicInfo] = field(default_factory=list)
+    checkpoints: list[PartitionCheckpoint] = field(default_factory=list)
+    shares: dict[int, list[Share]] = field(default_factory=dict)
+    aside: list[str] = field(default_factory=list)
+    losses: list[str] = field(default_factory=list)
+    place: int = 0
+    next_partition: int = 1
+    next_producer_id: int = 0
+
+
+def rebuild(seen: Evidence, node_id: int) -> Rebuilt:
+    """Decide all of it; `node_id` leads every partition."""
+    result = Rebuilt(place=seen.place)
+    named = [n for topic in seen.topics.values() for n, _ in topic["partitions"]]
+    result.next_partition = max([0, *named, *seen.partitions]) + 1
+    result.next_producer_id = seen.last_producer_id + 1 + PRODUCER_ID_MARGIN
+    _topics(seen, node_id, result)
+    damaged = bool(seen.damage or seen.unreadable)
+    for topic in result.topics:
+        for info in topic.partitions:
+            partition = seen.partitions.get(info.number)
+            if partition is not None and partition.next_offset:
+                _partition(f"{topic.name}-{info.index}", partition, info, damaged, result)
+    _losses(seen, result)
+    return result
+
+
+def _topics(seen: Evidence, node_id: int, result: Rebuilt) -> None:
+    """Those with a catalog frame, then those only partitions speak of."""
+    names: dict[str, bytes] = {}
+    parts: dict[bytes, dict[int, int]] = {}
+    for topic_id, body in reversed(seen.topics.items()):  # the newest first
+        if topic_id in seen.deleted:
+            continue
+        if body["name"] in names:
+            result.losses.append(
+                f"an older topic named {body['name']} is left out: it must have been deleted"
+            )
+            continue
+        names[body["name"]] = topic_id
+        parts[topic_id] = {index: number for number, index in body["partitions"]}
+    for number, partition in sorted(seen.partitions.items()):
+        topic_id, name = partition.topic_id, partition.topic
+        if topic_id in seen.deleted or not name or names.setdefault(name, topic_id) != topic_id:
+            continue
+        parts.setdefault(topic_id, {}).setdefault(partition.index, number)
+    for name, topic_id in sorted(names.items()):
+        frame = seen.topics.get(topic_id)
+        if frame is None:
+            result.losses.append(
+                f"topic {name} is known from its records only: its settings are lost, and if it "
+                "was deleted before, delete it again"
+            )
+        infos = _infos(name, parts[topic_id], seen, node_id, result)
+        internal = frame["internal"] if frame is not None else name == GROUP_TOPIC
+        configs = dict(frame["configs"]) if frame is not None else {}
+        result.topics.append(TopicInfo(topic_id, name, internal, infos, configs))
+
+
+def _infos(
+    name: str, numbers: dict[int, int], seen: Evidence, node_id: int, result: Rebuilt
+) -> list[PartitionInfo]:
+    """The partitions of a topic, one for each index up to the greatest, in a new leader epoch."""
+    infos = []
+    for index in range(max(numbers) + 1):
+        number = numbers.get(index)
+        if number is None:
+            number = result.next_partition
+            result.next_partition += 1
+            result.losses.append(f"nothing is known of {name}-{index}: it is empty")
+        partition = seen.partitions.get(number)
+        epoch = partition.epoch + 1 if partition is not None else 1
+        infos.append(PartitionInfo(number, index, node_id, epoch))
+    return infos
+
+
+def _partition(
+    name: str, partition: PartitionSeen, info: PartitionInfo, damaged: bool, result: Rebuilt
+) -> None:
+    chain = _chain(partition)
+    known = partition.log_start
+    covered = [(share.entry.base_offset, share.entry.end_offset) for share in chain]
+    start = _run_start([*covered, *partition.ranges], partition.next_offset)
+    if damaged:  # a hole may be damage: nothing in front of it is given up
+        first = [begin for begin, _ in covered[:1] or partition.ranges[:1]]
+        start = min([start, *first])
+    if start > known:
+        partition.log_start = start
+    partition.log_start = min(partition.log_start, partition.next_offset)
+    chain = [share for share in chain if share.entry.end_offset > partition.log_start]
+    if chain:
+        result.shares[partition.number] = chain
+    _name_holes(name, partition, chain, known, result)
+    epochs = [*partition.epochs, (info.leader_epoch, partition.next_offset)]
+    result.checkpoints.append(
+        PartitionCheckpoint(
+            partition.number,
+            partition.next_offset,
+            partition.log_start,
+            epochs,
+            partition.producers.entries(),
+        )
+    )
+
+
+def _chain(partition: PartitionSeen) -> list[Share]:
+    """The shares to read: without a hole between them, as far to the end as there are any, and
+    from there as far to the front; the newest where two hold the same."""
+    best: dict[int, tuple[tuple[int, int, bytes], Share | None]] = {}
+    shares = [share for share in partition.shares if share.entry.end_offset > partition.log_start]
+    shares.sort(key=lambda share: (share.entry.end_offset, share.entry.base_offset))
+    for share in shares:
+        entry = share.entry
+        begin = entry.base_offset
+        if begin in best:
+            begin = -best[begin][0][0]
+        rank = (-begin, share.file.created_ms, share.file.uuid)
+        if entry.end_offset not in best or rank > best[entry.end_offset][0]:
+            best[entry.end_offset] = rank, share
+    chain: list[Share] = []
+    end = max(best, default=-1)
+    while end in best:
+        share_or_none = best[end][1]
+        assert share_or_none is not None
+        chain.append(share_or_none)
+        end = share_or_none.entry.base_offset
+    return chain[::-1]
+
+
+def _run_start(ranges: Iterable[tuple[int, int]], end: int) -> int:
+    """Where the offsets begin that are there without a hole up to `end`; `end` if it is not."""
+    start = end
+    for begin, stop in sorted(ranges, key=lambda each: each[1], reverse=True):
+        if stop < start:
+            break
+        start = min(start, begin)
+    return start
+
+
+def _name_holes(
+    name: str, partition: PartitionSeen, chain: list[Share], known: int, result: Rebuilt
+) -> None:
+    """Say what is not read though something holds or should hold it."""
+    if partition.log_start > known:
+        result.losses.append(
+            f"{name} starts at offset {partition.log_start}: of those between {known} and there, "
+            "not all are in a segment or a journal. They were deleted, or are lost"
+        )
+    covered = [(share.entry.base_offset, share.entry.end_offset) for share in chain]
+    read = [*covered, *partition.ranges]
+    for share in partition.shares:
+        entry = share.entry
+        inside = _run_start([pair for pair in read if pair[0] < entry.end_offset], entry.end_offset)
+        if entry.end_offset > known and inside > max(entry.base_offset, known):
+            result.aside.append(share.file.path)
+
+
+def _losses(seen: Evidence, result: Rebuilt) -> None:
+    """What no journal and no segment ever says, and what they could not say."""
+    used = {share.file.path for shares in result.shares.values() for share in shares}
+    result.aside = sorted(set(result.aside) - used)
+    for path, why in seen.unreadable:
+        result.losses.append(f"{why if path in why else f'{path}: {why}'}; it is set aside")
+        result.aside.append(path)
+    for path in result.aside[: len(result.aside) - len(seen.unreadable)]:
+        result.losses.append(f"{path} holds offsets that cannot be reached; it is set aside")
+    for gap in seen.damage:
+        whose = f": offsets {gap.first}-{gap.last - 1} of partition {gap.number}"
+        result.losses.append(
+            f"journal {gap.journal} is damaged in bytes {gap.start}-{gap.end - 1}"
+            + (whose if gap.number >= 0 else "")
+        )
+    for number, partition in sorted(seen.partitions.items()):
+        if not partition.topic:
+            result.losses.append(f"nothing names partition {number}: its records are lost")
+    result.losses += [
+        "dynamic settings of brokers are in SQL only: set them again",
+        "log starts that DeleteRecords or retention moved since a partition was last named in a "
+        "journal or cut are as they were before: such records are back until they are deleted",
+    ]
+
+
+def used_files(result: Rebuilt) -> list[tuple[SegmentSeen, list[tuple[int, Share]]]]:
+    """The files that are read, the oldest first, with the shares in them and whose they are."""
+    files: dict[str, tuple[SegmentSeen, list[tuple[int, Share]]]] = {}
+    by_path: dict[str, list[tuple[int, Share]]] = defaultdict(list)
+    for number, shares in result.shares.items():
+        for share in shares:
+            by_path[share.file.path].append((number, share))
+            files[share.file.path] = share.file, by_path[share.file.path]
+    return sorted(files.values(), key=lambda pair: (pair[0].created_ms, pair[0].uuid))
