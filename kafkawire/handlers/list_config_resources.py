@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from kafkawire.broker.overrides import ResourceType
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.slices import sliced
 from kafkawire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -16,7 +18,7 @@ _KNOWN = frozenset(int(kind) for kind in ResourceType)
 
 async def list_config_resources(
     ctx: RequestContext, req: ListConfigResourcesRequest
-) -> ListConfigResourcesResponse:
+) -> ListConfigResourcesResponse | list[Buffer]:
     """ListConfigResources v0-1.
 
     v0 lists client metrics only; v1 takes resource types, none meaning all of them; an unknown
@@ -35,11 +37,18 @@ async def list_config_resources(
         ResourceType.BROKER: brokers,
         ResourceType.BROKER_LOGGER: brokers,
     }
-    return ListConfigResourcesResponse(
-        config_resources=[
+    listed = {kind: names.get(kind, []) for kind in ResourceType if kind in wanted}
+    return await sliced(
+        ctx.broker.env,
+        ListConfigResourcesResponse(),
+        ctx.version,
+        True,
+        0,
+        ConfigResource,
+        (
             ConfigResource(resource_name=name, resource_type=kind)
-            for kind in ResourceType
-            if kind in wanted
-            for name in names.get(kind, ())
-        ]
+            for kind, of_kind in listed.items()
+            for name in of_kind
+        ),
+        sum(map(len, listed.values())),
     )

@@ -93,7 +93,8 @@ async def sliced(
     """`message` with `items` (`count` of them, made as they are needed) in its one empty list."""
     head, tail = split(encode(message, version), flexible, tail_bytes)
     parts: list[Buffer] = [head, array_count(count, flexible)]
+    joined: list[Buffer] = []
     encode_item = part_encoder(type(message), kind, version)
-    await run(env, appended(items, encode_item, parts))
+    await run(env, joining(appended(items, encode_item, parts), parts, joined))
     parts.append(tail)
-    return parts
+    return joined + parts
