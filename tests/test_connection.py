@@ -306,6 +306,93 @@ def test_produced_bytes_in_flight_are_bounded() -> None:
     assert client.host.memory.taken_bytes <= 2 << 20
 
 
+class Row(Exchange):
+    """Stands for several requests, as those of `Rows`."""
+
+    def __init__(self, peer: Any, count: int, size: int) -> None:
+        super().__init__(peer, 1, 0, False)
+        self.more = count - 1
+        self.size = size
+
+
+class Rows:
+    """Takes whole frames of 100 bytes, eight at a time, and never answers by itself."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.rows: deque[Row] = deque()
+        self.taken = 0
+
+    def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
+        count = 0
+        while count < 8 and end - pos >= 100 * (count + 1) and buf[pos + 100 * count + 5] == SLOW:
+            count += 1
+        if count:
+            row = Row(self.connection, count, count * 100)
+            self.connection.exchanges.append(row)
+            self.connection.more += row.more
+            self.connection.applying(row.size)
+            self.rows.append(row)
+            self.taken += count
+            pos += count * 100
+        return pos
+
+    def write(self) -> None:
+        row = self.rows.popleft()
+        row.parts = [b"a" * (row.more + 1)]
+        self.connection.applied(row.size)
+        self.connection.flush()
+
+
+def repeating(applying_bytes_max: int = 4 << 20) -> tuple[Client, Rows]:
+    client = Client()
+    client.host.applying_bytes_max = applying_bytes_max
+    rows = client.connection.repeat = Rows(client.connection)
+    return client, rows
+
+
+SLOW_100 = frame(SLOW, 1, b"x" * (100 - len(frame(SLOW, 1, b""))))
+
+
+def test_requests_taken_in_rows_count_one_by_one() -> None:
+    client, rows = repeating()
+    for _ in range(WAITING_MAX + 60):
+        client.feed(SLOW_100)
+    client.feed(SLOW_100 * 100)
+    assert rows.taken == WAITING_MAX
+    while rows.rows:
+        rows.write()
+        client.host.run()
+        assert client.connection.more + len(client.connection.exchanges) < WAITING_MAX + 8
+    assert rows.taken == WAITING_MAX + 160
+    assert bytes(client.wire.sent) == b"a" * rows.taken
+    assert (client.connection.more, client.connection.applying_bytes) == (0, 0)
+
+
+def test_bytes_taken_in_rows_are_bounded_until_they_are_written() -> None:
+    client, rows = repeating(applying_bytes_max=2000)
+    client.feed(SLOW_100 * 100)
+    assert rows.taken == 24  # the row that exceeds the bound is the last
+    rows.write()
+    client.host.run()
+    assert rows.taken == 32  # 1,600 bytes were left: room for one more row
+    while rows.rows:
+        rows.write()
+        client.host.run()
+    assert rows.taken == 100
+
+
+def test_what_is_no_repetition_waits_for_the_rows_before_it() -> None:
+    client, rows = repeating()
+    client.feed(SLOW_100 * 3 + frame(ECHO, 2, b"look") + SLOW_100)
+    assert rows.taken == 3
+    assert client.host.echo.seen == []
+    rows.write()
+    client.host.run()
+    assert client.host.echo.seen == [b"look"]
+    assert rows.taken == 4
+
+
 def test_memory_of_all_clients_is_bounded_and_waits_its_turn() -> None:
     host = FakeHost(bound=1 << 20)
     clients = [Client(host) for _ in range(8)]

@@ -111,7 +111,7 @@ async def test_acks_0_in_a_row(client: Client, server: Server) -> None:
 @pytest.mark.parametrize("version", [8, 9])
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_a_write_that_fails_fails_the_whole_row(
-    client: Client, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch, version: int, acks: int
 ) -> None:
     await make(client, "t", 2)
     await warm(client, "t", version, acks)
@@ -128,8 +128,40 @@ async def test_a_write_that_fails_fails_the_whole_row(
         assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert "no room" in row.error_message
     monkeypatch.setattr(DiskFile, "pwritev", write)
+    assert server.host.memory.arena.pins == 0
     row = await told(client, produce("t", batch(b"y"), acks=acks), version)
     assert (row.error_code, row.base_offset) == (0, 2)
+
+
+async def test_a_row_with_acks_0_that_cannot_be_written_ends_its_connection(
+    client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(client, "t")
+    for _ in range(3):
+        client.send(produce("t", batch(b"x"), acks=0), 9, answered=False)
+    assert (await told(client, produce("t", batch(b"x"), acks=1), 9)).base_offset == 3
+
+    def full(self: DiskFile, buffers: Sequence[Buffer], position: int) -> int:
+        raise OSError(errno.ENOSPC, "no room")
+
+    monkeypatch.setattr(DiskFile, "pwritev", full)
+    for _ in range(5):
+        client.send(produce("t", batch(b"x"), acks=0), 9, answered=False)
+    assert await client.reader.read() == b""
+    assert server.host.memory.arena.pins == 0
+
+
+async def test_an_idempotent_producer_in_rows(client: Client) -> None:
+    """Retries get the offset of the original, also those of the same row; gaps are refused."""
+    await make(client, "t")
+    more = {"producer_id": 7, "producer_epoch": 0}
+    sequences = [0, 1, 2, 1, 3, 3, 9, 4]
+    for sequence in sequences:
+        client.send(produce("t", batch(b"x", base_sequence=sequence, **more), acks=1), 9)
+    rows = await rows_of(client, len(sequences))
+    gap = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    told = [row.error_code or row.base_offset for row in rows]
+    assert told == [0, 1, 2, 1, 3, 3, gap, 4]
 
 
 async def test_the_topic_goes_and_comes_again(client: Client) -> None:
