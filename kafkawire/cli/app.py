@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from kafkawire.cli.cluster_app import cluster_app, configs_app
 from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
 
 app = typer.Typer(
@@ -28,6 +29,8 @@ groups_app = typer.Typer(
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")
+app.add_typer(cluster_app, name="cluster")
+app.add_typer(configs_app, name="configs")
 app.command()(consume)
 app.command()(backup)
 app.command()(restore)
