@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from bench.micro_topics import Caller, produce
@@ -78,10 +79,10 @@ def measure(folder: Path, gb: float, batch_bytes: int, count: int) -> None:
     assert code == -signal.SIGKILL, f"the writer ended with {code}"
     print(f"{gb} GB in batches of {batch_bytes} bytes over {count:,} partitions, "
           f"written in {time.monotonic() - began:.0f} s, kill -9")  # fmt: skip
-    recipe = kafkawire(durable=True)
+    plain = kafkawire(durable=True)
+    uncut = ["--set", f"cut.interval.ms={SETTINGS['cut.interval.ms']}"]
+    recipe = replace(plain, command=lambda port, where: [*plain.command(port, where), *uncut])
     server = Server(recipe, folder, os.sched_getaffinity(0))
-    command = recipe.command(server.port, folder) + ["--set", "cut.interval.ms=86400000"]
-    object.__setattr__(recipe, "command", lambda port, where: command)
     try:
         for run in range(RUNS):
             began = time.monotonic()
