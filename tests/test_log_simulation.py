@@ -31,6 +31,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.store import MetadataError
 from log.eviction import evict
+from log.fsck.check import check as fsck
 from log.manager import Log
 from log.partition import Partition
 from offsets.storage import DELETING, LIVE, STARTED, Swap
@@ -40,7 +41,7 @@ from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.simloop import SimLoop, run
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "500"))
 LIVES = 3
 QUIET_ROUNDS = 10
 SEGMENT_METHODS = ("start_segments", "finish_segments", "remove_mappings", "drop_segments")
@@ -169,6 +170,9 @@ class Life:
                 raise MetadataError("the connection was lost")
 
         storage.finish_segments = finish_and_lose_the_answer  # type: ignore[method-assign]
+        if catalog.by_name:
+            report = await fsck(self.env, FOLDER, 1, catalog, storage)
+            assert report.clean, [p for p in report.problems if not p.harmless]
         log = await Log.open(self.env, FOLDER, model.config, catalog, storage, self.metadata, 1)
         if not catalog.by_name:
             (info,) = await self.metadata.create_topics([NewTopic("t", [1] * PARTITIONS, {})])
