@@ -121,8 +121,10 @@ def backup(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Copy metadata, offsets and committed group offsets of a running broker, and verify the
-    copy. Records are not copied; the folder of a stopped broker can be copied as it is."""
+    """Copy metadata and offsets of a running broker.
+
+    Committed offsets of groups too; the copy is verified. Records are not copied; the folder of a
+    stopped broker can be copied as it is."""
     from kafkawire.cli.backup import backup as run
 
     run(server, dest, data, metadata, as_json)
@@ -143,8 +145,10 @@ def restore(
     metadata: Metadata = "",
     as_json: Json = False,
 ) -> None:
-    """Make a new data folder from a backup: topics, settings, groups and offsets, no records. Or,
-    with --from-log, make metadata.db again from journals and segments, and say what is lost."""
+    """Make a data folder of a backup, or metadata of the log.
+
+    From a backup come topics, settings, groups and offsets, no records. With --from-log the
+    metadata is made again from journals and segments, and what is lost is said."""
     if from_log == bool(source):
         raise typer.BadParameter("name the folder of a backup, or say --from-log: one of both")
     if from_log:
