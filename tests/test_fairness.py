@@ -67,6 +67,7 @@ class Caller(Connection):
         (answer,) = self.sent
         found = decode(FetchResponse, 11, answer[8:]).responses[0].partitions[0]
         assert found.error_code == 0
+        assert not isinstance(found.records, list)
         return bytes(found.records or b"")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -22,16 +23,10 @@ from tests.kit.logs import World, batch, read_all
 class Lazy(World):
     """A world in which a start loads nothing but what lies in the journals."""
 
-    async def start(self) -> Log:
-        self.metadata = type(self.metadata)(self.database)
-        self.catalog = await self.metadata.open()
-        await self.metadata.register_broker(1, {}, None)
-        self.storage = self.metadata.storage(self.env.clock.now_ms)
-        self.log = await Log.open(
-            self.env, self.folder, self.config, self.catalog, self.storage, self.metadata, 1
-        )
+    async def start(self, *, load: bool = False) -> Log:
+        log = await super().start(load=load)
         self.table = PartitionTable(self.catalog, self.loader, 1)
-        return self.log
+        return log
 
     @property
     def loader(self) -> Loader:
@@ -108,12 +103,13 @@ async def test_a_partition_not_loaded_is_loaded_once_for_all_who_ask() -> None:
 
 async def test_what_there_is_not_is_said_at_once() -> None:
     world, _ = await quiet(1)
-    for find, code in (
+    refusals: list[tuple[Callable[[], Partition], ErrorCode]] = [
         (lambda: world.table.named("t0", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (lambda: world.table.named("t0", -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (lambda: world.table.named("no", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (lambda: world.table.identified(b"i" * 16, 0), ErrorCode.UNKNOWN_TOPIC_ID),
-    ):
+    ]
+    for find, code in refusals:
         with pytest.raises(KafkaError) as refused:
             find()
         assert refused.value.code is code

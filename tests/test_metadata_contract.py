@@ -119,7 +119,7 @@ async def test_a_new_database_has_a_name_and_nothing_else(
 ) -> None:
     catalog = await stored(process)
     assert len(catalog.cluster_id) == 22
-    assert (catalog.by_name, catalog.by_id, catalog.brokers) == ({}, {}, {})
+    assert (len(catalog.by_name), len(catalog.by_id), len(catalog.brokers)) == (0, 0, 0)
     assert (await stored(process)).cluster_id == catalog.cluster_id
 
 

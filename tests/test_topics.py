@@ -211,7 +211,7 @@ async def test_validate_only_changes_nothing() -> None:
     broker = FakeBroker()
     outcomes = await broker.topics.create([wanted("t", 4, retention_ms="5")], validate_only=True)
     assert outcomes == [Created(4, {"retention.ms": "5"})]
-    assert (broker.steps, broker.catalog.by_name) == ([], {})
+    assert (broker.steps, len(broker.catalog.by_name)) == ([], 0)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ async def test_a_failed_transaction_leaves_nothing(failure: Exception, code: Err
     broker = FakeBroker()
     broker.metadata.fails = failure
     assert (await refusal(broker, wanted("t"))).code is code
-    assert (broker.steps, broker.catalog.by_name, broker.table.by_name) == ([], {}, {})
+    assert (broker.steps, dict(broker.catalog.by_name), broker.table.by_name) == ([], {}, {})
     broker.metadata.fails = None
     await create(broker, wanted("t"))
 
