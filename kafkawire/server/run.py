@@ -18,7 +18,7 @@ from kafkawire.handlers.table import load_hot
 from kafkawire.metadata.store import open_metadata
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import listen
-from log.disk import real_env
+from log.disk import keep_freed_memory, real_env
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -64,6 +64,7 @@ class Server:
 
     async def _prepare(self) -> None:
         """Load what the first requests need now, while nobody waits for it: a start does not."""
+        await self.broker.env.offload.submit("files", keep_freed_memory)
         await self.broker.env.offload.submit("files", load_hot, self.host.apis)
         await self.broker.metadata.prepare()
 
