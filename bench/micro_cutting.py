@@ -24,7 +24,7 @@ from bench.server import Server, kafkawire
 
 BATCH_BYTES = 16_000
 DISK_BYTES = 1_000_000_000
-CUTS = ("hot.bytes=0", "journal.bytes=67108864", "cut.interval.ms=200")
+CUTS = ("hot.bytes=1048576", "journal.bytes=67108864", "cut.interval.ms=200")
 KEEPS = ("hot.bytes=17179869184", "journal.bytes=67108864")
 HEAD = ("", "p50 us", "p99 us", "worst p99", "MB/s", "MB not cut at the end")
 
