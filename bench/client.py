@@ -7,6 +7,7 @@ by the runner, the guard and the profile.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -75,13 +76,13 @@ def build() -> Path:
     if compiler is None:
         raise LoadError("the load client needs a C compiler (cc)")
     OUT.mkdir(exist_ok=True)
-    unfinished = OUT / "load.new"
+    unfinished = OUT / f"load.{os.getpid()}.new"  # tests beside each other may build at once
     command = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-o", str(unfinished)]
     command += [str(f) for f in sources if f.suffix == ".c"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LoadError(f"the load client does not compile:\n{done.stderr}")
-    unfinished.rename(binary)
+    unfinished.replace(binary)
     return binary
 
 

@@ -6,6 +6,7 @@ values look like log lines, so they compress as user data does (about 3:1), the 
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Callable
@@ -84,7 +85,7 @@ def payload_file(folder: Path, codec: str, record_bytes: int, records: int) -> P
         plain = b"".join(record(i, line(chance, record_bytes)) for i in range(records))
         packed = COMPRESS[codec](plain)
         out += struct.pack(">I", len(packed)) + packed
-    unfinished = path.with_suffix(".new")
+    unfinished = path.with_suffix(f".{os.getpid()}.new")  # two runs may make it at once
     unfinished.write_bytes(out)
-    unfinished.rename(path)
+    unfinished.replace(path)
     return path
