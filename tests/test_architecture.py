@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kafkawire", "log", "offsets", "groups")
+PACKAGES = ("kafkawire", "log", "offsets", "groups", "tiering")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
@@ -27,6 +27,10 @@ DEVICES = {
     "kafkawire/server/listener.py",
     "log/disk.py",
     "log/segments/worker.py",
+    "tiering/child.py",
+    "tiering/folder.py",
+    "tiering/process.py",
+    "tiering/s3.py",
 }
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("log/env.py", "asyncio.get_running_loop().create_task()")
