@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.commits import Commits, call
 from log.env import Buffer, Env
@@ -45,6 +46,7 @@ class CommitLog:
     producers as of the last one.
     `trimmed`: partition number -> log start, of those with segment rows below it.
     `turn_number` is another one as soon as what is appended belongs to another turn.
+    `turns`, `appended_bytes` and `appended_records` count what was written since the start.
     """
 
     __slots__ = (
@@ -55,6 +57,8 @@ class CommitLog:
         "_slow_s",
         "_trouble",
         "_write_callbacks",
+        "appended_bytes",
+        "appended_records",
         "commits",
         "config",
         "dirty",
@@ -74,8 +78,10 @@ class CommitLog:
         "trimmed",
         "turn_bytes",
         "turn_number",
+        "turns",
         "validate_all",
         "waiting_for_room",
+        "write_seconds",
         "written",
     )
 
@@ -105,6 +111,10 @@ class CommitLog:
         self._slow = False
         self._slow_s = config.slow_write_ms / 1000
         self._trouble = False
+        self.turns = 0
+        self.appended_bytes = 0
+        self.appended_records = 0
+        self.write_seconds = Histogram()
         self.commits = Commits(self)
         self.reader = Reader(env, journals)
         self.on_roll: Callable[[list[Journal]], None] = _nothing
@@ -249,11 +259,15 @@ class CommitLog:
             if self._slow:
                 self._hand_over(turn, writes)
                 return
-            self._slow = write_all(writes, self.env.clock.monotonic) > self._slow_s
+            self._took(write_all(writes, self.env.clock.monotonic))
         except (OSError, KafkaError) as failure:
             self._fail(turn, writes, failure)
             return
         self._apply(turn, writes)
+
+    def _took(self, seconds: float) -> None:
+        self._slow = seconds > self._slow_s
+        self.write_seconds.add(seconds)
 
     def _hand_over(self, turn: Turn, writes: list[Write]) -> None:
         future = self.env.offload.submit("write", write_all, writes, self.env.clock.monotonic)
@@ -265,7 +279,7 @@ class CommitLog:
             try:
                 if failure is None:
                     # The backlog was in this write: if it went quickly the disk has caught up.
-                    self._slow = future.result() > self._slow_s
+                    self._took(future.result())
                     self._apply(turn, writes)
                 else:
                     self._fail(turn, writes, failure)
@@ -285,6 +299,7 @@ class CommitLog:
         touched = commits.touched
         dirty = self.dirty
         watched = False
+        records = 0
         for frame in turn.frames:
             partition = frame.partition
             if partition is None:
@@ -294,6 +309,7 @@ class CommitLog:
             partition.offsets.apply(end)
             partition.next_offset = end
             partition.size_bytes += length
+            records += end - base
             if not partition.dirty:
                 partition.dirty = True
                 dirty.append(partition)
@@ -305,6 +321,9 @@ class CommitLog:
             if partition.watchers:
                 watched = True
         self.written = self.journals.active.end_place
+        self.turns += 1
+        self.appended_bytes += turn.size_bytes
+        self.appended_records += records
         if self._trouble:
             self._trouble = False
             logger.warning("the disk takes writes again")

@@ -16,6 +16,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import File
 from log.journal import Journal
@@ -38,7 +39,8 @@ class Commits:
     """What is written but not committed, who waits for it, and the fsync on its way.
 
     `committed` is the place everything before which is durable; `touched` the partitions with
-    batches beyond their high watermark, to be moved by the next commit.
+    batches beyond their high watermark, to be moved by the next commit; `seconds` how long the
+    fsyncs took.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Commits:
         "_wanted",
         "committed",
         "os_mode",
+        "seconds",
         "touched",
     )
 
@@ -65,6 +68,7 @@ class Commits:
         self.os_mode = config.flush == "os"
         self._delay_s = (config.flush_os_ms if self.os_mode else config.commit_delay_ms) / 1000
         self.committed = 0
+        self.seconds = Histogram()
         self.touched: list[Partition] = []
         self._dirty: list[Journal] = []
         self._uncommitted_bytes = 0
@@ -189,10 +193,11 @@ class Commits:
 
     def _commit(self) -> None:
         self.stop()
+        log = self._log
         self._running = True
-        self._running_since = self._log.env.clock.monotonic()
+        self._running_since = log.env.clock.monotonic()
         self._wanted = False
-        self._target = self._log.written
+        self._target = log.written
         self._covered_bytes = self._uncommitted_bytes
         self._covered_callbacks, self._waiting = self._waiting, []
         journals, self._dirty = self._dirty, []
@@ -201,7 +206,7 @@ class Commits:
         for partition in touched:
             partition.touched = False
         files = [journal.opened() for journal in journals]
-        future = self._log.env.offload.submit("commit", sync_all, files)
+        future = log.env.offload.submit("commit", sync_all, files)
 
         def synced(_: object) -> None:
             self._running = False
@@ -209,6 +214,7 @@ class Commits:
             if failure is not None:
                 self._fail(failure)
                 return
+            self.seconds.add(log.env.clock.monotonic() - self._running_since)
             self.committed = self._target
             self._uncommitted_bytes -= self._covered_bytes
             for journal in journals:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.server.connection import WAITING_MAX, Connection
@@ -81,6 +82,7 @@ class FakeHost:
         self.frame_bytes_max = 8 << 20
         self.applying_bytes_max = 4 << 20
         self.tick = 0
+        self.counts = Counts()
         self.soon: deque[Callable[[], None]] = deque()
         self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
 

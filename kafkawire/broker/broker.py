@@ -18,6 +18,7 @@ from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.counts import Counts
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import SqlStore
 from log.env import Env
@@ -58,6 +59,7 @@ class Broker:
         self.listeners = listeners
         self.folder = folder
         self.node_id = config.node_id
+        self.counts = Counts()
         self.table = PartitionTable(catalog, log.loader, self.node_id)
         self.producer_ids = ProducerIds(metadata)
         self.topics = TopicService(self)

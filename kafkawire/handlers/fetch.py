@@ -59,6 +59,7 @@ class Fetch:
         self.commit_log = broker.log.commit_log
         self.env = broker.env
         self.config = broker.config
+        self.counts = broker.counts
         self.parked: set[Attempt] = set()
         self.budget = TurnBudget(broker.env.call_soon, TURN_BYTES)
 
@@ -74,6 +75,7 @@ class Fetch:
     ) -> bool:
         """Answer at once, start a cold read, or park."""
         ask = read_request(buf, pos, end, version)
+        self.counts.fetches += 1
         exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         peer.exchanges.append(exchange)
         if ask.session_epoch not in _FULL:
@@ -234,6 +236,11 @@ class Attempt:
 
     def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
         exchange = self.exchange
+        counts = self.handler.counts
+        for result in results:
+            counts.fetched_bytes += result.size_bytes
+            if result.error_code:
+                counts.failed("Fetch", result.error_code)
         body = write_response(results, exchange.version, read_committed=self.ask.isolation == 1)
         release = None
         if len(releases) == 1:

@@ -30,6 +30,7 @@ class Heartbeat:
 
     def __init__(self, broker: Broker) -> None:
         self.groups = broker.groups
+        self.counts = broker.counts
         self.decoders = [decoder(HeartbeatRequest, version) for version in range(VERSIONS)]
         self.answers: list[dict[int, bytes]] = [{} for _ in range(VERSIONS)]
 
@@ -47,6 +48,7 @@ class Heartbeat:
         request, _ = self.decoders[version](buf, pos, end)
         exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         peer.exchanges.append(exchange)
+        self.counts.heartbeats += 1
         code = self.groups.heartbeat_now(request)
         if code is not None:
             self._answer(exchange, code)

@@ -43,7 +43,8 @@ class Produce:
         self._table = broker.table
         self._log = broker.log.commit_log
         self._now_ms = broker.env.clock.now_ms
-        self._turn = Turn(self._log, self._now_ms())
+        self._counts = broker.counts
+        self._turn = Turn(self._log, self._counts, self._now_ms())
 
     def start(
         self,
@@ -83,7 +84,7 @@ class Produce:
         """The turn that what is appended now belongs to."""
         turn = self._turn
         if turn.number != self._log.turn_number or not turn.exchanges:  # its time would be old
-            turn = self._turn = Turn(self._log, self._now_ms())
+            turn = self._turn = Turn(self._log, self._counts, self._now_ms())
         return turn
 
     def find(self, topic: Topic, index: int) -> Partition:
@@ -110,14 +111,18 @@ class Produce:
                 results.append(self._append(exchange, buf, item, turn.now_ms))
                 appended += 1
             except (KafkaError, OSError) as failure:
-                results.append((item[0], item[1], *refused(failure)))
+                why = refused(failure)
+                results.append((item[0], item[1], *why))
+                self._counts.failed("Produce", why[0])
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
         if appended:
             turn.add(exchange, block)
-        elif exchange.acks:
-            exchange.tell(None)
-            exchange.peer.answered(exchange)
+        else:
+            self._counts.produces += 1
+            if exchange.acks:
+                exchange.tell(None)
+                exchange.peer.answered(exchange)
         if not exchange.acks and appended < len(results):
             exchange.peer.abort("a produce with acks=0 was refused")
 

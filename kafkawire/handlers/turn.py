@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned, frame
@@ -57,10 +58,11 @@ class ProduceExchange(Waiting):
 class Turn:
     """The Produces whose batches are in one turn of the log. `now_ms` is its time."""
 
-    __slots__ = ("blocks", "exchanges", "log", "now_ms", "number", "waiting")
+    __slots__ = ("blocks", "counts", "exchanges", "log", "now_ms", "number", "waiting")
 
-    def __init__(self, log: CommitLog, now_ms: int) -> None:
+    def __init__(self, log: CommitLog, counts: Counts, now_ms: int) -> None:
         self.log = log
+        self.counts = counts
         self.number = log.turn_number
         self.now_ms = now_ms
         self.exchanges: list[Waiting] = []
@@ -87,12 +89,17 @@ class Turn:
         """The turn was written, or failed whole."""
         for block in self.blocks:
             block.unpin()
+        requests = 0
         for exchange in self.exchanges:
+            requests += 1 + exchange.more
             if exchange.acks == 1:
                 exchange.tell(failure)
             elif failure is not None and exchange.acks == 0:
                 exchange.peer.abort("a produce with acks=0 could not be written")
             exchange.peer.applied(exchange.size_bytes)
+        self.counts.produces += requests
+        if failure is not None:
+            self.counts.failed("Produce", why(failure)[0])
         for exchange in self.exchanges:
             exchange.peer.flush()
 

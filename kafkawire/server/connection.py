@@ -110,6 +110,7 @@ class Connection:
     def received(self, count: int) -> None:
         """`count` bytes have come into what `get_buffer` gave."""
         self.tick = self.host.tick
+        self.host.counts.received_bytes += count
         self.receiving = True
         kept = self.kept
         if kept is None:

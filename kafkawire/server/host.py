@@ -45,6 +45,7 @@ class Host:
         self.frame_bytes_max = broker.config.socket_request_max_bytes
         self.applying_bytes_max = broker.config.connection_inflight_bytes
         self.tick = 0
+        self.counts = broker.counts
         self.connections: set[Connection] = set()
         self._dirty: list[Connection] = []
         self.call_soon: Callable[[Callable[[], None]], object] = broker.env.call_soon
@@ -71,6 +72,8 @@ class Host:
         """Decode now (the buffer will be reused) and serve in a task."""
         decode = decoder(request_class(api.key), exchange.version)
         request, _ = decode(body, 0, len(body))
+        requests = self.counts.requests
+        requests[api.key] = requests.get(api.key, 0) + 1
         self.broker.env.spawn(self._serve(connection, exchange, api, request), api.name)
 
     async def _serve(
@@ -91,6 +94,7 @@ class Host:
         except Exception as failure:  # the last place before the client: nothing may escape
             if not isinstance(failure, KafkaError):
                 logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
+            self.counts.failed(api.name, int(code_of(failure)))
             parts = self._failed(api, exchange.version, failure)
         if connection.closed:
             return

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Host(Protocol):
     frame_bytes_max: int
     applying_bytes_max: int
     tick: int
+    counts: Counts
 
     def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None: ...
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
