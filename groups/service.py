@@ -115,13 +115,13 @@ class GroupService:
         """Answer everything that waits; groups can be loaded again from here. To be called
         while the log still takes writes. Calling it again does nothing."""
         self._closed = True
-        for coordinator in self._led():
+        for coordinator in self.led():
             await coordinator.close()
 
     def topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Forget the offsets committed for a topic. The tombstones are appended on return: a
         commit of the log after this call makes them durable, and the name is free again."""
-        for coordinator in self._led():
+        for coordinator in self.led():
             coordinator.topic_deleted(name)
 
     async def coordinator_of(self, group_id: str) -> PartitionInfo:
@@ -217,7 +217,7 @@ class GroupService:
         """The groups of every partition led here, partition by partition; an error, and no
         groups, while one of them is loading."""
         response = ListGroupsResponse()
-        for coordinator in self._led():
+        for coordinator in self.led():
             part = await self._put(coordinator, client, version, request, ListGroupsResponse)
             if part.error_code:
                 return part
@@ -265,7 +265,8 @@ class GroupService:
     def _absence(self) -> ErrorCode:
         return Phase.CLOSED.value if self._closed else ErrorCode.NOT_COORDINATOR
 
-    def _led(self) -> list[Coordinator]:
+    def led(self) -> list[Coordinator]:
+        """The coordinators of the partitions this broker leads."""
         return [coordinator for coordinator in self.coordinators if coordinator is not None]
 
 

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.types import Buffer
 from kafkawire.server.connection import Connection
+from kafkawire.server.page import CONNECTIONS_MAX, PageProtocol
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
+    from kafkawire.server.run import Server
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +95,15 @@ class ClientProtocol(asyncio.BufferedProtocol):
             )  # fmt: skip
         if self.transport is not None:
             self.transport.abort()
+
+
+async def listen_for_monitors(server: Server, address: str, port: int) -> asyncio.Server:
+    """Serve /metrics and /health on one address. OSError where it cannot be bound."""
+    open_ones: set[PageProtocol] = set()
+    loop = asyncio.get_running_loop()
+    return await loop.create_server(
+        lambda: PageProtocol(server, open_ones), address or None, port, backlog=CONNECTIONS_MAX
+    )
 
 
 async def listen(host: Host, name: str, address: str, port: int) -> asyncio.Server:

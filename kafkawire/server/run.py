@@ -42,6 +42,7 @@ class Server:
         self.broker = broker
         self.host = Host(broker)
         self.sockets: list[asyncio.Server] = []
+        self._sweep_due = 0.0
         self._ended = False
 
     @classmethod
@@ -79,9 +80,15 @@ class Server:
             self.broker.listeners[name] = (advertised[0], bound)
 
     def _sweep(self) -> None:
-        if not self._ended:
-            self.host.sweep()
-            self.broker.env.call_later(SWEEP_S, self._sweep)
+        if self._ended:
+            return
+        env, counts = self.broker.env, self.broker.counts
+        now = env.clock.monotonic()
+        if self._sweep_due:
+            counts.loop_lag_s = max(counts.loop_lag_s, now - self._sweep_due)
+        self._sweep_due = now + SWEEP_S
+        self.host.sweep()
+        env.call_later(SWEEP_S, self._sweep)
 
     async def close(self) -> None:
         """Stop accepting, answer what waits, commit, close."""

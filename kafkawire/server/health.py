@@ -1,0 +1,29 @@
+"""Whether a broker does what it is for, in a few facts: what /health says.
+
+It is well as long as it takes produces and answers reads. Trouble of the remote tier alone makes no
+broker ill: a restart would mend nothing, so it is only told.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkawire.server.run import Server
+
+
+def health(server: Server) -> tuple[bool, dict[str, object]]:
+    """(is it well, the facts as they are sent)."""
+    broker = server.broker
+    commit_log = broker.log.commit_log
+    trouble = commit_log.failed or commit_log.refusal
+    facts: dict[str, object] = {
+        "status": "ok" if trouble is None else "ill",
+        "cluster_id": broker.cluster_id,
+        "node_id": broker.node_id,
+        "listeners": {name: list(address) for name, address in broker.listeners.items()},
+        "topics": len(broker.catalog.by_name),
+    }
+    if trouble is not None:
+        facts["reason"] = trouble
+    return trouble is None, facts

@@ -1,0 +1,1 @@
+"""What the metrics page says: families of series, read from the parts' plain integers."""

@@ -1,0 +1,72 @@
+"""What clients do to a broker: connections, requests, errors, bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import InfoMetricFamily, Metric
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.server.metrics.families import counter, counters, gauge
+
+if TYPE_CHECKING:
+    from kafkawire.server.run import Server
+
+PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
+
+
+def broker_families(server: Server) -> Iterator[Metric]:
+    """See the module."""
+    broker, host = server.broker, server.host
+    counts = broker.counts
+    facts = {
+        "version": version("kafkawire"),
+        "cluster_id": broker.cluster_id,
+        "node_id": str(broker.node_id),
+    }
+    yield InfoMetricFamily("kafkawire", "This broker.", facts)
+    yield gauge("topics", "Topics of the cluster.", len(broker.catalog.by_name))
+    yield gauge("partitions", "Partitions of the cluster.", broker.catalog.partitions)
+    yield gauge("connections", "Open connections.", len(host.connections))
+    asked = {**counts.requests, PRODUCE: counts.produces, FETCH: counts.fetches}
+    asked[HEARTBEAT] = counts.heartbeats
+    yield counters(
+        "requests",
+        "Requests by API.",
+        ["api"],
+        (([host.apis[key].name], number) for key, number in sorted(asked.items())),
+    )
+    yield counters(
+        "request_errors",
+        "Errors answered by API and Kafka's name of the code; Produce and Fetch per partition.",
+        ["api", "error"],
+        (([api, error_name(code)], number) for (api, code), number in counts.errors.items()),
+    )
+    yield counter("received_bytes", "Bytes received from clients.", counts.received_bytes)
+    yield counter(
+        "fetched_bytes", "Bytes of record batches answered to Fetches.", counts.fetched_bytes
+    )
+    yield gauge(
+        "receive_memory_bytes",
+        "Memory held by requests that are being received or worked on.",
+        host.memory.taken_bytes,
+    )
+    fetch = host.apis[FETCH].hot
+    parked = getattr(fetch, "parked", None)
+    yield gauge("parked_fetches", "Fetches that wait for records.", len(parked or ()))
+    lag, counts.loop_lag_s = counts.loop_lag_s, 0.0
+    yield gauge(
+        "loop_lag_seconds",
+        "The latest the event loop came since the last look at this page; seen once a second.",
+        lag,
+    )
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code."""
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

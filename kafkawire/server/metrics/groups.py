@@ -1,0 +1,67 @@
+"""What consumer groups do: how many in which state, and how far behind they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+
+from kafkawire.server.metrics.families import gauge, gauges, within_bound
+
+if TYPE_CHECKING:
+    from groups.service import GroupService
+    from kafkawire.broker.broker import Broker
+
+Lag = tuple[list[str], int]
+LOOKED_AT_MOST = 10_000
+"""Committed offsets whose lag is worked out for one page: ten milliseconds of the loop."""
+
+
+def group_families(broker: Broker) -> Iterator[Metric]:
+    """See the module. Nothing while no client has asked for a group; no lags while there are too
+    many offsets to look at."""
+    if "groups" not in broker.__dict__:
+        return
+    groups = broker.groups
+    states: Counter[str] = Counter()
+    members = 0
+    for coordinator in groups.led():
+        for group in coordinator.shard.groups.values():
+            states[group.state.value] += 1
+            members += len(group.members)
+    yield gauges("groups", "Consumer groups by state.", ["state"], _by_name(states))
+    yield gauge("group_members", "Members of all groups.", members)
+    lags = list(islice(lags_of(broker, groups), LOOKED_AT_MOST + 1))
+    if len(lags) > LOOKED_AT_MOST:
+        return
+    yield gauge(
+        "group_lag_records_sum",
+        "Records that groups have not committed yet, of all groups and partitions in memory.",
+        sum(lag for _, lag in lags),
+    )
+    yield gauges(
+        "group_lag_records",
+        "Records of a partition that a group has not committed yet.",
+        ["group", "topic", "partition"],
+        within_bound(lags),
+    )
+
+
+def lags_of(broker: Broker, groups: GroupService) -> Iterator[Lag]:
+    """([group, topic, partition], records behind) of every committed offset."""
+    for coordinator in groups.led():
+        for group_id, topics in coordinator.shard.offsets.by_group.items():
+            for topic, partitions in topics.items():
+                for index, offset in partitions.items():
+                    info = broker.catalog.by_name.partition_of(topic, index)
+                    found = broker.log.partitions.get(info.number) if info is not None else None
+                    if found is not None:
+                        behind = max(0, found.high_watermark - offset.offset)
+                        yield [group_id, topic, str(index)], behind
+
+
+def _by_name(states: Counter[str]) -> Iterator[tuple[list[str], int]]:
+    return (([name], number) for name, number in sorted(states.items()))

@@ -1,0 +1,83 @@
+"""What a log holds and does: turns, commits, journals, segments, the partitions in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+
+from kafkawire.server.metrics.families import (
+    counter,
+    gauge,
+    gauges,
+    histogram,
+    within_bound,
+)
+from offsets.storage import DELETING, LIVE, STARTED
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from log.partition import Partition
+
+STATES = {STARTED: "started", LIVE: "live", DELETING: "deleting"}
+
+
+def log_families(broker: Broker) -> Iterator[Metric]:
+    """See the module."""
+    log = broker.log.commit_log
+    yield counter("log_appended_bytes", "Bytes of record batches written.", log.appended_bytes)
+    yield counter("log_appended_records", "Records written.", log.appended_records)
+    yield counter("log_turns", "Gathered writes to the commit log.", log.turns)
+    yield histogram("log_write_seconds", "How long these took.", log.write_seconds)
+    yield histogram("log_commit_seconds", "How long fsyncs took.", log.commits.seconds)
+    yield gauge(
+        "log_failed",
+        "1 after a failed fsync: nothing is written until the broker is restarted.",
+        log.failed is not None,
+    )
+    yield gauge(
+        "log_refusing", "1 while produces are refused: full or busy disk.", log.refusal is not None
+    )
+    journals = broker.log.journals
+    yield gauge("journals", "Journals of the commit log.", sum(1 for _ in journals))
+    yield gauge("journal_bytes", "Their size on the disk, spare ones too.", journals.size_bytes())
+    store = broker.log.segments.store
+    states = Counter(segment.row.state for segment in store.by_id.values())
+    yield gauges(
+        "segments",
+        "Segments by state.",
+        ["state"],
+        (([name], states[state]) for state, name in STATES.items()),
+    )
+    size = sum(segment.row.size_bytes for segment in store.by_id.values())
+    live = sum(segment.row.live_bytes for segment in store.by_id.values())
+    yield gauge("segment_bytes", "Bytes of all segments, local and remote.", size)
+    yield gauge("segment_live_bytes", "Bytes in them that readers may still ask for.", live)
+    yield gauge("loaded_partitions", "Partitions in memory.", len(broker.log.partitions))
+
+
+def partition_families(broker: Broker) -> Iterator[Metric]:
+    """Of each partition, while there are few; of those in memory."""
+    loaded = broker.log.partitions.values()
+    labels = ["topic", "partition"]
+    for name, words, value in (
+        ("partition_log_start_offset", "First offset of a partition.", _log_start),
+        ("partition_high_watermark", "End of what readers are given.", _high_watermark),
+        ("partition_size_bytes", "Bytes of a partition.", _size_bytes),
+    ):
+        found = (([each.topic, str(each.index)], value(each)) for each in loaded)
+        yield gauges(name, words, labels, within_bound(found))
+
+
+def _log_start(partition: Partition) -> int:
+    return partition.log_start
+
+
+def _high_watermark(partition: Partition) -> int:
+    return partition.high_watermark
+
+
+def _size_bytes(partition: Partition) -> int:
+    return partition.size_bytes
