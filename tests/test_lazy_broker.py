@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +138,10 @@ async def test_a_fetch_of_what_is_not_loaded_still_parks_and_wakes(tmp_path: Pat
         assert answer.responses[0].partitions[0].records
         await reader.close()
         await writer.close()
+
+
+async def test_other_brokers_are_told_the_port_that_was_bound(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        with closing(sqlite3.connect(tmp_path / "metadata.db")) as database:
+            ((stored,),) = database.execute("SELECT listeners FROM brokers").fetchall()
+        assert json.loads(stored) == {"PLAINTEXT": ["127.0.0.1", port_of(server)]}

@@ -56,6 +56,7 @@ class Server:
         try:
             for listener in options.listeners:
                 await server._listen(listener.name, listener.host, listener.port)
+            await server._register()
         except OSError:
             await server.close()
             raise
@@ -78,6 +79,12 @@ class Server:
             self.broker.listeners[name] = (host, bound)
         elif not advertised[1]:  # port 0: whatever the kernel gave
             self.broker.listeners[name] = (advertised[0], bound)
+
+    async def _register(self) -> None:
+        """Tell the other brokers which ports the kernel gave, where it was left to it."""
+        broker = self.broker
+        config = broker.config
+        await broker.metadata.register_broker(broker.node_id, broker.listeners, config.broker_rack)
 
     def _sweep(self) -> None:
         if self._ended:
