@@ -48,10 +48,11 @@ class CatalogMachine(RuleBasedStateMachine):
         self.next_number += skip  # numbers of topics this broker never heard of
         topic_id = self.next_id.to_bytes(16, "big")
         self.next_id += 1
-        info = TopicInfo(topic_id, name, flag, self._numbers(chosen, 0), {"k": "v"} if flag else {})
+        configs = {"k": "v"} if flag else {}
+        info = TopicInfo(topic_id, name, flag, self._numbers(chosen, 0), configs, len(name))
         self.catalog.add_topic(info)
         copies = [PartitionInfo(p.number, p.index, p.leader, 0) for p in info.partitions]
-        self.model[name] = TopicInfo(topic_id, name, flag, copies, dict(info.configs))
+        self.model[name] = TopicInfo(topic_id, name, flag, copies, dict(info.configs), len(name))
 
     @precondition(lambda self: self.model)
     @rule(data=st.data())
@@ -98,7 +99,7 @@ class CatalogMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """What is stored in rows comes back the same."""
-        topics = [(t.id, t.name, t.internal) for t in self.model.values()]
+        topics = [(t.id, t.name, t.internal, t.created_ms) for t in self.model.values()]
         stored = sorted(
             (p.number, t.id, p.leader, p.leader_epoch)
             for t in self.model.values()

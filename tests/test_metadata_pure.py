@@ -157,13 +157,14 @@ def test_a_setting_of_a_topic_that_is_gone_is_dropped() -> None:
 
 
 def test_rows_become_the_catalog_they_came_from() -> None:
-    made = rows.new_topic(NewTopic("a", [1, 2], {"k": "v"}, internal=True), b"i" * 16, 5)
+    topic = NewTopic("a", [1, 2], {"k": "v"}, internal=True)
+    made = rows.new_topic(topic, b"i" * 16, 5, created_ms=7)
     broker = BrokerInfo(1, {"P": ("h", 9092)}, "r")
     found = rows.catalog(
         "c",
         9,
         brokers=[(1, rows.listeners_text(broker.listeners), "r")],
-        topics=[[(made.id, "a", 1)]],
+        topics=[[(made.id, "a", 1, 7)]],
         partitions=[[(memoryview(made.id), 5, 1, 0)], [(b"gone", 9, 1, 0), (made.id, 6, 2, 0)]],
         configs=[tuple(row.values()) for row in rows.config_rows(made)],
     )

@@ -43,13 +43,14 @@ class PartitionInfo:
 @dataclass(slots=True)
 class TopicInfo:
     """One topic as it was when asked for. `partitions[i].index == i`; `configs` are its own
-    settings as texts."""
+    settings as texts; `created_ms`: 0 where that is not known."""
 
     id: bytes
     name: str
     internal: bool
     partitions: Sequence[PartitionInfo]
     configs: Mapping[str, str]
+    created_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +69,8 @@ class Directory:
     how many partitions those have; `changes` counts the topics that came and went."""
 
     __slots__ = (
-        "_configs", "_count", "_described_in", "_epoch", "_first", "_free", "_holes", "_ids",
-        "_internal", "_kept", "_kept_partitions", "_leader", "_more", "_names", "_number",
+        "_configs", "_count", "_created", "_described_in", "_epoch", "_first", "_free", "_holes",
+        "_ids", "_internal", "_kept", "_kept_partitions", "_leader", "_more", "_names", "_number",
         "_topic", "changes", "partitions", "rows_by_id", "rows_by_name",
     )  # fmt: skip
 
@@ -84,6 +85,7 @@ class Directory:
         self._first = array("q")  # the first run
         self._count = array("i")
         self._described_in = array("q")
+        self._created = array("q")
         self._more: dict[int, list[Run]] = {}  # further runs, of the few topics that have any
         self._internal: set[int] = set()
         self._configs: dict[int, dict[str, str]] = {}
@@ -100,10 +102,10 @@ class Directory:
     # -- filling at start
 
     def load_topics(self, part: Sequence[Sequence[Any]]) -> None:
-        """Enters topics: (id, name, internal) each. For a directory that is being filled."""
+        """Enters topics: (id, name, internal, created_ms) each. For a directory being filled."""
         if not part:
             return
-        ids, names, internal = zip(*part, strict=True)
+        ids, names, internal, created = zip(*part, strict=True)
         start = len(self._names)
         self._ids.extend(map(bytes, ids))
         self._names.extend(names)
@@ -115,6 +117,7 @@ class Directory:
         empty = bytes(8 * len(names))
         self._first.frombytes(empty)
         self._described_in.frombytes(empty)
+        self._created.extend(created)
         self._count.frombytes(empty[: self._count.itemsize * len(names)])
 
     def load_partitions(self, part: Sequence[Sequence[Any]]) -> None:
@@ -208,6 +211,7 @@ class Directory:
         row = self._free.pop() if self._free else self._new_row()
         self._names[row], self._ids[row] = info.name, info.id
         self._described_in[row] = 0
+        self._created[row] = info.created_ms
         self.rows_by_name[info.name] = row
         self.rows_by_id[info.id] = row
         if info.internal:
@@ -327,6 +331,7 @@ class Directory:
             row in self._internal,
             partitions,
             self._configs.get(row, {}),
+            self._created[row],
         )
 
     def _forget(self, row: int) -> None:
@@ -341,6 +346,7 @@ class Directory:
         self._first.append(0)
         self._count.append(0)
         self._described_in.append(0)
+        self._created.append(0)
         return len(self._names) - 1
 
     def _add_run(self, row: int, run: Iterable[PartitionInfo]) -> None:

@@ -24,7 +24,7 @@ def enter_catalog(
         raise MetadataError("the metadata holds topics: restore into an empty database")
     broker = BrokerInfo(node_id, {}, None)  # it enters its addresses when it starts
     _insert(session, "brokers", [broker_row(broker, now_ms)])
-    _insert(session, "topics", [topic_row(info, 1, now_ms) for info in topics])
+    _insert(session, "topics", [_topic_row(info, now_ms) for info in topics])
     partitions = [row for info in topics for row in partition_rows(info.id, info.partitions)]
     _insert(session, "partitions", partitions)
     _insert(session, "configs", [row for info in topics for row in config_rows(info)])
@@ -32,6 +32,13 @@ def enter_catalog(
         "UPDATE cluster SET version = 1, next_partition = ?, next_producer_id = ?",
         (next_partition, next_producer_id),
     )
+
+
+def _topic_row(info: TopicInfo, now_ms: int) -> Row:
+    """One whose creation nobody remembers counts from now."""
+    row = topic_row(info, 1)
+    row["created_ms"] = info.created_ms or now_ms
+    return row
 
 
 def _insert(session: Session, table: str, rows: Sequence[Row]) -> None:

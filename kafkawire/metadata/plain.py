@@ -34,7 +34,8 @@ def load(connection: sqlite3.Connection) -> Catalog | None:
         brokers=connection.execute("SELECT node_id, listeners, rack FROM brokers"),
         # The plus keeps the planner from the index of living names, which is ten times slower.
         topics=_parts(
-            connection, "SELECT id, name, internal FROM topics WHERE +deleted_ms IS NULL"
+            connection,
+            "SELECT id, name, internal, created_ms FROM topics WHERE +deleted_ms IS NULL",
         ),
         partitions=_parts(
             connection,

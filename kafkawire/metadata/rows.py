@@ -37,8 +37,8 @@ def catalog(
     partitions: Parts,
     configs: Iterable[Sequence[Any]],
 ) -> Catalog:
-    """The catalog of (node_id, listeners, rack), parts of (id, name, internal), parts of
-    (topic_id, number, leader, leader_epoch) in order of number, and (resource_type, resource,
+    """The catalog of (node_id, listeners, rack), parts of (id, name, internal, created_ms), parts
+    of (topic_id, number, leader, leader_epoch) in order of number, and (resource_type, resource,
     name, value). Partitions and settings of topics that are not among them are left out."""
     directory = Directory()
     for part in topics:
@@ -88,7 +88,7 @@ def listeners_of(text: str) -> dict[str, tuple[str, int]]:
     return {name: (host, port) for name, (host, port) in json.loads(text).items()}
 
 
-def new_topic(new: NewTopic, topic_id: bytes, first_number: int) -> TopicInfo:
+def new_topic(new: NewTopic, topic_id: bytes, first_number: int, created_ms: int = 0) -> TopicInfo:
     """The topic that is made of `new`; its partitions take the numbers from the first on."""
     return TopicInfo(
         topic_id,
@@ -96,6 +96,7 @@ def new_topic(new: NewTopic, topic_id: bytes, first_number: int) -> TopicInfo:
         new.internal,
         new_partitions(new.leaders, first_number, 0),
         dict(new.configs),
+        created_ms,
     )
 
 
@@ -109,13 +110,13 @@ def new_partitions(
     ]
 
 
-def topic_row(info: TopicInfo, version: int, now_ms: int) -> Row:
+def topic_row(info: TopicInfo, version: int) -> Row:
     """A new topic for `topics`."""
     return {
         "id": info.id,
         "name": info.name,
         "internal": info.internal,
-        "created_ms": now_ms,
+        "created_ms": info.created_ms,
         "version": version,
     }
 

@@ -94,16 +94,17 @@ class SqlMetadata:
         """See `Metadata.create_topics`."""
         if not new:
             return []
+        created_ms = now_ms()
         async with self._database.transaction() as connection:
             count = sum(len(topic.leaders) for topic in new)
             version, number = await advance(connection, partitions=count)
             made = []
             for topic in new:
-                made.append(rows.new_topic(topic, random_id(), number))
+                made.append(rows.new_topic(topic, random_id(), number, created_ms))
                 number += len(topic.leaders)
             try:
                 await connection.execute(
-                    topics.insert(), [rows.topic_row(info, version, now_ms()) for info in made]
+                    topics.insert(), [rows.topic_row(info, version) for info in made]
                 )
             except IntegrityError as error:  # the index over the names of living topics
                 raise _taken(new) from error

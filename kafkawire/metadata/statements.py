@@ -81,7 +81,8 @@ async def load_catalog(connection: AsyncConnection) -> Catalog:
             connection, select(brokers.c.node_id, brokers.c.listeners, brokers.c.rack)
         ),
         topics=await _parts(
-            connection, select(topics.c.id, topics.c.name, topics.c.internal).where(alive)
+            connection,
+            select(topics.c.id, topics.c.name, topics.c.internal, topics.c.created_ms).where(alive),
         ),
         partitions=await _parts(
             connection,
