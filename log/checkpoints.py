@@ -111,3 +111,4 @@ class Checkpoints:
             for partition, start in moving:
                 if not partition.removed:
                     self._released(partition.start_at(start))
+            self._commit_log.hooks.log_starts([partition.number for partition, _ in moving])

@@ -23,6 +23,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.commits import Commits, call
 from log.env import Buffer, Env
 from log.frame import KIND_ROLL, write_catalog
+from log.hooks import Hooks
 from log.journal import Journal, write_whole
 from log.journals import Journals
 from log.plan import Plan
@@ -40,13 +41,12 @@ class CommitLog:
 
     `failed` is why nothing is written any more (after a failed fsync, or when closed); `full`
     that the server should start no produce, `refusal` why it should answer them all with that;
-    `run` is the number frames carry. `frames`,
-    `turn_bytes`, `scheduled` and `room_bytes` are the current turn, for Partition.append alone.
+    `run` is the number frames carry. `frames`, `turn_bytes`, `scheduled` and `room_bytes` are the
+    current turn, for Partition.append alone. `hooks`: what those above are told (log.hooks).
     `dirty` are the partitions the next checkpoint must hold, `producing` those with idempotent
-    producers as of the last one.
-    `trimmed`: partition number -> log start, of those with segment rows below it.
-    `turn_number` is another one as soon as what is appended belongs to another turn.
-    `turns`, `appended_bytes` and `appended_records` count what was written since the start.
+    producers as of the last one. `trimmed`: partition number -> log start, of those with segment
+    rows below it. `turn_number` is another one as soon as what is appended belongs to another
+    turn. `turns`, `appended_bytes`, `appended_records`: what was written since the start.
     """
 
     __slots__ = (
@@ -66,8 +66,8 @@ class CommitLog:
         "failed",
         "frames",
         "full",
+        "hooks",
         "journals",
-        "on_roll",
         "producing",
         "reader",
         "refusal",
@@ -117,7 +117,7 @@ class CommitLog:
         self.write_seconds = Histogram()
         self.commits = Commits(self)
         self.reader = Reader(env, journals)
-        self.on_roll: Callable[[list[Journal]], None] = _nothing
+        self.hooks = Hooks()
         self.save_log_starts: Callable[[dict[int, int]], Awaitable[None]]
 
     def start(self, run: int, written: int) -> None:
@@ -244,8 +244,7 @@ class CommitLog:
             self._finish(turn, None)
             return
         for frame in turn.frames:
-            partition = frame.partition
-            if partition is not None:
+            if (partition := frame.partition) is not None:
                 partition.frame = None
                 if partition.producers.fresh:
                     partition.producers.depart()
@@ -330,7 +329,7 @@ class CommitLog:
         commits.wrote(turn.size_bytes, watched)
         self._finish(turn, None)
         if rolled:
-            self.on_roll(rolled)
+            self.hooks.rolled(rolled)
         if not self.journals.ready and self._half_full(self.journals.active):
             self.journals.prepare()
 
@@ -399,7 +398,3 @@ def write_all(writes: list[Write], monotonic: Callable[[], float]) -> float:
     for write in writes:
         write_whole(write.journal.opened(), write.buffers, write.position, write.length)
     return monotonic() - before
-
-
-def _nothing(_: list[Journal]) -> None:
-    """Until the manager listens."""

@@ -85,6 +85,7 @@ class Log:
             config.recycle_bytes,
         )
         self.commit_log = CommitLog(env, config, self.journals)
+        self.hooks = self.commit_log.hooks
         self.loader = Loader(self.commit_log, catalog, storage, node_id, config)
         self.partitions = self.loader.partitions
         self.checkpoints = Checkpoints(
@@ -177,7 +178,7 @@ class Log:
         )
         self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
         self.upkeep = Upkeep(self.commit_log, self.indexer, self.retention, self.segments)
-        self.commit_log.on_roll = self._rolled
+        self.hooks.rolled = self._rolled
         self.commit_log.save_log_starts = self._move_log_starts
 
     async def _raise_epochs(self, numbers: set[int] | None) -> None:
@@ -205,6 +206,7 @@ class Log:
         """Write topics to the journals that are new or have got further partitions: wait for
         CommitLog.committed before answering. Their partitions are made when they are touched."""
         self.catalog_frames.created(infos)
+        self.hooks.topics(infos)
 
     def alter_topic(self, info: TopicInfo) -> None:
         """Put a topic's changed settings in force, and write them to the journals."""
@@ -213,6 +215,7 @@ class Log:
         self.retention.touched.update(partition.number for partition in loaded)
         self.segments.settings_changed(row.number for row in info.partitions)
         self.catalog_frames.configured(info)
+        self.hooks.topics([info])
 
     async def alter_defaults(self) -> None:
         """Put the broker's changed defaults for topics in force."""
@@ -220,6 +223,7 @@ class Log:
             await self.env.sleep(0)
         self.retention.touched.update(self.partitions)
         self.segments.settings_changed(None)
+        self.hooks.defaults()
 
     def remove_topic(self, info: TopicInfo) -> None:
         """Let go of a topic's partitions; parked readers are woken, its journals may be recycled.
@@ -235,6 +239,7 @@ class Log:
         self.segments.lifecycle.forget(row.number for row in info.partitions)
         self.loader.configs.forget(info.id)
         self.catalog_frames.deleted(info.id, info.name)
+        self.hooks.topic_removed(info)
 
     def _released(self, numbers: list[int]) -> None:
         """A partition has nothing in these rolled journals any more."""

@@ -61,13 +61,16 @@ class Partition:
     `frame` collects the batches of the current turn; `named_in` is the journal that has its
     naming frame; `touched` says that it waits for the next commit; `dirty` that the next
     checkpoint must hold it; the first `evicted` portions have no rows in memory. Offsets below
-    `cut_offset` lie in `segments`, all others in the journals.
+    `cut_offset` lie in `segments`, all others in the journals. Below `commit_offset` everything is
+    in the remote tier, below `dispatch_offset` it is there or on its way; 0: never tiered.
     """
 
     __slots__ = (
+        "commit_offset",
         "config",
         "cut_offset",
         "dirty",
+        "dispatch_offset",
         "epochs",
         "evicted",
         "frame",
@@ -122,6 +125,8 @@ class Partition:
         self.evicted = 0
         self.segments = SegmentRows()
         self.cut_offset = 0
+        self.dispatch_offset = 0
+        self.commit_offset = 0
         self.producers = Producers()
         self.frame: Frame | None = None
         self.named_in = -1

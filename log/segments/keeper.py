@@ -59,6 +59,7 @@ class Segments:
             partitions,
             released,
             lambda: config.file_delete_delay_ms,
+            commit_log.hooks,
         )
         self.cutter = Cutter(commit_log, partitions, storage, self.store, self.swapper, node_id)
         self.rewriter = Rewriter(

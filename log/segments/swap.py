@@ -17,6 +17,7 @@ from collections.abc import Mapping as Map
 from kafkawire.codec.configs import TopicConfig
 from log import borders
 from log.env import Env
+from log.hooks import Hooks
 from log.partition import Partition
 from log.segments.store import Segment, SegmentStore
 from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage, SegmentRow, StaleSwap, Swap
@@ -40,6 +41,7 @@ class Swapper:
     __slots__ = (
         "_doubts",
         "_env",
+        "_hooks",
         "_lock",
         "_partitions",
         "_released",
@@ -57,6 +59,7 @@ class Swapper:
         partitions: Map[int, Partition],
         released: Callable[[list[int]], None],
         grace_ms: Callable[[], int],
+        hooks: Hooks,
     ) -> None:
         self._env = env
         self._storage = storage
@@ -66,6 +69,7 @@ class Swapper:
         self._doubts: list[Swap] = []
         self._lock = asyncio.Lock()
         self.grace_ms = grace_ms
+        self._hooks = hooks
         self.version = 0
 
     async def add(self, finished: list[tuple[SegmentRow, list[Mapping]]]) -> None:
@@ -162,3 +166,5 @@ class Swapper:
             if segment is not None:
                 segment.row = row
         self._store.condemn(row.id for row in rows if row.state > LIVE)
+        if rows:
+            self._hooks.segments([row.id for row in rows])
