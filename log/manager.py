@@ -92,7 +92,7 @@ class Log:
             storage, node_id, self.commit_log, self.partitions, self._released
         )
         self.segments = Segments(
-            self.commit_log, storage, self.partitions, folder, node_id, self._released
+            self.commit_log, storage, catalog, self.partitions, folder, node_id, self._released
         )
         self.loader.version = lambda: self.segments.swapper.version
         self.segments.lifecycle.load = self.loader.load

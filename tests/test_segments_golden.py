@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from kafkawire.codec import segment_layout as layout
 from kafkawire.codec.batches import records
 from log.disk import DiskFileSystem
 from log.segments.jobs import ScrubArguments, find_job, no_pace
-from tests.golden import make_segment_v1
+from tests.golden import make_segment_v1, make_segment_v1_origin
 from tests.kit.segments import everything
 
 ROOT = Path(__file__).parent.parent
@@ -38,6 +39,7 @@ class Plain:
         self._trailer()
         self.entries = self._directory()
         self.states = self._state()
+        self.origin = self._origin() if 4 in self.sections else None
 
     def at(self, form: str, position: int) -> tuple[Any, ...]:
         return struct.unpack_from("<" + form, self.data, position)
@@ -65,7 +67,7 @@ class Plain:
             assert self.at("HHIQ", position) == (kind, kind_version, flags, length)
             at = position + 16 + length
             assert section_sum == crc32c(self.data[position:at])
-            assert flags == (0 if kind == 3 else 1)
+            assert flags == (0 if kind in (3, 4) else 1)
             self.sections[kind] = (position + 16, length)
         assert at == table
 
@@ -102,6 +104,36 @@ class Plain:
         assert at == sum(self.sections[3])
         return states
 
+    def _text(self, at: int, size: int) -> str:
+        return self.data[at : at + size].decode()
+
+    def _origin(self) -> dict[str, Any]:
+        at, length = self.sections[4]
+        stop = at + length
+        count, generation, cluster, kind = self.at("IIHH", at)
+        at += 12
+        said = {
+            "cluster_id": self._text(at, cluster),
+            "generation": generation,
+            "retention_class": self._text(at + cluster, kind),
+            "topics": [],
+        }
+        at += cluster + kind
+        for _ in range(count):
+            topic_id, flags, partitions, created_ms, settings = self.at("16sIIqI", at)
+            at += 36
+            configs = {}
+            for _ in range(settings):
+                name, value = self.at("HI", at)
+                configs[self._text(at + 6, name)] = self._text(at + 6 + name, value)
+                at += 6 + name + value
+            said["topics"].append({
+                "id": topic_id.hex(), "partitions": partitions, "created_ms": created_ms,
+                "internal": bool(flags & 1), "configs": configs,
+            })  # fmt: skip
+        assert at == stop
+        return said
+
     def batches_of(self, entry: dict[str, Any]) -> list[bytes]:
         """All batches, by way of the index's blocks."""
         at, size = entry["index_at"], entry["index_length"]
@@ -126,17 +158,18 @@ class Plain:
         return found
 
 
-def golden(version: int) -> tuple[bytes, dict[str, Any]]:
-    says = json.loads((GOLDEN / f"segment-v{version}.json").read_text(encoding="utf-8"))
-    return (GOLDEN / f"segment-v{version}.segment").read_bytes(), says
+def golden(name: str) -> tuple[bytes, dict[str, Any]]:
+    says = json.loads((GOLDEN / f"segment-{name}.json").read_text(encoding="utf-8"))
+    return (GOLDEN / f"segment-{name}.segment").read_bytes(), says
 
 
-VERSIONS = range(1, layout.VERSION + 1)
+NAMES = ["v1", "v1-origin"]
+"""Without and with the section `origin`, which a reader may do without: no other version."""
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_files_of_every_version_are_read(version: int) -> None:
-    data, says = golden(version)
+@pytest.mark.parametrize("name", NAMES)
+def test_files_ever_written_are_read(name: str) -> None:
+    data, says = golden(name)
     whole = everything(data)
     assert (whole.header.uuid.hex(), whole.header.node_id) == (says["uuid"], says["node"])
     assert whole.header.created_ms == says["created_ms"]
@@ -153,23 +186,35 @@ def test_files_of_every_version_are_read(version: int) -> None:
         assert state.leader_epochs.hex() == said["leader_epochs"]
         assert state.producers.hex() == said["producers"]
         assert [list(entry) for entry in state.aborted] == said["aborted"]
+    assert whole.origin == (None if name == "v1" else make_segment_v1_origin.ORIGIN)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_files_of_every_version_are_sound(version: int) -> None:
-    arguments = ScrubArguments(str(GOLDEN / f"segment-v{version}.segment"))
+@pytest.mark.parametrize("name", NAMES)
+def test_files_ever_written_are_sound(name: str) -> None:
+    arguments = ScrubArguments(str(GOLDEN / f"segment-{name}.segment"))
     assert find_job("scrub")(DiskFileSystem(), arguments, no_pace).problems == []
 
 
-def test_the_same_bytes_are_written_today() -> None:
+@pytest.mark.parametrize(
+    ("name", "build"), [("v1", make_segment_v1.build), ("v1-origin", make_segment_v1_origin.build)]
+)
+def test_the_same_bytes_are_written_today(
+    name: str, build: Callable[[], tuple[bytes, dict[str, Any]]]
+) -> None:
     """Should this fail, the format has changed: raise its version, keep the old file."""
-    data, says = make_segment_v1.build()
-    assert (data, json.loads(json.dumps(says))) == golden(1)
+    data, says = build()
+    assert (data, json.loads(json.dumps(says))) == golden(name)
 
 
-def test_a_reader_made_from_the_page_reads_our_files() -> None:
-    data, says = golden(1)
+def test_every_version_has_its_golden_file() -> None:
+    assert {f"v{n}" for n in range(1, layout.VERSION + 1)} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_made_from_the_page_reads_our_files(name: str) -> None:
+    data, says = golden(name)
     plain = Plain(data)
+    assert plain.origin == says.get("origin")
     assert (plain.batches, plain.records) == (23, 24)
     assert len(says["partitions"]) == len(plain.entries) == len(plain.states)
     for said, entry in zip(says["partitions"], plain.entries, strict=True):

@@ -15,6 +15,7 @@ from kafkawire.codec.batches import BatchHead, iter_batches, records
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment import (
     DIRECTORY,
+    ORIGIN,
     STATE,
     TAIL_BYTES,
     FormatError,
@@ -26,6 +27,7 @@ from kafkawire.codec.segment import (
     check_directory,
     read_directory,
     read_header,
+    read_origin,
     read_state,
     read_trailer,
     section_body,
@@ -58,6 +60,7 @@ def dump_segment(path: str, view: memoryview, with_records: bool, as_json: bool)
     except FormatError as failure:
         problems.append(str(failure))
     _print_directory(entries, states, as_json)
+    _print_origin(view, trailer, entries, as_json, problems)
     if with_records:
         for entry in entries:
             _print_batches(view, entry, as_json, problems)
@@ -145,6 +148,55 @@ def _print_directory(
         columns = ["partition", "name", "offsets", "log_start", "start", "length", "batches",
                    "records", "newest"]  # fmt: skip
         print_table(rows, columns, "partitions")
+
+
+def _print_origin(
+    view: memoryview,
+    trailer: Trailer,
+    entries: list[PartitionEntry],
+    as_json: bool,
+    problems: list[str],
+) -> None:
+    """Cluster, generation and topics, where the file says them."""
+    if trailer.optional(ORIGIN) is None:
+        return
+    try:
+        origin = read_origin(_section(view, trailer, ORIGIN))
+    except FormatError as failure:
+        problems.append(str(failure))
+        return
+    names = {entry.topic_id: entry.topic for entry in entries}
+    says = {
+        "cluster": origin.cluster_id,
+        "generation": origin.generation,
+        "retention_class": origin.retention_class,
+    }
+    rows = [
+        {
+            "topic": names.get(topic.id, "?"),
+            "topic_id": uuid_text(topic.id),
+            "partitions": topic.partitions,
+            "internal": topic.internal,
+            "created": topic.created_ms if as_json else time_text(topic.created_ms),
+            "configs": dict(topic.configs) if as_json else _settings(topic.configs),
+        }
+        for topic in origin.topics
+    ]
+    if as_json:
+        for line in (says, *rows):
+            print_json_line(line)
+        return
+    print(
+        f"cluster {origin.cluster_id}, generation {origin.generation}, "
+        f"retention class {origin.retention_class or '-'}"
+    )
+    print_table(
+        rows, ["topic", "topic_id", "partitions", "internal", "created", "configs"], "topics"
+    )
+
+
+def _settings(configs: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in configs.items())
 
 
 def _state(state: PartitionState) -> dict[str, Any]:

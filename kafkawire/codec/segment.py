@@ -5,7 +5,7 @@
     +-----------------------+ 64
     | batches               | sorted by (partition number, offset), back to back, byte for byte
     +-----------------------+ batches end
-    | sections              | index, state, directory; in any order, back to back
+    | sections              | index, state, origin, directory; in any order, back to back
     +-----------------------+ table position
     | section table         | 32 bytes for each section
     +-----------------------+ file size - 96
@@ -51,8 +51,15 @@ Integers are little-endian (in batches, Kafka's, they are big-endian); checksums
                28 epochs, producers (kafkawire.metadata.checkpoint),
                   then producer id i64, first offset i64, last offset i64 of each aborted one
 
-This module writes; reading is in segment_layout, segment_directory and segment_index, re-exported
-here. Pure: whoever calls it reads and writes files. docs/segment-format.md says the same at length.
+    origin      0 topics u32            4 generation u32         8 length of cluster id u16
+               10 length of class u16  12 cluster id, retention class (UTF-8), then topics
+      topic     0 id 16 bytes          16 flags u32 (1: internal) 20 partitions u32
+               24 created ms i64       32 settings u32, then for each: name length u16,
+                  value length u32, name, value (UTF-8)
+
+This module writes; reading is in segment_layout, segment_directory, segment_origin and
+segment_index, re-exported here. Pure: whoever calls it reads and writes files.
+docs/segment-format.md says the same at length.
 """
 
 from __future__ import annotations
@@ -80,6 +87,7 @@ from kafkawire.codec.segment_layout import (
     HEADER_BYTES,
     INDEX,
     MAGIC,
+    ORIGIN,
     REQUIRED,
     SECTION,
     SECTION_HEAD_BYTES,
@@ -98,6 +106,7 @@ from kafkawire.codec.segment_layout import (
     write_section,
     write_trailer,
 )
+from kafkawire.codec.segment_origin import Origin, TopicOrigin, read_origin, write_origin
 from kafkawire.codec.types import Buffer
 
 __all__ = [
@@ -105,6 +114,7 @@ __all__ = [
     "HEADER_BYTES",
     "INDEX",
     "MAGIC",
+    "ORIGIN",
     "STATE",
     "TAIL_BYTES",
     "TRAILER_BYTES",
@@ -112,15 +122,18 @@ __all__ = [
     "FormatError",
     "Header",
     "NewerFormatError",
+    "Origin",
     "PartitionEntry",
     "PartitionState",
     "Section",
     "SegmentBuilder",
     "SparseIndex",
+    "TopicOrigin",
     "Trailer",
     "check_directory",
     "read_directory",
     "read_header",
+    "read_origin",
     "read_state",
     "read_trailer",
     "section_body",
@@ -277,19 +290,22 @@ class SegmentBuilder:
         self.entries.append(entry)
         self._entry = None
 
-    def finish(self) -> bytes:
-        """Sections and trailer: the rest of the file. `position` becomes its size."""
+    def finish(self, origin: Origin | None = None) -> bytes:
+        """Sections and trailer: the rest of the file. `position` becomes its size.
+        `origin` None: the file does not say where it comes from."""
         assert self._entry is None, "the last partition was not ended"
         batches_end = self.position
         at = batches_end + SECTION_HEAD_BYTES
         for entry in self.entries:
             entry.index_start = at
             at += entry.index_length
-        bodies = (
+        bodies = [
             (INDEX, REQUIRED, b"".join(self._indexes)),
             (STATE, 0, write_state(self._states)),
             (DIRECTORY, REQUIRED, write_directory(self.entries)),
-        )
+        ]
+        if origin is not None:
+            bodies.insert(2, (ORIGIN, 0, write_origin(origin)))
         parts: list[bytes] = []
         sections: list[Section] = []
         at = batches_end

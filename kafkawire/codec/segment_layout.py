@@ -24,9 +24,9 @@ SECTIONS_AT_MOST = 100
 """So that the section table and the trailer are always in the last TAIL_BYTES: one read."""
 TAIL_BYTES = 4096
 
-DIRECTORY, INDEX, STATE = 1, 2, 3
-SECTION_NAMES = {DIRECTORY: "directory", INDEX: "index", STATE: "state"}
-SECTION_VERSIONS = {DIRECTORY: 1, INDEX: 1, STATE: 1}
+DIRECTORY, INDEX, STATE, ORIGIN = 1, 2, 3, 4
+SECTION_NAMES = {DIRECTORY: "directory", INDEX: "index", STATE: "state", ORIGIN: "origin"}
+SECTION_VERSIONS = {DIRECTORY: 1, INDEX: 1, STATE: 1, ORIGIN: 1}
 REQUIRED = 1
 """Bit 0 of a section's flags: who does not know the section must not read the file."""
 
@@ -104,10 +104,17 @@ class Trailer:
 
     def section(self, kind: int) -> Section:
         """The section of a type. FormatError if there is none this program can read."""
+        section = self.optional(kind)
+        if section is None:
+            raise FormatError(f"it has no {SECTION_NAMES[kind]} this program can read")
+        return section
+
+    def optional(self, kind: int) -> Section | None:
+        """The section of a type; None if there is none this program can read."""
         for section in self.sections:
             if section.kind == kind and section.known:
                 return section
-        raise FormatError(f"it has no {SECTION_NAMES[kind]} this program can read")
+        return None
 
 
 def write_header(header: Header) -> bytes:

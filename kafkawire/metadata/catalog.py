@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kafkawire.metadata.directory import Directory, Location, PartitionInfo, TopicInfo
+from kafkawire.metadata.directory import (
+    Directory,
+    Location,
+    PartitionInfo,
+    TopicFacts,
+    TopicInfo,
+)
 
 __all__ = [
     "ALL_BROKERS",
@@ -224,6 +230,10 @@ class Topics(Mapping[K, TopicInfo]):
         """How many partitions a topic has; None: there is no such topic."""
         row = self._rows.get(key)
         return None if row is None else self._directory.size(row)
+
+    def facts_of(self, key: K) -> TopicFacts:
+        """A topic without its partitions: what it costs does not grow with them. KeyError."""
+        return self._directory.facts(self._rows[key])
 
     def partition_of(self, key: K, index: int) -> PartitionInfo | None:
         """One partition of a topic, without making a TopicInfo; None: there is no such."""

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 KEPT_PARTITIONS = 50_000
 """Partitions of the snapshots that are kept, at most: 10 MB, and more than clients ask for at a
@@ -51,6 +51,15 @@ class TopicInfo:
     partitions: Sequence[PartitionInfo]
     configs: Mapping[str, str]
     created_ms: int = 0
+
+
+class TopicFacts(NamedTuple):
+    """What a topic is, without its partitions: only how many it has."""
+
+    partitions: int
+    internal: bool
+    created_ms: int
+    configs: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +207,12 @@ class Directory:
     def size(self, row: int) -> int:
         """How many partitions the topic at `row` has."""
         return self._count[row] + sum(count for _, count in self._more.get(row, ()))
+
+    def facts(self, row: int) -> TopicFacts:
+        """The topic at `row`, without making its partitions."""
+        return TopicFacts(
+            self.size(row), row in self._internal, self._created[row], self._configs.get(row, {})
+        )
 
     def last_number(self) -> int:
         """The greatest partition number in here; 0 when there is none."""

@@ -28,6 +28,7 @@ from log.segments.cleanjob import CleanJob, made_by
 from log.segments.cleanplan import NEVER, Dirty, asks_for_age, batches, dirty_part, due_ms
 from log.segments.compactjob import CompactResult
 from log.segments.grouping import COMPACTED, is_cleaned
+from log.segments.origin import Origins
 from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
 from offsets.storage import EVERYTHING, LIVE, OffsetStorage, SegmentRow, StaleSwap
@@ -57,7 +58,7 @@ class SegmentCleaner:
 
     __slots__ = (
         "_alone", "_commit_log", "_damaged", "_env", "_later", "_node_id", "_noted",
-        "_partitions", "_storage", "_store", "_survey", "_swapper", "_tries", "_unseen",
+        "_origins", "_partitions", "_storage", "_store", "_survey", "_swapper", "_tries", "_unseen",
         "_unseen_at_once", "_when", "config_of", "load",
     )  # fmt: skip
 
@@ -69,8 +70,10 @@ class SegmentCleaner:
         store: SegmentStore,
         swapper: Swapper,
         node_id: int,
+        origins: Origins,
     ) -> None:
         self._commit_log = commit_log
+        self._origins = origins
         self._env = commit_log.env
         self._partitions = partitions
         self._storage = storage
@@ -258,8 +261,9 @@ class SegmentCleaner:
         )
         job.pin()
         try:
+            origin = await self._origins.of(job.planned)
             result: CompactResult = await env.worker.run(
-                "compact", job.arguments(rows, config), _rate(config)
+                "compact", job.arguments(rows, config, origin), _rate(config)
             )
             finished, removed = await made_by(env, job, result, rows, self._partitions)
             if finished:

@@ -13,7 +13,7 @@ from log.partition import Partition
 from log.segments.cleanplan import OUTPUTS_AT_MOST, SHARED_BYTES, Dirty
 from log.segments.compactjob import CompactArguments, CompactResult, Share, Source
 from log.segments.grouping import retention_class
-from log.segments.jobs import Output, pack
+from log.segments.jobs import JobOrigin, Output, pack
 from log.segments.outcome import mappings_of
 from log.segments.store import Segment, SegmentStore
 from offsets.storage import Mapping, SegmentRow
@@ -26,7 +26,8 @@ class CleanJob:
     `dirty_from`: the offset from which on; `left`: those to be looked at again."""
 
     __slots__ = (
-        "_batch", "_kind", "_pinned", "_segment_bytes", "_store", "dirty_from", "left", "planned",
+        "_batch", "_generation", "_kind", "_pinned", "_segment_bytes", "_store", "dirty_from",
+        "left", "planned",
     )  # fmt: skip
 
     def __init__(self, batch: list[Dirty], kind: str, store: SegmentStore) -> None:
@@ -41,6 +42,7 @@ class CleanJob:
         ids = {mapping.segment_id for rows in self.planned.values() for mapping in rows}
         self._pinned = [store.by_id[segment_id] for segment_id in ids]
         self._segment_bytes = SHARED_BYTES
+        self._generation = 1 + max(segment.row.generation for segment in self._pinned)
         self.left: list[int] = []
 
     def pin(self) -> None:
@@ -82,14 +84,27 @@ class CleanJob:
             count += dirty.size_bytes // self._segment_bytes
         now_ms = env.clock.now_ms()
         rest_kind = retention_class(self._batch[0].partition.config)
+        made = self._generation
         return [
-            SegmentRow(env.random.randbytes(16), node_id, now_ms, retention_class=kind)
+            SegmentRow(
+                env.random.randbytes(16), node_id, now_ms, generation=made, retention_class=kind
+            )
             for kind in [self._kind] * count + [rest_kind]
         ]
 
-    def arguments(self, rows: Sequence[SegmentRow], config: BrokerConfig) -> CompactArguments:
+    def arguments(
+        self, rows: Sequence[SegmentRow], config: BrokerConfig, origin: JobOrigin
+    ) -> CompactArguments:
         """The worker's orders."""
-        outputs = [Output(Segment(row, self._store.folder).path, row.uuid) for row in rows]
+        outputs = [
+            Output(
+                Segment(row, self._store.folder).path,
+                row.uuid,
+                generation=row.generation,
+                retention_class=row.retention_class,
+            )
+            for row in rows
+        ]
         return CompactArguments(
             rows[0].node_id,
             rows[0].created_ms,
@@ -99,6 +114,7 @@ class CleanJob:
             self._segment_bytes,
             config.log_cleaner_dedupe_buffer_size,
             config.log_cleaner_io_buffer_load_factor,
+            origin,
         )
 
     def _share(self, dirty: Dirty) -> Share:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkawire.codec.segment import PartitionState
-from log.segments.jobs import Damage, Made, Output, Packed
+from log.segments.jobs import Damage, JobOrigin, Made, Output, Packed
 
 
 @dataclass(slots=True)
@@ -52,6 +52,7 @@ class CompactArguments:
     segment_bytes: int
     buffer_bytes: int
     load_factor: float
+    origin: JobOrigin | None = None
 
 
 @dataclass(slots=True)

@@ -9,19 +9,20 @@ from log.env import FileSystem
 from log.segments.compactjob import CompactArguments, Share
 from log.segments.jobs import Made, Output
 from log.segments.transactions import Aborted
-from log.segments.writing import SegmentWriter
+from log.segments.writing import Origins, SegmentWriter
 
 
 class Outputs:
     """Partition by partition: `begin`, perhaps `begin_rest` and `write_rest`, `write`..., then
     `end` or `abandon`; at last `finish`, or `discard`. OSError from the disk."""
 
-    __slots__ = ("_arguments", "_first", "_fs", "_in_rest", "_kept", "_made", "_noted", "_rest",
-                 "_share", "_size", "_state", "_waiting", "_writers")  # fmt: skip
+    __slots__ = ("_arguments", "_first", "_fs", "_in_rest", "_kept", "_made", "_noted", "_origins",
+                 "_rest", "_share", "_size", "_state", "_waiting", "_writers")  # fmt: skip
 
     def __init__(self, fs: FileSystem, arguments: CompactArguments) -> None:
         self._fs = fs
         self._arguments = arguments
+        self._origins = Origins(arguments.origin)
         self._waiting = list(arguments.outputs)
         self._writers: list[SegmentWriter] = []
         self._rest: SegmentWriter | None = None
@@ -39,7 +40,8 @@ class Outputs:
 
     def _open(self, output: Output) -> SegmentWriter:
         arguments = self._arguments
-        return SegmentWriter(self._fs, output, arguments.node_id, arguments.created_ms)
+        made_by = arguments.node_id, arguments.created_ms, self._origins
+        return SegmentWriter(self._fs, output, *made_by)
 
     def _open_next(self) -> None:
         self._writers.append(self._open(self._waiting.pop(0)))

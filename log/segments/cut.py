@@ -35,7 +35,7 @@ from log.segments.jobs import (
     Wanted,
     unpack_all,
 )
-from log.segments.writing import SegmentWriter
+from log.segments.writing import Origins, SegmentWriter
 
 ROWS_AT_ONCE = 480
 BYTES_AT_ONCE = 4 << 20
@@ -57,8 +57,10 @@ def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
     try:
         for file in arguments.journals:
             journals.append(_Journal(fs, file, pace))
+        origins = Origins(arguments.origin)
+        made_by = arguments.node_id, arguments.created_ms, origins
         for output in arguments.outputs:
-            with SegmentWriter(fs, output, arguments.node_id, arguments.created_ms) as writer:
+            with SegmentWriter(fs, output, *made_by) as writer:
                 _fill(writer, output, wanted, journals, result)
                 result.made.append(writer.finish())
     finally:

@@ -23,6 +23,7 @@ from log.partition import Partition
 from log.segments.cutplan import JOB_PARTITIONS, Share, ready, share_of
 from log.segments.grouping import group
 from log.segments.jobs import CutArguments, JobResult, JournalFile, Output, Wanted, pack
+from log.segments.origin import Origins
 from log.segments.outcome import mappings_of
 from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
@@ -47,6 +48,7 @@ class Cutter:
         "_commit_log",
         "_env",
         "_node_id",
+        "_origins",
         "_partitions",
         "_seen",
         "_storage",
@@ -65,6 +67,7 @@ class Cutter:
         store: SegmentStore,
         swapper: Swapper,
         node_id: int,
+        origins: Origins,
     ) -> None:
         self._commit_log = commit_log
         self._env = commit_log.env
@@ -73,6 +76,7 @@ class Cutter:
         self._store = store
         self._swapper = swapper
         self._node_id = node_id
+        self._origins = origins
         self._seen: dict[int, float] = {}
         self._stuck: dict[int, float] = {}
         self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
@@ -182,10 +186,11 @@ class Cutter:
         for row, segment_id in zip(rows, ids, strict=True):
             row.id = segment_id
         outputs = [
-            Output(Segment(row, self._store.folder).path, row.uuid, numbers)
+            Output(Segment(row, self._store.folder).path, row.uuid, numbers, 0, row.retention_class)
             for row, numbers in zip(rows, groups, strict=True)
         ]
-        job = CutArguments(self._node_id, rows[0].created_ms, journals, wanted, outputs)
+        origin = await self._origins.of(share.partition.number for share in shares)
+        job = CutArguments(self._node_id, rows[0].created_ms, journals, wanted, outputs, origin)
         config = self._commit_log.config
         try:
             result: JobResult = await self._env.worker.run(

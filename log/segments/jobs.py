@@ -60,11 +60,23 @@ class Wanted:
 
 @dataclass(slots=True)
 class Output:
-    """A segment to write: its file must not exist. `numbers`: the partitions in it (cut only)."""
+    """A segment to write: its file must not exist. `numbers`: the partitions in it (cut only);
+    `generation`, `retention_class`: as in its row, for its origin section."""
 
     path: str
     uuid: bytes
     numbers: list[int] = field(default_factory=list)
+    generation: int = 0
+    retention_class: str = ""
+
+
+@dataclass(slots=True)
+class JobOrigin:
+    """Of what cluster and topics the outputs of a job are: packed TopicOrigin, those of all of
+    them. Without it (tests, benches) they do not say."""
+
+    cluster_id: str
+    topics: Packed
 
 
 @dataclass(slots=True)
@@ -76,6 +88,7 @@ class CutArguments:
     journals: list[JournalFile]
     wanted: Packed
     outputs: list[Output]
+    origin: JobOrigin | None = None
 
 
 @dataclass(slots=True)
@@ -142,6 +155,7 @@ class RewriteArguments:
     created_ms: int
     inputs: list[Input]
     output: Output
+    origin: JobOrigin | None = None
 
 
 @dataclass(slots=True)

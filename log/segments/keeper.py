@@ -12,6 +12,7 @@ import os.path
 from collections.abc import Callable, Iterable
 from collections.abc import Mapping as Map
 
+from kafkawire.metadata.catalog import Catalog
 from log.commitlog import CommitLog
 from log.env import FileSystem
 from log.partition import Partition
@@ -19,6 +20,7 @@ from log.segments.cleaning import SegmentCleaner
 from log.segments.cutting import Cutter
 from log.segments.files import SUFFIX
 from log.segments.lifecycle import Lifecycle
+from log.segments.origin import Origins
 from log.segments.reading import WarmReader
 from log.segments.rewriting import Rewriter
 from log.segments.store import Segment, SegmentStore
@@ -38,6 +40,7 @@ class Segments:
         self,
         commit_log: CommitLog,
         storage: OffsetStorage,
+        catalog: Catalog,
         partitions: Map[int, Partition],
         folder: str,
         node_id: int,
@@ -61,13 +64,16 @@ class Segments:
             lambda: config.file_delete_delay_ms,
             commit_log.hooks,
         )
-        self.cutter = Cutter(commit_log, partitions, storage, self.store, self.swapper, node_id)
+        origins = Origins(self._env, catalog)
+        self.cutter = Cutter(
+            commit_log, partitions, storage, self.store, self.swapper, node_id, origins
+        )
         self.rewriter = Rewriter(
-            self._env, config, partitions, storage, self.store, self.swapper, node_id
+            self._env, config, partitions, storage, self.store, self.swapper, node_id, origins
         )
         self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper)
         self.cleaner = SegmentCleaner(
-            commit_log, partitions, storage, self.store, self.swapper, node_id
+            commit_log, partitions, storage, self.store, self.swapper, node_id, origins
         )
         self._config = config
         self._leftover: list[Segment] = []

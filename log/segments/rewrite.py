@@ -23,7 +23,7 @@ from kafkawire.codec.segment import (
 from log.env import FileSystem
 from log.segments.files import DamagedBlock, SegmentFile
 from log.segments.jobs import Damage, JobResult, Keep, Pace, RewriteArguments, unpack_all
-from log.segments.writing import SegmentWriter
+from log.segments.writing import Origins, SegmentWriter
 
 _BATCH = Struct(">qi11xi")
 """Base offset, length, last delta."""
@@ -53,7 +53,8 @@ def run(fs: FileSystem, arguments: RewriteArguments, pace: Pace) -> JobResult:
                 keeps.setdefault(keep.number, []).append((source, keep))
         for number, parts in keeps.items():
             _check(number, parts)
-        with SegmentWriter(fs, arguments.output, arguments.node_id, arguments.created_ms) as writer:
+        made_by = arguments.node_id, arguments.created_ms, Origins(arguments.origin)
+        with SegmentWriter(fs, arguments.output, *made_by) as writer:
             for number in sorted(keeps):
                 damage = _copy(writer, keeps[number], pace)
                 if damage is not None:

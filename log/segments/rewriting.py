@@ -14,6 +14,7 @@ from kafkawire.codec.configs import BrokerConfig
 from log.env import Env, FileSystem
 from log.partition import Partition
 from log.segments.jobs import Input, JobResult, Keep, Output, RewriteArguments, pack
+from log.segments.origin import Origins
 from log.segments.outcome import mappings_of
 from log.segments.rewriteplan import (
     MERGED_MAPPINGS,
@@ -45,6 +46,7 @@ class Rewriter:
         "_env",
         "_many",
         "_node_id",
+        "_origins",
         "_partitions",
         "_resting",
         "_storage",
@@ -61,6 +63,7 @@ class Rewriter:
         store: SegmentStore,
         swapper: Swapper,
         node_id: int,
+        origins: Origins,
     ) -> None:
         self._env = env
         self._config = config
@@ -69,6 +72,7 @@ class Rewriter:
         self._store = store
         self._swapper = swapper
         self._node_id = node_id
+        self._origins = origins
         self._many: set[int] = set()
         self._resting: dict[int, float] = {}
         self._deadlines: dict[int, float] = {}  # segment -> when (monotonic) dead bytes must go
@@ -157,7 +161,8 @@ class Rewriter:
                 self._node_id,
                 row.created_ms,
                 await self._inputs(rewrite),
-                Output(output.path, row.uuid),
+                Output(output.path, row.uuid, [], row.generation, row.retention_class),
+                await self._origins.of(rewrite.parts),
             )
             result: JobResult = await self._env.worker.run(
                 "rewrite", arguments, self._config.worker_bytes_per_second

@@ -9,18 +9,39 @@ from __future__ import annotations
 
 import errno
 import os.path
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Self
 
-from kafkawire.codec.segment import PartitionState, SegmentBuilder
+from kafkawire.codec.segment import Origin, PartitionState, SegmentBuilder, TopicOrigin
 from log.env import Buffer, FileSystem
 from log.journal import IOV_AT_MOST, write_whole
-from log.segments.jobs import Made, Output, pack
+from log.segments.jobs import JobOrigin, Made, Output, pack, unpack_all
 
 WRITE_BYTES = 4 << 20
 """A gathered write; the views in it keep nothing in memory but pages that were just read."""
 SYNC_BYTES = 16 << 20
 """A tenth of a second of a slow disk: what a commit of the log may have to wait for."""
+
+
+class Origins:
+    """What the segments of one job say of where they come from; `order` None: nothing."""
+
+    __slots__ = ("_cluster_id", "_topics")
+
+    def __init__(self, order: JobOrigin | None) -> None:
+        self._cluster_id = None if order is None else order.cluster_id
+        topics: Iterable[TopicOrigin] = () if order is None else unpack_all(order.topics)
+        self._topics = {topic.id: topic for topic in topics}
+
+    def of(self, output: Output, topic_ids: Iterable[bytes]) -> Origin | None:
+        """The origin of one segment with these topics."""
+        if self._cluster_id is None:
+            return None
+        known = [self._topics[each] for each in dict.fromkeys(topic_ids) if each in self._topics]
+        return Origin(self._cluster_id, output.generation, output.retention_class, known)
+
+
+NOWHERE = Origins(None)
 
 
 class SegmentWriter:
@@ -29,11 +50,22 @@ class SegmentWriter:
     As a context it gives its handle back when that fails; the file is then the caller's to remove.
     """
 
-    __slots__ = ("_builder", "_file", "_fs", "_output", "_pending", "_size", "_synced", "_written")
+    __slots__ = (
+        "_builder", "_file", "_fs", "_origins", "_output", "_pending", "_size", "_synced",
+        "_written",
+    )  # fmt: skip
 
-    def __init__(self, fs: FileSystem, output: Output, node_id: int, created_ms: int) -> None:
+    def __init__(
+        self,
+        fs: FileSystem,
+        output: Output,
+        node_id: int,
+        created_ms: int,
+        origins: Origins = NOWHERE,
+    ) -> None:
         self._fs = fs
         self._output = output
+        self._origins = origins
         try:
             fs.open(output.path).close()
         except FileNotFoundError:
@@ -104,7 +136,8 @@ class SegmentWriter:
         if not self._builder.entries:
             self.discard()
             return Made(self._output.path, self._output.uuid, 0, [])
-        rest = self._builder.finish()
+        topics = (entry.topic_id for entry in self._builder.entries)
+        rest = self._builder.finish(self._origins.of(self._output, topics))
         self._pending.append(rest)
         self._size += len(rest)
         self._flush()

@@ -12,7 +12,7 @@ from typing import Any
 
 from kafkawire.codec import batches as wire
 from kafkawire.codec.batches import Record, pack
-from kafkawire.codec.segment import PartitionState, SegmentBuilder
+from kafkawire.codec.segment import Origin, PartitionState, SegmentBuilder
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 
 HERE = Path(__file__).parent
@@ -47,7 +47,7 @@ def partitions() -> list[tuple[int, str, int, int, int, PartitionState, list[byt
     ]  # fmt: skip
 
 
-def build() -> tuple[bytes, dict[str, Any]]:
+def build(origin: Origin | None = None) -> tuple[bytes, dict[str, Any]]:
     """The file, and what is in it."""
     builder = SegmentBuilder(UUID, 3, 1_700_000_000_123)
     data = bytearray(builder.header())
@@ -64,7 +64,7 @@ def build() -> tuple[bytes, dict[str, Any]]:
             "leader_epochs": state.leader_epochs.hex(), "producers": state.producers.hex(),
             "aborted": state.aborted, "batches": [batch.hex() for batch in batches],
         })  # fmt: skip
-    data += builder.finish()
+    data += builder.finish(origin)
     says = {"uuid": UUID.hex(), "node": 3, "created_ms": 1_700_000_000_123, "partitions": said}
     return bytes(data), says
 

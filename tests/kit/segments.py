@@ -50,7 +50,11 @@ class Part:
 
 
 def segment(
-    parts: Iterable[Part], uuid: bytes = UUID, node_id: int = 1, created_ms: int = 5
+    parts: Iterable[Part],
+    uuid: bytes = UUID,
+    node_id: int = 1,
+    created_ms: int = 5,
+    origin: codec.Origin | None = None,
 ) -> bytes:
     """A whole file. Topics are named t<number>, and everything is their partition 2."""
     builder = SegmentBuilder(uuid, node_id, created_ms)
@@ -63,7 +67,7 @@ def segment(
             builder.add(one)
             data += one
         builder.end(builder.next_offset if part.end is None else part.end)
-    data += builder.finish()
+    data += builder.finish(origin)
     assert builder.position == len(data)
     return bytes(data)
 
@@ -76,6 +80,7 @@ class Whole:
     trailer: codec.Trailer
     entries: list[PartitionEntry]
     states: dict[int, PartitionState]
+    origin: codec.Origin | None
     indexes: list[SparseIndex]
     batches: list[list[bytes]]
 
@@ -103,7 +108,11 @@ def everything(data: bytes) -> Whole:
             raise codec.FormatError(f"block at {bad}")
         indexes.append(index)
         batches.append(split(inside))
-    return Whole(header, trailer, entries, codec.read_state(bodies[codec.STATE]), indexes, batches)
+    states, origin = codec.read_state(bodies[codec.STATE]), None
+    said = trailer.optional(codec.ORIGIN)
+    if said is not None:
+        origin = codec.read_origin(codec.section_body(said, data[said.start : said.stop]))
+    return Whole(header, trailer, entries, states, origin, indexes, batches)
 
 
 def split(data: bytes) -> list[bytes]:

@@ -1,0 +1,114 @@
+"""What the origin of a segment says; drawn in kafkawire.codec.segment.
+
+With it a file alone tells which cluster and topics its records belong to, so that they can be
+restored where nothing else is left. Reading trusts nothing, as in segment_directory. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any
+
+from kafkawire.codec.segment_layout import FormatError
+from kafkawire.codec.types import Buffer
+
+_HEAD = Struct("<IIHH")
+_TOPIC = Struct("<16sIIqI")
+_CONFIG = Struct("<HI")
+INTERNAL = 1
+"""Bit 0 of a topic's flags."""
+
+
+@dataclass(slots=True)
+class TopicOrigin:
+    """A topic as it was when the segment was written; its name is in the directory.
+    `configs`: its own settings as texts."""
+
+    id: bytes
+    partitions: int
+    created_ms: int
+    internal: bool = False
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Origin:
+    """Where a segment comes from. `generation` 0: cut from journals; a rewrite has 1 + that of its
+    newest input, and wins over what it was made of. `topics`: those of the directory that existed
+    when it was written."""
+
+    cluster_id: str
+    generation: int = 0
+    retention_class: str = ""
+    topics: Sequence[TopicOrigin] = ()
+
+
+def write_origin(origin: Origin) -> bytes:
+    """The body of the origin section."""
+    cluster_id, kind = origin.cluster_id.encode(), origin.retention_class.encode()
+    parts = [
+        _HEAD.pack(len(origin.topics), origin.generation, len(cluster_id), len(kind)),
+        cluster_id,
+        kind,
+    ]
+    for topic in origin.topics:
+        flags = INTERNAL if topic.internal else 0
+        count = len(topic.configs)
+        parts.append(_TOPIC.pack(topic.id, flags, topic.partitions, topic.created_ms, count))
+        for key, value in topic.configs.items():
+            name, text = key.encode(), value.encode()
+            parts += [_CONFIG.pack(len(name), len(text)), name, text]
+    return b"".join(parts)
+
+
+def read_origin(body: Buffer) -> Origin:
+    """The other way. FormatError for anything `write_origin` did not write."""
+    reader = _Reader(memoryview(body))
+    count, generation, cluster, kind = reader.take(_HEAD)
+    origin = Origin(reader.text(cluster), generation, reader.text(kind))
+    topics = []
+    for _ in range(count):  # each takes bytes, so a count too large ends at the body's end
+        topic_id, flags, partitions, created_ms, settings = reader.take(_TOPIC)
+        configs = {}
+        for _ in range(settings):
+            name, value = reader.take(_CONFIG)
+            key = reader.text(name)
+            configs[key] = reader.text(value)
+        topics.append(
+            TopicOrigin(topic_id, partitions, created_ms, bool(flags & INTERNAL), configs)
+        )
+    if reader.at != len(body):
+        raise FormatError("its origin does not end where its last topic does")
+    origin.topics = topics
+    return origin
+
+
+class _Reader:
+    """Fields of the body one after the other. FormatError where it ends too early."""
+
+    __slots__ = ("_view", "at")
+
+    def __init__(self, view: memoryview) -> None:
+        self._view = view
+        self.at = 0
+
+    def _go(self, size: int) -> int:
+        start = self.at
+        if start + size > len(self._view):
+            raise FormatError("its origin is cut short")
+        self.at += size
+        return start
+
+    def take(self, fields: Struct) -> tuple[Any, ...]:
+        """The next fields."""
+        return fields.unpack_from(self._view, self._go(fields.size))
+
+    def text(self, size: int) -> str:
+        """The next bytes as text."""
+        start = self._go(size)
+        try:
+            return str(self._view[start : start + size], "utf-8")
+        except UnicodeDecodeError:
+            raise FormatError("its origin has a text that is none") from None
