@@ -125,6 +125,7 @@ def _take_row(partition: Partition, row: PartitionRow) -> None:
         partition.producers.load(state.producers)
         if state.producers:
             partition.log.producing.add(partition)
+    partition.dispatch_offset, partition.commit_offset = row.dispatch_offset, row.commit_offset
     living = [mapping for mapping in row.mappings if mapping.end_offset > partition.log_start]
     if len(living) < len(row.mappings):
         partition.log.trimmed[partition.number] = partition.log_start

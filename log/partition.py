@@ -304,6 +304,9 @@ class Partition:
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         if target > self.log_start:
             await self.log.save_log_starts({self.number: target})
+            if self.removed and self.log_start < target:
+                # Deleted, or let out of memory meanwhile: the client looks for it and asks again.
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return self.log_start
 
     def start_at(self, offset: int) -> list[int]:

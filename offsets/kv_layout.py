@@ -12,8 +12,13 @@ and its mappings in order of their offsets; numbers in keys are big-endian.
     s | u64 id                     segment
     i | u64 segment | u64 number | u64 base    mappings of a segment; no value
     d | u64 due_ms | u64 number | u64 base     mappings with a due time; no value
+    o | uuid                       object of the remote tier
+    x | u32 node | u8 state | uuid             objects of a broker in a state; no value
+    w | u32 node | uuid            finished objects whose segment is not read any more; no value
+    r | u64 number                 dispatch and commit offset of a partition
+    t | u32 id                     tier
 
-Pure.
+In format 1 segments had no `local`, `object` and `tier`, and there were no objects. Pure.
 """
 
 from __future__ import annotations
@@ -30,16 +35,22 @@ from kafkawire.metadata.checkpoint import (
     unpack_epochs,
     unpack_producers,
 )
-from offsets.storage import Mapping, SegmentRow
+from offsets.storage import Mapping, ObjectRow, SegmentRow, TierRow
 
-FORMAT = b"\1"
+FORMAT = b"\2"
+FORMAT_BEFORE = b"\1"
 VERSION_KEY = b"v"
 NEXT_ID_KEY = b"n"
 
 _CHECKPOINT = struct.Struct(">qqqI")  # next offset, log start, updated ms, bytes of the epochs
 _TOTALS = struct.Struct(">qqqq")
 _MAPPING = struct.Struct(">QqQQQQIqQQQ")  # without number and base, which are in the key
-_SEGMENT = struct.Struct(">16siqBQQIqq")  # the retention class follows
+_SEGMENT = struct.Struct(">16siqBQQIqqBI16s")  # the retention class follows
+_SEGMENT_BEFORE = struct.Struct(">16siqBQQIqq")
+_NO_OBJECT = bytes(16)
+_OBJECT = struct.Struct(">QIIBQqq")  # the ranges follow
+_OFFSETS = struct.Struct(">qqq")  # dispatch, commit, updated ms
+_TIER = struct.Struct(">Bq")  # the URL follows
 _PLACE = struct.Struct(">q")
 _U64 = struct.Struct(">Q")
 _TRIPLE = struct.Struct(">QQQ")
@@ -178,6 +189,9 @@ def pack_segment(row: SegmentRow) -> bytes:
             row.generation,
             row.max_timestamp,
             row.delete_after_ms,
+            row.local,
+            row.tier,
+            row.object or _NO_OBJECT,
         )
         + row.retention_class.encode()
     )
@@ -185,9 +199,9 @@ def pack_segment(row: SegmentRow) -> bytes:
 
 def unpack_segment(key: bytes, value: bytes) -> SegmentRow:
     """The segment stored under a key."""
-    uuid, node_id, created_ms, state, size, live, generation, newest, after = _unpack(
-        _SEGMENT, value[: _SEGMENT.size]
-    )
+    head = _unpack(_SEGMENT, value[: _SEGMENT.size])
+    uuid, node_id, created_ms, state, size, live, generation, newest, after = head[:9]
+    local, tier, made = head[9:]
     return SegmentRow(
         uuid,
         node_id,
@@ -200,7 +214,91 @@ def unpack_segment(key: bytes, value: bytes) -> SegmentRow:
         value[_SEGMENT.size :].decode(),
         newest,
         after,
+        bool(local),
+        b"" if made == _NO_OBJECT else made,
+        tier,
     )
+
+
+def upgraded_segment(value: bytes) -> bytes:
+    """A segment of FORMAT_BEFORE as it is stored now: it has its file and nothing else."""
+    head = _unpack(_SEGMENT_BEFORE, value)
+    return _SEGMENT.pack(*head, True, 0, _NO_OBJECT) + value[_SEGMENT_BEFORE.size :]
+
+
+def object_key(uuid: bytes) -> bytes:
+    """The key of an object."""
+    return b"o" + uuid
+
+
+def state_key(node_id: int, state: int, uuid: bytes) -> bytes:
+    """The key that says that an object is in a state."""
+    return b"x" + node_id.to_bytes(4, "big") + bytes((state,)) + uuid
+
+
+def unneeded_key(node_id: int, uuid: bytes) -> bytes:
+    """The key that says that the segment of a finished object is not read any more."""
+    return b"w" + node_id.to_bytes(4, "big") + uuid
+
+
+def uuid_of(key: bytes) -> bytes:
+    """The uuid at the end of any of these keys."""
+    return key[-16:]
+
+
+def pack_object(row: ObjectRow) -> bytes:
+    """An object as stored under its uuid."""
+    return (
+        _OBJECT.pack(
+            row.segment_id,
+            row.node_id,
+            row.tier,
+            row.state,
+            row.size_bytes,
+            row.created_ms,
+            row.delete_after_ms,
+        )
+        + row.ranges
+    )
+
+
+def unpack_object(key: bytes, value: bytes) -> ObjectRow:
+    """The object stored under a key."""
+    return ObjectRow(*[uuid_of(key), *_unpack(_OBJECT, value), value[_OBJECT.size :]])
+
+
+def offsets_key(number: int) -> bytes:
+    """The key of a partition's dispatch and commit offset."""
+    return b"r" + _U64.pack(number)
+
+
+def pack_offsets(dispatch: int, commit: int, updated_ms: int) -> bytes:
+    """Dispatch and commit offset as stored."""
+    return _OFFSETS.pack(dispatch, commit, updated_ms)
+
+
+def unpack_offsets(value: bytes | None) -> tuple[int, int]:
+    """What `pack_offsets` packed, without the time; zeros for nothing."""
+    if value is None:
+        return 0, 0
+    dispatch, commit, _ = _unpack(_OFFSETS, value)
+    return dispatch, commit
+
+
+def tier_key(tier: int) -> bytes:
+    """The key of a tier."""
+    return b"t" + tier.to_bytes(4, "big")
+
+
+def pack_tier(row: TierRow) -> bytes:
+    """A tier as stored under its id."""
+    return _TIER.pack(row.state, row.created_ms) + row.url.encode()
+
+
+def unpack_tier(key: bytes, value: bytes) -> TierRow:
+    """The tier stored under a key."""
+    state, created_ms = _unpack(_TIER, value)
+    return TierRow(int.from_bytes(key[1:], "big"), value[_TIER.size :].decode(), state, created_ms)
 
 
 def _unpack(layout: struct.Struct, value: bytes) -> tuple[Any, ...]:

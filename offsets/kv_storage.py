@@ -2,20 +2,19 @@
 `rocks_storage`. The layout is in `kv_layout`.
 
 Each method collects its changes from what is stored now and hands them over in one atomic write.
-Subclasses say where the work runs (`_read`, `_write`). The catalog of topics lies elsewhere, so who
-leads a partition is asked of `leader_of`: a node id, or None for a partition that does not exist.
+Where the work runs, and who leads a partition, is in `kv_base`; objects of the remote tier are in
+`kv_objects`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Map
-from typing import TypeVar
 
-from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.checkpoint import Checkpoint
 from offsets import kv_layout as layout
-from offsets.kv_store import KeyValueStore, Writes
+from offsets.kv_objects import KeyValueObjects
+from offsets.kv_store import Writes
 from offsets.kv_swap import SwapPlan, removed_from, totals_of
 from offsets.storage import (
     DELETING,
@@ -29,35 +28,14 @@ from offsets.storage import (
     Swap,
 )
 
-T = TypeVar("T")
-LeaderOf = Callable[[int], int | None]
-
 ORPHAN_STEPS = 1_000
 """Partitions looked at in one call of `orphans`: some milliseconds."""
 
 
-class KeyValueStorage:
-    """See `OffsetStorage`. `now_ms` is the clock of the time columns; nothing is decided by it."""
+class KeyValueStorage(KeyValueObjects):
+    """See `OffsetStorage`."""
 
-    def __init__(
-        self,
-        store: KeyValueStore,
-        node_id: int,
-        now_ms: Callable[[], int],
-        leader_of: LeaderOf | None = None,
-    ) -> None:
-        self._store = store
-        self._node_id = node_id
-        self._now_ms = now_ms
-        self._leader_of: LeaderOf = leader_of or (lambda number: node_id)
-        self._orphans_from = 0
-
-    async def _read(self, work: Callable[[], T]) -> T:
-        raise NotImplementedError
-
-    async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
-        """Runs `work`, which fills the changes, and writes them."""
-        raise NotImplementedError
+    _orphans_from = 0
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `OffsetStorage.save_checkpoint`."""
@@ -91,6 +69,8 @@ class KeyValueStorage:
                 row.checkpoint = layout.unpack_checkpoint(number, value)[0]
             elif kind == layout.MAPPING:
                 row.mappings.append(layout.unpack_mapping(key, value))
+        ends = layout.unpack_offsets(self._store.get([layout.offsets_key(number)])[0])
+        row.dispatch_offset, row.commit_offset = ends
         return row
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
@@ -135,6 +115,7 @@ class KeyValueStorage:
                 if log_start == EVERYTHING:
                     writes.delete(layout.partition_key(number, layout.CHECKPOINT))
                     writes.delete(layout.partition_key(number, layout.TOTALS))
+                    writes.delete(layout.offsets_key(number))
                 elif dropped:
                     key = layout.partition_key(number, layout.TOTALS)
                     totals = totals_of(self._store, number, [], dropped)
@@ -324,16 +305,6 @@ class KeyValueStorage:
             for key, value in zip(keys, values, strict=True)
             if value is not None
         ]
-
-    def _led(self, numbers: Collection[int], node_id: int) -> set[int]:
-        led: set[int] = set()
-        for number in numbers:
-            leader = self._leader_of(number)
-            if leader == node_id:
-                led.add(number)
-            elif leader is not None:
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return led
 
 
 def _members(segment_id: int) -> tuple[bytes, bytes]:

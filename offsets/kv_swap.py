@@ -6,6 +6,8 @@ Everything is checked and collected before anything is written, so StaleSwap cha
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import replace
+from itertools import pairwise
 
 from offsets import kv_layout as layout
 from offsets.kv_store import KeyValueStore, Writes
@@ -41,6 +43,25 @@ class SwapPlan:
         generation = 1 + max((row.generation for row in old.values()), default=-1)
         for row, added in self._added:
             self._finish(row, added, generation, writes)
+        self._put_totals(writes)
+        for state in self._checkpoints:
+            key = layout.partition_key(state.number, layout.CHECKPOINT)
+            writes.put(key, layout.pack_checkpoint(state, self._now_ms))
+
+    def enter(self, writes: Writes) -> list[SegmentRow]:
+        """Enters segments nobody has started, as their rows are, but for what follows from their
+        mappings; the rows as stored. StaleSwap."""
+        self._check_all_free(set())
+        rows = []
+        for row, added in self._added:
+            state = LIVE if added else DELETING
+            rows.append(replace(row, state=state, live_bytes=sum(each.length for each in added)))
+            writes.put(layout.segment_key(row.id), layout.pack_segment(rows[-1]))
+            _put_mappings(added, writes)
+        self._put_totals(writes)
+        return rows
+
+    def _put_totals(self, writes: Writes) -> None:
         changed: dict[int, tuple[list[Mapping], list[Mapping]]] = {}
         for at, rows in enumerate((self._all_added(), self._swap.removed)):
             for each in rows:
@@ -48,9 +69,6 @@ class SwapPlan:
         for number, (added, gone) in changed.items():
             totals = totals_of(self._store, number, added, gone, self._now_ms)
             writes.put(layout.partition_key(number, layout.TOTALS), layout.pack_totals(totals))
-        for state in self._checkpoints:
-            key = layout.partition_key(state.number, layout.CHECKPOINT)
-            writes.put(key, layout.pack_checkpoint(state, self._now_ms))
 
     def _all_added(self) -> list[Mapping]:
         return [row for _, rows in self._added for row in rows]
@@ -63,8 +81,15 @@ class SwapPlan:
             same = (row.segment_id, row.end_offset)
             if stored is None or (stored.segment_id, stored.end_offset) != same:
                 raise StaleSwap(f"a mapping of partition {row.number} at {row.base_offset} changed")
-        free = set(keys)
-        for row in self._all_added():
+        self._check_all_free(set(keys))
+
+    def _check_all_free(self, free: Collection[bytes]) -> None:
+        rows = self._all_added()
+        ranges = sorted((row.number, row.base_offset, row.end_offset) for row in rows)
+        for one, other in pairwise(ranges):
+            if one[0] == other[0] and one[2] > other[1]:
+                raise StaleSwap(f"offsets of partition {other[0]} at {other[1]} are taken")
+        for row in rows:
             self._check_free(row, free)
 
     def _check_free(self, row: Mapping, free: Collection[bytes]) -> None:
@@ -92,12 +117,16 @@ class SwapPlan:
         stored.live_bytes = sum(each.length for each in added)
         stored.generation = generation
         writes.put(key, layout.pack_segment(stored))
-        for each in added:
-            target = layout.mapping_key(each.number, each.base_offset)
-            writes.put(target, layout.pack_mapping(each))
-            writes.put(layout.member_key(each), b"")
-            if each.due_ms < NEVER:
-                writes.put(layout.due_key(each), b"")
+        _put_mappings(added, writes)
+
+
+def _put_mappings(added: Iterable[Mapping], writes: Writes) -> None:
+    for each in added:
+        target = layout.mapping_key(each.number, each.base_offset)
+        writes.put(target, layout.pack_mapping(each))
+        writes.put(layout.member_key(each), b"")
+        if each.due_ms < NEVER:
+            writes.put(layout.due_key(each), b"")
 
 
 def removed_from(
@@ -124,6 +153,8 @@ def removed_from(
         members = store.scan(layout.member_of(segment_id), layout.member_of(segment_id + 1))
         if len(members) == len(rows):
             segment.state, segment.delete_after_ms = DELETING, delete_after_ms
+            if segment.object:
+                writes.put(layout.unneeded_key(segment.node_id, segment.object), b"")
         writes.put(key, layout.pack_segment(segment))
         touched[segment_id] = segment
     return touched

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from kafkawire.metadata.store import MetadataError
-from offsets.kv_storage import KeyValueStorage, LeaderOf
+from offsets.kv_base import LeaderOf
+from offsets.kv_storage import KeyValueStorage
 from offsets.kv_store import MemoryStore, Writes
 
 T = TypeVar("T")

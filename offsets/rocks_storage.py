@@ -18,7 +18,8 @@ from kafkawire.metadata import engine
 from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.store import MetadataError
 from offsets import kv_layout as layout
-from offsets.kv_storage import KeyValueStorage, LeaderOf
+from offsets.kv_base import LeaderOf
+from offsets.kv_storage import KeyValueStorage
 from offsets.kv_store import Writes
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class RocksStore:
         engine.make_folder_of(f"{self._folder}/CURRENT")
         database = rocksdict.Rdict(self._folder, options)
         stored = database.get(layout.VERSION_KEY)
-        if stored not in (None, layout.FORMAT):
+        if stored not in (None, layout.FORMAT, layout.FORMAT_BEFORE):
             database.close()
             raise MetadataError(
                 f"{self._folder} has format {stored!r}, this kafkawire knows {layout.FORMAT!r}: "
@@ -133,6 +134,16 @@ class RocksStore:
         if stored is None:
             database.put(layout.VERSION_KEY, layout.FORMAT)  # durable with the first transaction
         self._database = database
+        if stored == layout.FORMAT_BEFORE:
+            self._upgrade()
+
+    def _upgrade(self) -> None:
+        """Writes what is laid out in another way now, all of it or nothing."""
+        writes = Writes()
+        for key, value in self.scan(b"s", b"t"):
+            writes.put(key, layout.upgraded_segment(value))
+        writes.put(layout.VERSION_KEY, layout.FORMAT)
+        self.write(writes)
 
 
 class RocksStorage(KeyValueStorage):

@@ -32,7 +32,7 @@ MAPPING = (
 )
 SEGMENT = (
     "uuid, node_id, created_ms, id, state, size_bytes, live_bytes, generation, retention_class,"
-    " max_timestamp, delete_after_ms"
+    " max_timestamp, delete_after_ms, local, object, tier"
 )
 UNUSED = "NOT EXISTS (SELECT 1 FROM offset_mappings m WHERE m.segment_id = segments.id)"
 """A condition on segments."""
@@ -90,8 +90,9 @@ def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms:
 
 
 def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
-    """Checkpoints and mappings of these partitions. FormatError."""
+    """All that is stored of these partitions. FormatError."""
     states: dict[int, PartitionCheckpoint] = {}
+    tiered: dict[int, list[int]] = {}
     mappings: dict[int, list[Mapping]] = defaultdict(list)
     for part in parts(numbers):
         some = among("partition_number", part)
@@ -102,8 +103,14 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
         states.update({state.number: state for state in unpack_all(stored)})
         for row in mappings_where(session, f"{some} ORDER BY partition_number, base_offset"):
             mappings[row.number].append(row)
+        query = "SELECT partition_number, dispatch_offset, commit_offset FROM tiering_offsets"
+        for number, *ends in session.rows(f"{query} WHERE {some}"):
+            tiered[number] = ends
     return [
-        PartitionRow(number, states.get(number), mappings.get(number) or []) for number in numbers
+        PartitionRow(
+            number, states.get(number), mappings.get(number) or [], *tiered.get(number, ())
+        )
+        for number in numbers
     ]
 
 
@@ -224,7 +231,10 @@ def segments_where(session: Session, condition: str, limit: int = -1) -> list[Se
     """Segments by id. The condition is text of this package, never of a user."""
     most = f" LIMIT {limit:d}" if limit >= 0 else ""
     found = session.rows(f"SELECT {SEGMENT} FROM segments WHERE {condition} ORDER BY id{most}")
-    return [SegmentRow(bytes(row[0]), *row[1:]) for row in found]
+    return [
+        SegmentRow(*[bytes(uuid), *facts, bool(local), bytes(made or b""), tier])
+        for uuid, *facts, local, made, tier in found
+    ]
 
 
 def add_totals(
@@ -252,9 +262,10 @@ def add_totals(
 
 
 def forget_partitions(session: Session, numbers: Sequence[int]) -> None:
-    """Drops the checkpoints and totals of deleted partitions."""
+    """Drops all but the mappings of deleted partitions."""
+    tables = ("partition_offset_checkpoints", "partition_metadata", "tiering_offsets")
     for part in parts(numbers):
-        for table in ("partition_offset_checkpoints", "partition_metadata"):
+        for table in tables:
             session.run(f"DELETE FROM {table} WHERE partition_number IN ({numbers_text(part)})")
 
 

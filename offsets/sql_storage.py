@@ -2,19 +2,19 @@
 
 It shares the write turn of the metadata, so a process is one writer to the database. With an
 SQLite file a broker may use it before SQLAlchemy is imported. The statements are in
-`sql_statements`.
+`sql_statements`, what is about objects of the remote tier in `sql_objects`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Map
+from collections.abc import Sequence
 
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.schema import ORPHANED
 from kafkawire.metadata.session import Session, numbers_text, parts
-from kafkawire.metadata.store import Transactions
 from offsets import sql_statements as sql
+from offsets.sql_objects import SqlObjects
 from offsets.storage import (
     DELETING,
     EVERYTHING,
@@ -30,13 +30,8 @@ from offsets.storage import (
 )
 
 
-class SqlStorage:
-    """See `OffsetStorage`. `now_ms` is the clock of the time columns; nothing is decided by it."""
-
-    def __init__(self, transactions: Transactions, node_id: int, now_ms: Callable[[], int]) -> None:
-        self._transact = transactions.transact
-        self._node_id = node_id
-        self._now_ms = now_ms
+class SqlStorage(SqlObjects):
+    """See `OffsetStorage`."""
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """See `OffsetStorage.save_checkpoint`."""

@@ -5,16 +5,18 @@
 what is promised here. The path of a produce never calls it: the log does, for what is already
 committed. A *mapping* is the row of one partition in one segment; the mappings of a partition are
 contiguous (each begins where the one before ended), whatever compaction has left inside of them.
+An *object* is a segment file in the remote tier; a segment has one finished object at most.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Map
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from struct import Struct
 from typing import NamedTuple, Protocol
 
-from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.metadata.checkpoint import Checkpoint, FormatError, PartitionCheckpoint
 
 NEVER = 1 << 62
 """As `due_ms`: retention need not look at the mapping."""
@@ -24,6 +26,13 @@ EVERYTHING = 1 << 62
 STARTED, LIVE, DELETING = 0, 1, 2
 """States of a segment: its file is being written and nobody reads it; it is read; nothing points
 to it any more and its file may go after `delete_after_ms`, once nobody reads it."""
+
+COPY_STARTED, COPY_FINISHED, DELETE_STARTED = 0, 1, 2
+"""States of an object (Kafka's RemoteLogSegmentState): it is being uploaded and nobody reads it; it
+is read; it may go after `delete_after_ms`. Its row goes when it is gone."""
+
+CURRENT, BEING_LEFT, LEFT = 0, 1, 2
+"""States of a tier: objects are uploaded there; they are moved away from there; none is there."""
 
 
 class StaleSwap(Exception):
@@ -51,7 +60,8 @@ class Mapping(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentRow:
-    """One segment file. `id` is given by `start_segments` and never again."""
+    """One segment file. `id` is given by `start_segments` and never again. Where it is `local` it
+    has a file here; where it has an `object`, that is the uuid of its finished one, in `tier`."""
 
     uuid: bytes
     node_id: int
@@ -64,15 +74,46 @@ class SegmentRow:
     retention_class: str = ""
     max_timestamp: int = -1
     delete_after_ms: int = 0  # of a DELETING one
+    local: bool = True
+    object: bytes = b""
+    tier: int = 0
 
 
 @dataclass(slots=True)
 class PartitionRow:
-    """What is stored of one partition. `mappings` in order of their offsets."""
+    """What is stored of one partition. `mappings` in order of their offsets; up to its dispatch
+    offset its segments have been registered for upload, up to its commit offset uploaded."""
 
     number: int
     checkpoint: PartitionCheckpoint | None = None
     mappings: list[Mapping] = field(default_factory=list)
+    dispatch_offset: int = 0
+    commit_offset: int = 0
+
+
+@dataclass(slots=True)
+class ObjectRow:
+    """One object. `ranges`: `pack_ranges` of the mappings of its segment when it was uploaded."""
+
+    uuid: bytes
+    segment_id: int
+    node_id: int
+    tier: int = 0
+    state: int = COPY_STARTED
+    size_bytes: int = 0
+    created_ms: int = 0
+    delete_after_ms: int = 0  # of a DELETE_STARTED one
+    ranges: bytes = b""
+
+
+@dataclass(slots=True)
+class TierRow:
+    """A place for objects, by its URL."""
+
+    id: int
+    url: str
+    state: int = CURRENT
+    created_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -111,6 +152,23 @@ class StorageMetrics:
     segments: dict[int, int]  # state -> how many
     size_bytes: int
     live_bytes: int
+
+
+_RANGE = Struct("<Qqq")
+Range = tuple[int, int, int]
+"""(partition number, base offset, end offset)."""
+
+
+def pack_ranges(ranges: Iterable[Range]) -> bytes:
+    """As `ObjectRow.ranges`: 24 bytes each."""
+    return b"".join([_RANGE.pack(*each) for each in ranges])
+
+
+def unpack_ranges(packed: bytes) -> list[Range]:
+    """What `pack_ranges` packed. FormatError."""
+    if len(packed) % _RANGE.size:
+        raise FormatError(f"the ranges of an object have {len(packed)} bytes, no multiple of 24")
+    return list(_RANGE.iter_unpack(packed))
 
 
 class OffsetStorage(Protocol):
@@ -197,6 +255,81 @@ class OffsetStorage(Protocol):
 
     async def metrics(self) -> StorageMetrics:
         """The storage in numbers."""
+        ...
+
+    async def start_objects(
+        self, rows: Sequence[ObjectRow], dispatched: Map[int, int]
+    ) -> list[bytes]:
+        """Enters objects as COPY_STARTED and raises the dispatch offsets (partition number ->
+        offset); the uuids of those entered. Left out are those whose segment is not LIVE and
+        local, or has a finished object in the same tier already."""
+        ...
+
+    async def finish_objects(
+        self, uuids: Sequence[bytes], committed: Map[int, int]
+    ) -> list[SegmentRow]:
+        """Makes objects COPY_FINISHED and those of their segments; the segments, by id, as they
+        are then. Left out, and as they were, are objects that are not COPY_STARTED, and those
+        whose segment is not LIVE any more or has a finished object in the same tier already; of
+        one in another tier the old object is DELETE_STARTED. The commit offsets are raised only
+        if none was left out: else the caller must compute them anew."""
+        ...
+
+    async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
+        """Makes objects DELETE_STARTED, whatever they are, but for those that are so already; a
+        segment that has one of them as its object has none from then on."""
+        ...
+
+    async def drop_objects(self, uuids: Sequence[bytes]) -> None:
+        """Forgets objects that are gone. Those that are not DELETE_STARTED are left alone."""
+        ...
+
+    async def objects(
+        self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
+    ) -> list[ObjectRow]:
+        """Up to `limit` objects of a broker in these states, by uuid, from above `after`."""
+        ...
+
+    async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
+        """Those of the objects that are there, by uuid."""
+        ...
+
+    async def unneeded_objects(self, node_id: int, limit: int) -> list[ObjectRow]:
+        """Up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or gone, by
+        uuid."""
+        ...
+
+    async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
+        """Says that LIVE segments have a file here, or have none; the latter only of those that
+        have a finished object. The segments that are there, by id, as they are then."""
+        ...
+
+    async def save_tiering_offsets(self, offsets: Map[int, tuple[int, int]]) -> None:
+        """Raises dispatch and commit offsets: partition number -> (dispatch, commit). Neither
+        ever falls."""
+        ...
+
+    async def save_tier(self, row: TierRow) -> None:
+        """Enters a tier, or changes the one with this id."""
+        ...
+
+    async def tiers(self) -> list[TierRow]:
+        """All of them, by id."""
+        ...
+
+    async def relocate_objects(self, moved: Map[bytes, ObjectRow]) -> list[SegmentRow]:
+        """Finished objects copied into another tier take the place of the old ones (the keys),
+        which are DELETE_STARTED from then on, to be kept until the new row's delete_after_ms; the
+        segments, by id, as they are then. Left out are those whose old object is not the finished
+        one of a LIVE segment any more."""
+        ...
+
+    async def enter_remote(
+        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[Mapping]]]
+    ) -> list[int]:
+        """Enters segments that lie in the remote tier only, LIVE with all that their rows say,
+        their finished objects and their mappings; the ids of the segments. For a restore: the
+        partitions are there. StaleSwap when a mapping covers offsets that are taken."""
         ...
 
     async def close(self) -> None:

@@ -69,7 +69,7 @@ async def test_a_newer_or_damaged_rocksdb_folder_is_refused_in_one_sentence(tmp_
     database = rocksdict.Rdict(f"{tmp_path}/offsets", options)
     database.put(b"v", b"\x09")
     database.close()
-    with pytest.raises(MetadataError, match=r"has format b'\\t', this kafkawire knows b'\\x01'"):
+    with pytest.raises(MetadataError, match=r"has format b'\\t', this kafkawire knows b'\\x02'"):
         await (await opened(tmp_path, "rocksdb")).load_place(1)
     (tmp_path / "offsets" / "CURRENT").write_text("nonsense")
     with pytest.raises(MetadataError, match="offsets failed") as caught:

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -29,16 +28,27 @@ from offsets.storage import (
     Mapping,
     OffsetStorage,
     PartitionRow,
-    SegmentRow,
     StaleSwap,
     StorageMetrics,
     StoredStats,
     Swap,
 )
-from tests.kit.offset_worlds import FOREIGN, GONE, MINE, UNKNOWN, KeyValueWorld, SqlWorld, World
+from tests.kit.offset_worlds import (
+    FOREIGN,
+    GONE,
+    MINE,
+    UNKNOWN,
+    WORLDS,
+    KeyValueWorld,
+    World,
+    finished,
+    make_world,
+    mapping,
+    segment,
+    within,
+)
 from tests.kit.postgres import postgres
 
-database_numbers = itertools.count()
 STATES = (STARTED, LIVE, DELETING)
 
 
@@ -48,33 +58,9 @@ def postgres_url() -> Iterator[str]:
         yield url
 
 
-async def _postgres_database(url: str) -> str:
-    name = f"offsets{next(database_numbers)}"
-    connection = await asyncpg.connect(f"{url}/postgres")
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    return f"{url}/{name}"
-
-
-@pytest.fixture(
-    params=[
-        "memory",
-        "rocksdb",
-        "sqlite",
-        "quick",
-        pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
-    ]
-)
+@pytest.fixture(params=WORLDS)
 async def world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
-    made: World
-    if request.param in ("memory", "rocksdb"):
-        made = KeyValueWorld(tmp_path if request.param == "rocksdb" else None)
-    else:
-        url = f"sqlite:///{tmp_path}/metadata.db"
-        if request.param == "postgres":
-            url = await _postgres_database(request.getfixturevalue("postgres_url"))
-        made = SqlWorld(url, request.param == "quick")
-        await made.make()
+    made = await make_world(request, tmp_path)
     yield made
     await made.close()
 
@@ -85,30 +71,6 @@ def state(number: int, next_offset: int = 9) -> PartitionCheckpoint:
         ProducerEntry(7, 0, []),
     ]
     return PartitionCheckpoint(number, next_offset, 3, [(0, 0), (4, 5)], producers)
-
-
-def segment(at: int = 0, node_id: int = 1) -> SegmentRow:
-    return SegmentRow(at.to_bytes(16, "big"), node_id, 500 + at, retention_class="week")
-
-
-def mapping(number: int, base: int, end: int, due_ms: int = NEVER) -> Mapping:
-    length = 10 * (end - base)
-    return Mapping(
-        number, 0, base, end, 64 + base, length, 9000, 24, 2**32 - 1, 77, 2, end - base, due_ms
-    )
-
-
-async def finished(storage: OffsetStorage, *rows: Mapping, **others: Any) -> SegmentRow:
-    """A new segment that holds these mappings; as it was handed over, with its id."""
-    row = segment(next(database_numbers))
-    (row.id,) = await storage.start_segments([row])
-    row.size_bytes, row.max_timestamp = 4096, 77
-    await storage.finish_segments(Swap([(row, list(rows))], **others))
-    return row
-
-
-def within(row: SegmentRow, *rows: Mapping) -> list[Mapping]:
-    return [each._replace(segment_id=row.id) for each in rows]
 
 
 async def everything(storage: OffsetStorage) -> list[Any]:

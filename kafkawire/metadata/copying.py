@@ -21,6 +21,11 @@ PAGES = 1_000
 ROWS = 5_000
 """Rows read and written at a time."""
 
+_OF_RECORDS = (
+    "offset_mappings", "segments", "partition_metadata", "checkpoints",
+    "remote_objects", "tiering_offsets", "tiers",
+)  # fmt: skip
+
 End = tuple[int, int, int]
 """Partition number, log start, end of the log."""
 
@@ -98,9 +103,10 @@ def enter_ends(path: str, ends: Iterable[End]) -> None:
 
 def begin_anew(path: str) -> None:
     """Makes the tables those of brokers without records: logs begin where they ended, in the next
-    leader epoch, so no offset is given again and readers are told; there are no segments."""
+    leader epoch, so no offset is given again and readers are told; there are no segments. What is
+    in a remote tier is forgotten, not deleted: the broker that was copied may still need it."""
     with closing(sqlite3.connect(path)) as connection, connection:
-        for table in ("offset_mappings", "segments", "partition_metadata", "checkpoints"):
+        for table in _OF_RECORDS:
             connection.execute(f"DELETE FROM {table}")
         connection.execute("UPDATE partitions SET leader_epoch = leader_epoch + 1")
         found = connection.execute(

@@ -5,7 +5,7 @@ without importing SQLAlchemy (`quick.py`); tests/test_migrations.py fails when t
 says what to write here.
 """
 
-REVISION = "0002"  # numbers, so that older and newer can be told apart without Alembic
+REVISION = "0003"  # numbers, so that older and newer can be told apart without Alembic
 VERSION_TABLE = "kafkawire_revision"  # not Alembic's name: a database may be shared with others
 
 ORPHANED = -1
@@ -46,6 +46,21 @@ CREATE TABLE kafkawire_revision (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT kafkawire_revision_pkc PRIMARY KEY (version_num)
 );
+CREATE TABLE remote_objects (
+    uuid BLOB NOT NULL,
+    segment_id BIGINT NOT NULL,
+    node_id INTEGER NOT NULL,
+    tier INTEGER NOT NULL,
+    state INTEGER NOT NULL,
+    size_bytes BIGINT NOT NULL,
+    created_ms BIGINT NOT NULL,
+    delete_after_ms BIGINT NOT NULL,
+    ranges BLOB NOT NULL,
+    PRIMARY KEY (uuid)
+)
+ WITHOUT ROWID;
+CREATE INDEX remote_objects_segment ON remote_objects (segment_id);
+CREATE INDEX remote_objects_state ON remote_objects (node_id, state);
 CREATE TABLE segments (
     id INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT,
     uuid BLOB NOT NULL,
@@ -58,9 +73,19 @@ CREATE TABLE segments (
     created_ms BIGINT NOT NULL,
     max_timestamp BIGINT NOT NULL,
     delete_after_ms BIGINT NOT NULL,
+    local INTEGER DEFAULT 1 NOT NULL,
+    object BLOB,
+    tier INTEGER DEFAULT 0 NOT NULL,
     UNIQUE (uuid)
 );
 CREATE INDEX segments_state ON segments (node_id, state);
+CREATE TABLE tiers (
+    id INTEGER NOT NULL,
+    url TEXT NOT NULL,
+    state INTEGER NOT NULL,
+    created_ms BIGINT NOT NULL,
+    PRIMARY KEY (id)
+);
 CREATE TABLE topics (
     id BLOB NOT NULL,
     name VARCHAR(249) NOT NULL,
@@ -120,6 +145,14 @@ CREATE TABLE partition_offset_checkpoints (
     log_start BIGINT NOT NULL,
     leader_epochs BLOB NOT NULL,
     producers BLOB NOT NULL,
+    updated_at BIGINT NOT NULL,
+    PRIMARY KEY (partition_number),
+    FOREIGN KEY(partition_number) REFERENCES partitions (number)
+);
+CREATE TABLE tiering_offsets (
+    partition_number INTEGER NOT NULL,
+    dispatch_offset BIGINT NOT NULL,
+    commit_offset BIGINT NOT NULL,
     updated_at BIGINT NOT NULL,
     PRIMARY KEY (partition_number),
     FOREIGN KEY(partition_number) REFERENCES partitions (number)

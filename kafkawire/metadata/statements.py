@@ -27,6 +27,7 @@ from kafkawire.metadata.tables import (
     partition_metadata,
     partition_offset_checkpoints,
     partitions,
+    tiering_offsets,
     topics,
 )
 
@@ -142,7 +143,7 @@ async def forget(connection: AsyncConnection, ids: Sequence[bytes]) -> None:
             )
         )
         numbers = select(partitions.c.number).where(partitions.c.topic_id.in_(part))
-        for table in (partition_offset_checkpoints, partition_metadata):
+        for table in (partition_offset_checkpoints, partition_metadata, tiering_offsets):
             await connection.execute(delete(table).where(table.c.partition_number.in_(numbers)))
         await connection.execute(  # the log drops them, and must find them after a crash too
             update(offset_mappings)

@@ -124,6 +124,9 @@ segments = Table(  # the segment files of all brokers; states in offsets.storage
     Column("created_ms", BigInteger, nullable=False),
     Column("max_timestamp", BigInteger, nullable=False),
     Column("delete_after_ms", BigInteger, nullable=False),
+    Column("local", Integer, nullable=False, server_default=text("1")),  # 0: it has no file
+    Column("object", LargeBinary(16)),  # the uuid of its finished object
+    Column("tier", Integer, nullable=False, server_default=text("0")),  # of that object
     Index("segments_state", "node_id", "state"),
     sqlite_autoincrement=True,  # an id is never given again, even if the highest one goes
 )
@@ -158,6 +161,41 @@ partition_metadata = Table(  # what a partition has in segments; written with ea
     Column("last_activity_at", BigInteger, nullable=False),
     Column("record_count", BigInteger, nullable=False),
     Column("total_size", BigInteger, nullable=False),
+)
+
+remote_objects = Table(  # what is, was or will be in the remote tier; states in offsets.storage
+    "remote_objects",
+    metadata,
+    Column("uuid", LargeBinary(16), primary_key=True),
+    Column("segment_id", BigInteger, nullable=False),  # which may be gone
+    Column("node_id", Integer, nullable=False),
+    Column("tier", Integer, nullable=False),
+    Column("state", Integer, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
+    Column("delete_after_ms", BigInteger, nullable=False),
+    Column("ranges", LargeBinary, nullable=False),  # offsets.storage.pack_ranges
+    Index("remote_objects_state", "node_id", "state"),
+    Index("remote_objects_segment", "segment_id"),
+    sqlite_with_rowid=False,
+)
+
+tiering_offsets = Table(  # how far each partition is on its way into the remote tier
+    "tiering_offsets",
+    metadata,
+    Column("partition_number", Number, ForeignKey("partitions.number"), primary_key=True),
+    Column("dispatch_offset", BigInteger, nullable=False),
+    Column("commit_offset", BigInteger, nullable=False),
+    Column("updated_at", BigInteger, nullable=False),
+)
+
+tiers = Table(  # the places objects are or were in
+    "tiers",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("url", Text, nullable=False),
+    Column("state", Integer, nullable=False),
+    Column("created_ms", BigInteger, nullable=False),
 )
 
 revision = Table(  # one row; as Alembic would make it

@@ -6,9 +6,13 @@ topic `gone` by node 1 until it is deleted, and `UNKNOWN` was never made.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
 
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.sql import SqlMetadata
@@ -16,12 +20,21 @@ from kafkawire.metadata.store import SqlStore, open_metadata
 from offsets.memory_storage import MemoryRows, MemoryStorage
 from offsets.rocks_storage import RocksStorage
 from offsets.sql_storage import SqlStorage
-from offsets.storage import OffsetStorage
+from offsets.storage import NEVER, Mapping, OffsetStorage, SegmentRow, Swap
 
 MINE = [1, 2, 3, 4, 5, 6]
 FOREIGN = 7
 GONE = [8, 9]
 UNKNOWN = 1_000_000
+WORLDS = [
+    "memory",
+    "rocksdb",
+    "sqlite",
+    "quick",
+    pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
+]
+"""Parameters of a fixture that calls `make_world`; beside it there must be a `postgres_url`."""
+numbers = itertools.count(1_000_000)
 
 
 class Clock:
@@ -116,3 +129,47 @@ class SqlWorld:
         if self.store is not None:
             await self.store.close()
             self.store = None
+
+
+async def make_world(request: pytest.FixtureRequest, folder: Path) -> World:
+    """The one that is this fixture's parameter."""
+    if request.param in ("memory", "rocksdb"):
+        return KeyValueWorld(folder if request.param == "rocksdb" else None)
+    url = f"sqlite:///{folder}/metadata.db"
+    if request.param == "postgres":
+        url = await _postgres_database(request.getfixturevalue("postgres_url"))
+    made = SqlWorld(url, request.param == "quick")
+    await made.make()
+    return made
+
+
+async def _postgres_database(url: str) -> str:
+    name = f"offsets{next(numbers)}"
+    connection = await asyncpg.connect(f"{url}/postgres")
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return f"{url}/{name}"
+
+
+def segment(at: int = 0, node_id: int = 1) -> SegmentRow:
+    return SegmentRow(at.to_bytes(16, "big"), node_id, 500 + at, retention_class="week")
+
+
+def mapping(number: int, base: int, end: int, due_ms: int = NEVER) -> Mapping:
+    length = 10 * (end - base)
+    return Mapping(
+        number, 0, base, end, 64 + base, length, 9000, 24, 2**32 - 1, 77, 2, end - base, due_ms
+    )
+
+
+async def finished(storage: OffsetStorage, *rows: Mapping, **others: Any) -> SegmentRow:
+    """A new segment that holds these mappings; as it was handed over, with its id."""
+    row = segment(next(numbers))
+    (row.id,) = await storage.start_segments([row])
+    row.size_bytes, row.max_timestamp = 4096, 77
+    await storage.finish_segments(Swap([(row, list(rows))], **others))
+    return row
+
+
+def within(row: SegmentRow, *rows: Mapping) -> list[Mapping]:
+    return [each._replace(segment_id=row.id) for each in rows]

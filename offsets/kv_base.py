@@ -1,0 +1,58 @@
+"""What every part of `kv_storage` stands on: the store, the node, who leads a partition.
+
+Subclasses say where the work runs (`_read`, `_write`). The catalog of topics lies elsewhere, so who
+leads a partition is asked of `leader_of`: a node id, or None for a partition that does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from offsets import kv_layout as layout
+from offsets.kv_store import KeyValueStore, Writes
+from offsets.storage import SegmentRow
+
+T = TypeVar("T")
+LeaderOf = Callable[[int], int | None]
+
+
+class KeyValueBase:
+    """See the module. `now_ms` is the clock of the time columns; nothing is decided by it."""
+
+    def __init__(
+        self,
+        store: KeyValueStore,
+        node_id: int,
+        now_ms: Callable[[], int],
+        leader_of: LeaderOf | None = None,
+    ) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._now_ms = now_ms
+        self._leader_of: LeaderOf = leader_of or (lambda number: node_id)
+
+    async def _read(self, work: Callable[[], T]) -> T:
+        raise NotImplementedError
+
+    async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
+        """Runs `work`, which fills the changes, and writes them."""
+        raise NotImplementedError
+
+    def _led(self, numbers: Collection[int], node_id: int) -> set[int]:
+        led: set[int] = set()
+        for number in numbers:
+            leader = self._leader_of(number)
+            if leader == node_id:
+                led.add(number)
+            elif leader is not None:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return led
+
+    def _segments(self, ids: Iterable[int]) -> dict[int, SegmentRow]:
+        """Those that are there, by id and in its order."""
+        keys = [layout.segment_key(segment_id) for segment_id in sorted(set(ids))]
+        found = zip(keys, self._store.get(keys), strict=True)
+        rows = [layout.unpack_segment(key, value) for key, value in found if value is not None]
+        return {row.id: row for row in rows}

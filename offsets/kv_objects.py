@@ -1,0 +1,235 @@
+"""What `kv_storage` does with objects of the remote tier: rows, offsets and tiers.
+
+Decisions are by the rules of `objects`; each method collects its changes and hands them over in one
+atomic write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Map
+from dataclasses import replace
+
+from offsets import kv_layout as layout
+from offsets import objects as rules
+from offsets.kv_base import KeyValueBase
+from offsets.kv_store import Writes
+from offsets.kv_swap import SwapPlan
+from offsets.storage import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_STARTED,
+    LIVE,
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+    Swap,
+    TierRow,
+)
+
+
+class KeyValueObjects(KeyValueBase):
+    """The part of `kv_storage.KeyValueStorage` that knows of objects."""
+
+    async def start_objects(
+        self, rows: Sequence[ObjectRow], dispatched: Map[int, int]
+    ) -> list[bytes]:
+        """See `OffsetStorage.start_objects`."""
+
+        def work(writes: Writes) -> list[bytes]:
+            led = self._led(dispatched, self._node_id)
+            segments = self._segments(row.segment_id for row in rows)
+            entered = [row for row in rows if rules.may_start(segments.get(row.segment_id), row)]
+            for row in entered:
+                _enter(writes, replace(row, state=COPY_STARTED, delete_after_ms=0))
+            self._raise(writes, {number: (dispatched[number], 0) for number in led})
+            return [row.uuid for row in entered]
+
+        return await self._write("start_objects", work)
+
+    async def finish_objects(
+        self, uuids: Sequence[bytes], committed: Map[int, int]
+    ) -> list[SegmentRow]:
+        """See `OffsetStorage.finish_objects`."""
+
+        def work(writes: Writes) -> list[SegmentRow]:
+            led = self._led(committed, self._node_id)
+            found = self._objects(uuids)
+            segments = self._segments(row.segment_id for row in found.values())
+            done, replaced = rules.finish(uuids, found, segments)
+            for row in done:
+                _change(writes, row, COPY_FINISHED, 0)
+            for row in self._objects(replaced).values():
+                _change(writes, row, DELETE_STARTED, 0)
+            ids = sorted({row.segment_id for row in done})
+            _store_segments(writes, [segments[each] for each in ids])
+            if len(done) == len(set(uuids)):
+                self._raise(writes, {number: (committed[number],) * 2 for number in led})
+            return [segments[each] for each in ids]
+
+        return await self._write("finish_objects", work)
+
+    async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
+        """See `OffsetStorage.delete_objects`."""
+
+        def work(writes: Writes) -> None:
+            found = self._objects(uuids)
+            rows = [row for row in found.values() if row.state != DELETE_STARTED]
+            segments = self._segments(row.segment_id for row in rows)
+            for row in rows:
+                segment = segments.get(row.segment_id)
+                if segment is not None and segment.object == row.uuid:
+                    segment.object, segment.tier = b"", 0
+                    _store_segments(writes, [segment])
+                _change(writes, row, DELETE_STARTED, delete_after_ms)
+
+        await self._write("delete_objects", work)
+
+    async def drop_objects(self, uuids: Sequence[bytes]) -> None:
+        """See `OffsetStorage.drop_objects`."""
+
+        def work(writes: Writes) -> None:
+            for row in self._objects(uuids).values():
+                if row.state == DELETE_STARTED:
+                    writes.delete(layout.object_key(row.uuid))
+                    writes.delete(layout.state_key(row.node_id, row.state, row.uuid))
+
+        await self._write("drop_objects", work)
+
+    async def objects(
+        self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
+    ) -> list[ObjectRow]:
+        """See `OffsetStorage.objects`."""
+
+        def work() -> list[ObjectRow]:
+            uuids: list[bytes] = []
+            for state in set(states):
+                low = layout.state_key(node_id, state, after) + (b"\0" if after else b"")
+                high = layout.state_key(node_id, state + 1, b"")
+                uuids += [layout.uuid_of(key) for key, _ in self._store.scan(low, high, limit)]
+            return list(self._objects(sorted(uuids)[:limit]).values())
+
+        return await self._read(work)
+
+    async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
+        """See `OffsetStorage.objects_by_uuid`."""
+        return await self._read(lambda: list(self._objects(uuids).values()))
+
+    async def unneeded_objects(self, node_id: int, limit: int) -> list[ObjectRow]:
+        """See `OffsetStorage.unneeded_objects`."""
+
+        def work() -> list[ObjectRow]:
+            low, high = layout.unneeded_key(node_id, b""), layout.unneeded_key(node_id + 1, b"")
+            keys = [key for key, _ in self._store.scan(low, high, limit)]
+            return list(self._objects(map(layout.uuid_of, keys)).values())
+
+        return await self._read(work)
+
+    async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
+        """See `OffsetStorage.set_local`."""
+
+        def work(writes: Writes) -> list[SegmentRow]:
+            segments = self._segments(ids)
+            _store_segments(writes, rules.changed(segments.values(), local))
+            return list(segments.values())
+
+        return await self._write("set_local", work)
+
+    async def save_tiering_offsets(self, offsets: Map[int, tuple[int, int]]) -> None:
+        """See `OffsetStorage.save_tiering_offsets`."""
+
+        def work(writes: Writes) -> None:
+            led = self._led(offsets, self._node_id)
+            self._raise(writes, {number: offsets[number] for number in led})
+
+        await self._write("save_tiering_offsets", work)
+
+    async def save_tier(self, row: TierRow) -> None:
+        """See `OffsetStorage.save_tier`."""
+        await self._write(
+            "save_tier", lambda writes: writes.put(layout.tier_key(row.id), layout.pack_tier(row))
+        )
+
+    async def tiers(self) -> list[TierRow]:
+        """See `OffsetStorage.tiers`."""
+        return await self._read(
+            lambda: [layout.unpack_tier(*pair) for pair in self._store.scan(b"t", b"u")]
+        )
+
+    async def relocate_objects(self, moved: Map[bytes, ObjectRow]) -> list[SegmentRow]:
+        """See `OffsetStorage.relocate_objects`."""
+
+        def work(writes: Writes) -> list[SegmentRow]:
+            old = self._objects(moved)
+            segments = self._segments(row.segment_id for row in old.values())
+            new, left = rules.relocate(moved, old, segments)
+            for row in new:
+                _enter(writes, row)
+            for uuid in left:
+                _change(writes, old[uuid], DELETE_STARTED, moved[uuid].delete_after_ms)
+            rows = [segments[each] for each in sorted({row.segment_id for row in new})]
+            _store_segments(writes, rows)
+            return rows
+
+        return await self._write("relocate_objects", work)
+
+    async def enter_remote(
+        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[Mapping]]]
+    ) -> list[int]:
+        """See `OffsetStorage.enter_remote`."""
+
+        def work(writes: Writes) -> list[int]:
+            numbers = {each.number for _, _, mappings in rows for each in mappings}
+            led = self._led(numbers, self._node_id)
+            first = layout.unpack_place(self._store.get([layout.NEXT_ID_KEY])[0]) or 1
+            writes.put(layout.NEXT_ID_KEY, layout.pack_place(first + len(rows)))
+            ids = list(range(first, first + len(rows)))
+            finished = []
+            for segment_id, (row, made, mappings) in zip(ids, rows, strict=True):
+                entered = replace(
+                    row, id=segment_id, delete_after_ms=0, local=False, object=made.uuid,
+                    tier=made.tier,
+                )  # fmt: skip
+                finished.append((entered, list(mappings)))
+                _enter(writes, replace(made, segment_id=segment_id, state=COPY_FINISHED))
+            for row in SwapPlan(self._store, Swap(finished), led, self._now_ms()).enter(writes):
+                if row.state != LIVE:
+                    writes.put(layout.unneeded_key(row.node_id, row.object), b"")
+            return ids
+
+        return await self._write("enter_remote", work)
+
+    def _objects(self, uuids: Iterable[bytes]) -> dict[bytes, ObjectRow]:
+        """Those that are there, by uuid and in its order."""
+        keys = [layout.object_key(uuid) for uuid in sorted(set(uuids))]
+        found = zip(keys, self._store.get(keys), strict=True)
+        rows = [layout.unpack_object(key, value) for key, value in found if value is not None]
+        return {row.uuid: row for row in rows}
+
+    def _raise(self, writes: Writes, offsets: Map[int, tuple[int, int]]) -> None:
+        numbers = list(offsets)
+        stored = self._store.get([layout.offsets_key(number) for number in numbers])
+        for number, value in zip(numbers, stored, strict=True):
+            dispatch, commit = layout.unpack_offsets(value)
+            higher, further = offsets[number]
+            packed = layout.pack_offsets(
+                max(dispatch, higher), max(commit, further), self._now_ms()
+            )
+            writes.put(layout.offsets_key(number), packed)
+
+
+def _enter(writes: Writes, row: ObjectRow) -> None:
+    writes.put(layout.object_key(row.uuid), layout.pack_object(row))
+    writes.put(layout.state_key(row.node_id, row.state, row.uuid), b"")
+
+
+def _change(writes: Writes, row: ObjectRow, state: int, delete_after_ms: int) -> None:
+    """Puts an object into another state."""
+    writes.delete(layout.state_key(row.node_id, row.state, row.uuid))
+    writes.delete(layout.unneeded_key(row.node_id, row.uuid))
+    _enter(writes, replace(row, state=state, delete_after_ms=delete_after_ms))
+
+
+def _store_segments(writes: Writes, rows: Iterable[SegmentRow]) -> None:
+    for row in rows:
+        writes.put(layout.segment_key(row.id), layout.pack_segment(row))

@@ -1,0 +1,83 @@
+"""What may become of an object: the rules that all storages share. Pure.
+
+A segment has one finished object at most, and an object becomes the finished one only of a segment
+that is read: one that was replaced meanwhile is never brought back by a late upload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Map
+from dataclasses import replace
+
+from offsets.storage import COPY_FINISHED, COPY_STARTED, LIVE, ObjectRow, SegmentRow
+
+
+def may_start(segment: SegmentRow | None, row: ObjectRow) -> bool:
+    """Whether a segment, as it is now, may be uploaded as this object."""
+    if segment is None or segment.state != LIVE or not segment.local:
+        return False
+    return not (segment.object and segment.tier == row.tier)
+
+
+def may_finish(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
+    """Whether an object may become the finished one of its segment."""
+    if row is None or segment is None or row.state != COPY_STARTED or segment.state != LIVE:
+        return False
+    return not (segment.object and segment.tier == row.tier)
+
+
+def may_move(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
+    """Whether an object is what its segment is read from, so that a copy may take its place."""
+    if row is None or segment is None or row.state != COPY_FINISHED:
+        return False
+    return segment.state == LIVE and segment.object == row.uuid
+
+
+def finish(
+    uuids: Sequence[bytes], objects: Map[bytes, ObjectRow], segments: Map[int, SegmentRow]
+) -> tuple[list[ObjectRow], list[bytes]]:
+    """The objects that may be finished, with their segments changed, and the objects in other
+    tiers that these replace."""
+    done: list[ObjectRow] = []
+    replaced: list[bytes] = []
+    for uuid in dict.fromkeys(uuids):
+        row = objects.get(uuid)
+        segment = None if row is None else segments.get(row.segment_id)
+        if row is None or segment is None or not may_finish(segment, row):
+            continue
+        if segment.object:
+            replaced.append(segment.object)
+        segment.object, segment.tier = row.uuid, row.tier
+        done.append(row)
+    return done, replaced
+
+
+def relocate(
+    moved: Map[bytes, ObjectRow], old: Map[bytes, ObjectRow], segments: Map[int, SegmentRow]
+) -> tuple[list[ObjectRow], list[bytes]]:
+    """The rows of the copies that take the place of old objects, with their segments changed, and
+    the uuids of these old ones."""
+    new: list[ObjectRow] = []
+    left: list[bytes] = []
+    for uuid, row in moved.items():
+        found = old.get(uuid)
+        segment = None if found is None else segments.get(found.segment_id)
+        if segment is None or not may_move(segment, found):
+            continue
+        copy = replace(row, segment_id=segment.id, state=COPY_FINISHED, delete_after_ms=0)
+        segment.object, segment.tier = copy.uuid, copy.tier
+        new.append(copy)
+        left.append(uuid)
+    return new, left
+
+
+def changed(rows: Iterable[SegmentRow], local: bool) -> list[SegmentRow]:
+    """Those of the segments that may be said to have a file here, or none, and do not say so;
+    they say it then."""
+    found = []
+    for row in rows:
+        if row.state == LIVE and row.local != local and (local or row.object):
+            row.local = local
+            found.append(row)
+    return found

@@ -1,0 +1,311 @@
+"""What `sql_storage` does with objects of the remote tier: rows, offsets and tiers.
+
+Each method is one transaction that reads the rows it is about, decides by the rules of `objects`,
+and writes what has changed: some hundred rows at a time, never all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Map
+from dataclasses import replace
+
+from kafkawire.metadata.session import Session, insert, numbers_text, parts
+from kafkawire.metadata.store import Transactions
+from offsets import objects as rules
+from offsets import sql_statements as sql
+from offsets.storage import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_STARTED,
+    DELETING,
+    LIVE,
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+    StaleSwap,
+    TierRow,
+)
+
+UUIDS_AT_ONCE = 1_000
+"""In one statement, a parameter each: the databases take 32,766."""
+OBJECT = "uuid, segment_id, node_id, tier, state, size_bytes, created_ms, delete_after_ms, ranges"
+NOT_READ = (
+    "NOT EXISTS (SELECT 1 FROM segments s WHERE s.id = remote_objects.segment_id"
+    f" AND s.state = {LIVE})"
+)
+"""A condition on objects."""
+
+
+class SqlObjects:
+    """The part of `sql_storage.SqlStorage` that knows of objects. `now_ms` is the clock of the
+    time columns; nothing is decided by it."""
+
+    def __init__(self, transactions: Transactions, node_id: int, now_ms: Callable[[], int]) -> None:
+        self._transact = transactions.transact
+        self._node_id = node_id
+        self._now_ms = now_ms
+
+    async def start_objects(
+        self, rows: Sequence[ObjectRow], dispatched: Map[int, int]
+    ) -> list[bytes]:
+        """See `OffsetStorage.start_objects`."""
+        now_ms = self._now_ms()
+
+        def work(session: Session) -> list[bytes]:
+            led = sql.led(session, sorted(dispatched), self._node_id)
+            segments = _segments(session, [row.segment_id for row in rows])
+            entered = [row for row in rows if rules.may_start(segments.get(row.segment_id), row)]
+            _enter(session, [replace(row, state=COPY_STARTED) for row in entered])
+            raise_offsets(session, {number: (dispatched[number], 0) for number in led}, now_ms)
+            return [row.uuid for row in entered]
+
+        return await self._transact(work)
+
+    async def finish_objects(
+        self, uuids: Sequence[bytes], committed: Map[int, int]
+    ) -> list[SegmentRow]:
+        """See `OffsetStorage.finish_objects`."""
+        now_ms = self._now_ms()
+
+        def work(session: Session) -> list[SegmentRow]:
+            led = sql.led(session, sorted(committed), self._node_id)
+            found = {row.uuid: row for row in by_uuid(session, uuids)}
+            segments = _segments(session, [row.segment_id for row in found.values()])
+            done, replaced = rules.finish(uuids, found, segments)
+            _state(session, [row.uuid for row in done], COPY_FINISHED, 0)
+            _state(session, replaced, DELETE_STARTED, 0)
+            _point(session, [segments[row.segment_id] for row in done])
+            if len(done) == len(set(uuids)):
+                ends = {number: (committed[number], committed[number]) for number in led}
+                raise_offsets(session, ends, now_ms)
+            return [segments[at] for at in sorted({row.segment_id for row in done})]
+
+        return await self._transact(work)
+
+    async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
+        """See `OffsetStorage.delete_objects`."""
+
+        def work(session: Session) -> None:
+            rows = [row for row in by_uuid(session, uuids) if row.state != DELETE_STARTED]
+            _state(session, [row.uuid for row in rows], DELETE_STARTED, delete_after_ms)
+            session.many(
+                "UPDATE segments SET object = NULL, tier = 0 WHERE id = ? AND object = ?",
+                [(row.segment_id, row.uuid) for row in rows],
+            )
+
+        await self._transact(work)
+
+    async def drop_objects(self, uuids: Sequence[bytes]) -> None:
+        """See `OffsetStorage.drop_objects`."""
+        gone = f"DELETE FROM remote_objects WHERE uuid = ? AND state = {DELETE_STARTED}"
+        await self._transact(lambda session: session.many(gone, [(uuid,) for uuid in uuids]))
+
+    async def objects(
+        self, node_id: int, states: Sequence[int], limit: int, after: bytes = b""
+    ) -> list[ObjectRow]:
+        """See `OffsetStorage.objects`."""
+        if not states:
+            return []
+        wanted = (
+            f"node_id = {node_id:d} AND state IN ({numbers_text(states)}) AND uuid > ?"
+            f" ORDER BY uuid LIMIT {limit:d}"
+        )
+        return await self._transact(lambda session: objects_where(session, wanted, [after]))
+
+    async def objects_by_uuid(self, uuids: Sequence[bytes]) -> list[ObjectRow]:
+        """See `OffsetStorage.objects_by_uuid`."""
+        return await self._transact(lambda session: by_uuid(session, uuids))
+
+    async def unneeded_objects(self, node_id: int, limit: int) -> list[ObjectRow]:
+        """See `OffsetStorage.unneeded_objects`."""
+        wanted = (
+            f"node_id = {node_id:d} AND state = {COPY_FINISHED} AND {NOT_READ}"
+            f" ORDER BY uuid LIMIT {limit:d}"
+        )
+        return await self._transact(lambda session: objects_where(session, wanted))
+
+    async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
+        """See `OffsetStorage.set_local`."""
+
+        def work(session: Session) -> list[SegmentRow]:
+            segments = _segments(session, ids)
+            session.many(
+                f"UPDATE segments SET local = {int(local)} WHERE id = ?",
+                [(row.id,) for row in rules.changed(segments.values(), local)],
+            )
+            return list(segments.values())
+
+        return await self._transact(work)
+
+    async def save_tiering_offsets(self, offsets: Map[int, tuple[int, int]]) -> None:
+        """See `OffsetStorage.save_tiering_offsets`."""
+        now_ms = self._now_ms()
+
+        def work(session: Session) -> None:
+            led = sql.led(session, sorted(offsets), self._node_id)
+            raise_offsets(session, {number: offsets[number] for number in led}, now_ms)
+
+        await self._transact(work)
+
+    async def save_tier(self, row: TierRow) -> None:
+        """See `OffsetStorage.save_tier`."""
+        change = (
+            "INSERT INTO tiers (id, url, state, created_ms) VALUES (?, ?, ?, ?)"
+            " ON CONFLICT (id) DO UPDATE SET url = excluded.url, state = excluded.state,"
+            " created_ms = excluded.created_ms"
+        )
+        values = (row.id, row.url, row.state, row.created_ms)
+        await self._transact(lambda session: session.run(change, values))
+
+    async def tiers(self) -> list[TierRow]:
+        """See `OffsetStorage.tiers`."""
+        query = "SELECT id, url, state, created_ms FROM tiers ORDER BY id"
+        return [TierRow(*row) for row in await self._transact(lambda s: s.rows(query))]
+
+    async def relocate_objects(self, moved: Map[bytes, ObjectRow]) -> list[SegmentRow]:
+        """See `OffsetStorage.relocate_objects`."""
+
+        def work(session: Session) -> list[SegmentRow]:
+            old = {row.uuid: row for row in by_uuid(session, list(moved))}
+            segments = _segments(session, [row.segment_id for row in old.values()])
+            new, touched = rules.relocate(moved, old, segments)
+            _enter(session, new)
+            session.many(
+                f"UPDATE remote_objects SET state = {DELETE_STARTED}, delete_after_ms = ?"
+                " WHERE uuid = ?",
+                [(moved[uuid].delete_after_ms, uuid) for uuid in touched],
+            )
+            rows = [segments[row.segment_id] for row in new]
+            _point(session, rows)
+            return sorted(rows, key=_id)
+
+        return await self._transact(work)
+
+    async def enter_remote(
+        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[Mapping]]]
+    ) -> list[int]:
+        """See `OffsetStorage.enter_remote`."""
+        now_ms = self._now_ms()
+        numbers = sorted({each.number for _, _, mappings in rows for each in mappings})
+
+        def work(session: Session) -> list[int]:
+            led = set(sql.led(session, numbers, self._node_id))
+            added: list[Mapping] = []
+            ids: list[int] = []
+            for row, made, mappings in rows:
+                kept = [each for each in mappings if each.number in led]
+                ids.append(_enter_segment(session, row, made, kept))
+                _enter(session, [replace(made, segment_id=ids[-1], state=COPY_FINISHED)])
+                added += [each._replace(segment_id=ids[-1]) for each in kept]
+            if not sql.add_mappings(session, added, now_ms):
+                raise StaleSwap("offsets of a mapping that is entered are taken")
+            sql.add_totals(session, added, [], now_ms)
+            return ids
+
+        return await self._transact(work)
+
+
+def objects_where(session: Session, wanted: str, values: Sequence[bytes] = ()) -> list[ObjectRow]:
+    """Objects. The condition is text of this package, never of a user."""
+    found = session.rows(f"SELECT {OBJECT} FROM remote_objects WHERE {wanted}", tuple(values))
+    return [ObjectRow(*[bytes(uuid), *facts, bytes(last)]) for uuid, *facts, last in found]
+
+
+def by_uuid(session: Session, uuids: Iterable[bytes]) -> list[ObjectRow]:
+    """Those of the objects that are there, by uuid."""
+    rows: list[ObjectRow] = []
+    wanted = sorted(set(uuids))
+    for start in range(0, len(wanted), UUIDS_AT_ONCE):
+        part = wanted[start : start + UUIDS_AT_ONCE]
+        marks = ", ".join("?" * len(part))
+        rows += objects_where(session, f"uuid IN ({marks}) ORDER BY uuid", part)
+    return rows
+
+
+def raise_offsets(session: Session, offsets: Map[int, tuple[int, int]], now_ms: int) -> None:
+    """Raises dispatch and commit offsets."""
+    higher = ", ".join(
+        f"{name} = CASE WHEN excluded.{name} > tiering_offsets.{name}"
+        f" THEN excluded.{name} ELSE tiering_offsets.{name} END"
+        for name in ("dispatch_offset", "commit_offset")
+    )
+    insert(
+        session,
+        "INSERT INTO tiering_offsets (partition_number, dispatch_offset, commit_offset,"
+        " updated_at)",
+        [(number, *ends, now_ms) for number, ends in sorted(offsets.items())],
+        f"ON CONFLICT (partition_number) DO UPDATE SET {higher}, updated_at = excluded.updated_at",
+    )
+
+
+def _segments(session: Session, ids: Iterable[int]) -> dict[int, SegmentRow]:
+    """By id, in its order."""
+    found: list[SegmentRow] = []
+    for part in parts(sorted(set(ids))):
+        found += sql.segments_where(session, f"id IN ({numbers_text(part)})")
+    return {row.id: row for row in found}
+
+
+def _enter(session: Session, rows: Sequence[ObjectRow]) -> None:
+    insert(
+        session,
+        f"INSERT INTO remote_objects ({OBJECT})",
+        [
+            (
+                row.uuid,
+                row.segment_id,
+                row.node_id,
+                row.tier,
+                row.state,
+                row.size_bytes,
+                row.created_ms,
+                0,
+                row.ranges,
+            )
+            for row in rows
+        ],
+    )
+
+
+def _state(session: Session, uuids: Sequence[bytes], state: int, delete_after_ms: int) -> None:
+    session.many(
+        f"UPDATE remote_objects SET state = {state:d}, delete_after_ms = ? WHERE uuid = ?",
+        [(delete_after_ms, uuid) for uuid in uuids],
+    )
+
+
+def _point(session: Session, rows: Iterable[SegmentRow]) -> None:
+    """Stores which object each segment has."""
+    session.many(
+        "UPDATE segments SET object = ?, tier = ? WHERE id = ?",
+        [(row.object, row.tier, row.id) for row in rows],
+    )
+
+
+def _enter_segment(
+    session: Session, row: SegmentRow, made: ObjectRow, mappings: Sequence[Mapping]
+) -> int:
+    session.run(
+        "INSERT INTO segments (uuid, node_id, state, size_bytes, live_bytes, generation,"
+        " retention_class, created_ms, max_timestamp, delete_after_ms, local, object, tier)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?)",
+        (
+            row.uuid,
+            row.node_id,
+            LIVE if mappings else DELETING,
+            row.size_bytes,
+            sum(each.length for each in mappings),
+            row.generation,
+            row.retention_class,
+            row.created_ms,
+            row.max_timestamp,
+            made.uuid,
+            made.tier,
+        ),
+    )
+    return int(session.rows("SELECT id FROM segments WHERE uuid = ?", (row.uuid,))[0][0])
+
+
+def _id(row: SegmentRow) -> int:
+    return row.id
