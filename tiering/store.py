@@ -83,7 +83,10 @@ class ObjectStore(Protocol):
     """Each call is tried once by whatever is behind it: who calls decides about trying again.
 
     Raises StoreError and its kinds; OSError only for local files (`upload`, `download`).
-    A cancelled call may have been done.
+    A cancelled call may have been done; a cancelled `read` raises only when nothing is going to be
+    written into its memory any more.
+
+    `bytes_per_second` (-1: no limit) is shared by all uploads, or downloads, that give the same.
     """
 
     memory: memoryview
@@ -115,8 +118,11 @@ class ObjectStore(Protocol):
         """Copies an object into a new local file, synced; removes the file if it fails."""
         ...
 
-    async def copy_from(self, source_url: str, key: str, size_bytes: int) -> Stored:
-        """Copies an object from another tier, by that tier's URL, into this one."""
+    async def copy_from(
+        self, source_url: str, key: str, size_bytes: int, source_key: str = ""
+    ) -> Stored:
+        """Copies an object of so many bytes from another tier, by that tier's URL, into this one.
+        `source_key`: its key there, where that is another one. StoreError if it has another size."""
         ...
 
     async def head(self, key: str) -> Stored:
