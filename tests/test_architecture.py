@@ -40,6 +40,7 @@ OUTSIDE = ("kafkawire/cli/", "kafkawire/testing/")
 # Pure: no loop, no clock, no disk, no network, so a test drives them with plain calls.
 PURE = (
     "kafkawire/codec/",
+    "kafkawire/manifest/",
     "kafkawire/messages/",
     "kafkawire/metadata/catalog.py",
     "kafkawire/metadata/directory.py",

@@ -1,0 +1,279 @@
+"""Tables in columns: what a million rows cost is bytes, not objects.
+
+A column is an array while it is written and may be a view of a file's bytes when it was read; rows
+are made when somebody asks for one. Columns of 16-byte ids are one run of bytes. Pure.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar, cast
+
+Numbers: TypeAlias = "array[int] | memoryview"
+Bytes: TypeAlias = "bytearray | memoryview"
+Column: TypeAlias = "Numbers | Bytes"
+RowT = TypeVar("RowT", bound=tuple[object, ...])
+
+UUID = "uuid"
+"""The form of a column of 16-byte ids; all other forms are type codes of `array`: q, Q, i, I."""
+WIDTHS = {UUID: 16, "q": 8, "Q": 8, "i": 4, "I": 4}
+
+
+class ObjectRow(NamedTuple):
+    """An object: segment file `segment` (its uuid) of the generation it has in SQL. `class_at`:
+    which of `ObjectColumns.classes` is its retention class. Its entries follow those of the object
+    before it in `EntryColumns`; `entries` is how many. `max_timestamp` -1: there is none."""
+
+    uuid: bytes
+    segment: bytes
+    generation: int
+    node_id: int
+    size_bytes: int
+    created_ms: int
+    max_timestamp: int
+    class_at: int
+    entries: int
+
+
+class Entry(NamedTuple):
+    """One partition's share of one object: the offsets [base_offset, end_offset) lie in the bytes
+    [start, start + length) of it (none at all: length 0), their sparse index at `index_start`."""
+
+    number: int
+    base_offset: int
+    end_offset: int
+    start: int
+    length: int
+    index_start: int
+    index_length: int
+    index_checksum: int
+    max_timestamp: int
+    batches: int
+    records: int
+
+
+class PartitionRow(NamedTuple):
+    """One partition. `end`: everything from the log start up to here is in the bucket. `epochs`:
+    leader epochs as a segment's state has them (u8 1, then i32 epoch and i64 first offset)."""
+
+    number: int
+    log_start: int
+    end: int
+    epochs: bytes
+
+
+class Columns(Generic[RowT]):
+    """Rows of one kind, each column under its name. FORM: name and form of each, in file order."""
+
+    FORM: ClassVar[tuple[tuple[str, str], ...]]
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Sequence[Column] | None = None) -> None:
+        self.columns: list[Column] = (
+            list(columns) if columns is not None else [_empty(form) for _, form in self.FORM]
+        )
+
+    @classmethod
+    def row_bytes(cls) -> int:
+        """What one row takes, in all columns together."""
+        return sum(WIDTHS[form] for _, form in cls.FORM)
+
+    def __len__(self) -> int:
+        return len(self.columns[0]) // (16 if self.FORM[0][1] == UUID else 1)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __iter__(self) -> Iterator[RowT]:
+        return (self[at] for at in range(len(self)))
+
+    def __getitem__(self, at: int) -> RowT:
+        raise NotImplementedError
+
+    def append(self, row: RowT) -> None:
+        """One more row; only where the columns are arrays (not read from a file)."""
+        for column, (_, form), value in zip(self.columns, self.FORM, row, strict=True):
+            if form == UUID:
+                cast("bytearray", column).extend(cast("bytes", value))
+            else:
+                cast("array[int]", column).append(cast("int", value))
+
+    def copy_rows(self, other: Columns[RowT], start: int, stop: int) -> None:
+        """Append rows [start, stop) of another table of this kind."""
+        for own, column, (_, form) in zip(self.columns, other.columns, self.FORM, strict=True):
+            if form == UUID:
+                cast("bytearray", own).extend(cast("Bytes", column)[16 * start : 16 * stop])
+            else:
+                part = column[start:stop]
+                cast("array[int]", own).frombytes(memoryview(part).cast("B"))
+
+    def _numbers(self, name: str) -> Numbers:
+        return cast("Numbers", self.columns[self._place(name)])
+
+    def _ids(self, name: str) -> Bytes:
+        return cast("Bytes", self.columns[self._place(name)])
+
+    @classmethod
+    def _place(cls, name: str) -> int:
+        return [each for each, _ in cls.FORM].index(name)
+
+
+class EntryColumns(Columns[Entry]):
+    """Entries, in the order of the objects they belong to."""
+
+    FORM = (
+        ("number", "Q"), ("base_offset", "q"), ("end_offset", "q"), ("start", "Q"),
+        ("length", "Q"), ("index_start", "Q"), ("index_length", "I"), ("index_checksum", "I"),
+        ("max_timestamp", "q"), ("batches", "I"), ("records", "Q"),
+    )  # fmt: skip
+    __slots__ = ()
+
+    def __getitem__(self, at: int) -> Entry:
+        return Entry(*[cast("Numbers", column)[at] for column in self.columns])
+
+    @property
+    def number(self) -> Numbers:
+        """Partition numbers."""
+        return self._numbers("number")
+
+    @property
+    def base_offset(self) -> Numbers:
+        """First offsets."""
+        return self._numbers("base_offset")
+
+    @property
+    def end_offset(self) -> Numbers:
+        """The offsets after the last ones."""
+        return self._numbers("end_offset")
+
+
+class ObjectColumns(Columns[ObjectRow]):
+    """Objects. `classes`: the retention classes that `class_at` means."""
+
+    FORM = (
+        ("uuid", UUID), ("segment", UUID), ("generation", "I"), ("node_id", "i"),
+        ("size_bytes", "Q"), ("created_ms", "q"), ("max_timestamp", "q"), ("class_at", "I"),
+        ("entries", "I"),
+    )  # fmt: skip
+    __slots__ = ("classes",)
+
+    def __init__(
+        self, columns: Sequence[Column] | None = None, classes: Sequence[str] = ()
+    ) -> None:
+        super().__init__(columns)
+        self.classes = list(classes)
+
+    def __getitem__(self, at: int) -> ObjectRow:
+        numbers = [cast("Numbers", column)[at] for column in self.columns[2:]]
+        return ObjectRow(self.uuid(at), self.segment(at), *numbers)
+
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other) and self.classes == cast("ObjectColumns", other).classes
+
+    def uuid(self, at: int) -> bytes:
+        """The name of object `at`."""
+        return bytes(self._ids("uuid")[16 * at : 16 * at + 16])
+
+    def segment(self, at: int) -> bytes:
+        """The segment it is a copy of."""
+        return bytes(self._ids("segment")[16 * at : 16 * at + 16])
+
+    def retention_class(self, at: int) -> str:
+        """In words."""
+        return self.classes[self._numbers("class_at")[at]]
+
+    def class_at(self, name: str) -> int:
+        """The number of a retention class, given one if it has none yet."""
+        if name not in self.classes:
+            self.classes.append(name)
+        return self.classes.index(name)
+
+    @property
+    def class_numbers(self) -> Numbers:
+        """Which class each has."""
+        return self._numbers("class_at")
+
+    @property
+    def generation(self) -> Numbers:
+        """Generations."""
+        return self._numbers("generation")
+
+    @property
+    def created_ms(self) -> Numbers:
+        """When each was written."""
+        return self._numbers("created_ms")
+
+    @property
+    def entries(self) -> Numbers:
+        """How many entries each has."""
+        return self._numbers("entries")
+
+
+class PartitionColumns(Columns[PartitionRow]):
+    """Partitions. The epochs of all lie in one run of bytes; `epochs_end`: where each one's end."""
+
+    FORM = (("number", "Q"), ("log_start", "q"), ("end", "q"), ("epochs_length", "I"))
+    __slots__ = ("_ends", "blob")
+
+    def __init__(
+        self, columns: Sequence[Column] | None = None, blob: bytes | bytearray | memoryview = b""
+    ) -> None:
+        super().__init__(columns)
+        self.blob: bytes | bytearray | memoryview = bytearray() if columns is None else blob
+        self._ends = array("Q")
+        end = 0
+        for length in self._numbers("epochs_length"):
+            end += length
+            self._ends.append(end)
+
+    def __getitem__(self, at: int) -> PartitionRow:
+        number, log_start, end, length = (cast("Numbers", column)[at] for column in self.columns)
+        stop = self._ends[at]
+        return PartitionRow(number, log_start, end, bytes(self.blob[stop - length : stop]))
+
+    def append(self, row: PartitionRow) -> None:
+        """One more partition."""
+        number, log_start, end, epochs = row
+        for column, value in zip(self.columns, (number, log_start, end, len(epochs)), strict=True):
+            cast("array[int]", column).append(value)
+        cast("bytearray", self.blob).extend(epochs)
+        self._ends.append(len(self.blob))
+
+    @property
+    def number(self) -> Numbers:
+        """Partition numbers."""
+        return self._numbers("number")
+
+    @property
+    def end(self) -> Numbers:
+        """Ends of what is in the bucket."""
+        return self._numbers("end")
+
+
+def _empty(form: str) -> Column:
+    return bytearray() if form == UUID else array(form)
+
+
+def read_column(form: str, part: memoryview) -> Column:
+    """A column as it lies in a file (little-endian), without a copy where that can be."""
+    if form == UUID:
+        return part
+    if sys.byteorder == "little":
+        return part.cast("B").cast(form)  # type: ignore[call-overload,no-any-return]
+    column: array[int] = array(form)
+    column.frombytes(part)
+    column.byteswap()
+    return column
+
+
+def column_bytes(form: str, column: Column) -> bytes:
+    """The other way."""
+    if form != UUID and sys.byteorder == "big":
+        turned: array[int] = array(form, cast("Numbers", column))
+        turned.byteswap()
+        return turned.tobytes()
+    return bytes(memoryview(column).cast("B")) if len(column) else b""

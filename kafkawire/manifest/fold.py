@@ -1,0 +1,183 @@
+"""Many deltas into one snapshot.
+
+Folding deltas one by one, all at once, or some of them again gives the same snapshot and so the
+same bytes: whoever does it twice (two brokers, a retry) writes the same object. It runs in a
+process of its own (tiering.folding), for a large cluster takes seconds. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kafkawire.manifest.columns import (
+    EntryColumns,
+    ObjectColumns,
+    PartitionColumns,
+    PartitionRow,
+)
+from kafkawire.manifest.format import first_entries
+from kafkawire.manifest.state import ClusterFacts, Delta, Snapshot, TopicFacts
+
+REMEMBERED_MS = 86_400_000
+"""How long a snapshot names an object after it may be gone from the bucket. Deleting may be late
+(an outage); a scrub that knows the name need not call it an orphan."""
+
+
+class GapError(ValueError):
+    """A delta is missing between two others."""
+
+
+def empty(cluster_id: str, node_id: int, epoch: int, sequence: int, created_ms: int) -> Snapshot:
+    """The snapshot of nothing, which deltas from `sequence` + 1 on build on."""
+    return Snapshot(sequence, cluster_id, node_id, epoch, created_ms, ClusterFacts())
+
+
+def fold(snapshot: Snapshot, deltas: Sequence[Delta]) -> Snapshot:
+    """The snapshot with these deltas applied, in order; those it has already are skipped.
+    GapError if one is missing in between."""
+    folding = _Folding(snapshot)
+    for delta in deltas:
+        if delta.sequence > folding.head.sequence + 1:
+            raise GapError(f"delta {folding.head.sequence + 1} is missing")
+        if delta.sequence == folding.head.sequence + 1:
+            folding.apply(delta)
+    return folding.result()
+
+
+@dataclass(slots=True)
+class _Head:
+    sequence: int
+    cluster_id: str
+    node_id: int
+    epoch: int
+    created_ms: int
+    cluster: ClusterFacts
+
+
+class _Folding:
+    """What is alive. `_objects`: uuid -> (which source, row in it), in the order of the last time
+    each was added; the rows stay where they are until the end."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.head = _Head(
+            snapshot.sequence, snapshot.cluster_id, snapshot.node_id, snapshot.epoch,
+            snapshot.created_ms, snapshot.cluster or ClusterFacts(),
+        )  # fmt: skip
+        self._topics = {topic.id: topic for topic in snapshot.topics}
+        self._alive = {number for topic in snapshot.topics for number in topic.partitions}
+        self._partitions = {row.number: row for row in snapshot.partitions}
+        self._deleted = dict(snapshot.deleted)
+        self._sources: list[Delta] = []
+        self._objects: dict[bytes, tuple[int, int]] = {}
+        self._add_objects(snapshot)
+
+    def apply(self, delta: Delta) -> None:
+        """One delta; the next one."""
+        head = self.head
+        head.sequence, head.node_id = delta.sequence, delta.node_id
+        head.epoch = max(head.epoch, delta.epoch)
+        head.created_ms = max(head.created_ms, delta.created_ms)
+        if delta.cluster is not None:
+            head.cluster = ClusterFacts(
+                max(head.cluster.next_partition, delta.cluster.next_partition),
+                max(head.cluster.next_producer_id, delta.cluster.next_producer_id),
+                delta.cluster.configs,
+            )
+        for topic in delta.topics:
+            self._drop_topic(topic.id, set(topic.partitions))
+            self._topics[topic.id] = topic
+            self._alive.update(topic.partitions)
+        for topic_id in delta.deleted_topics:
+            self._drop_topic(topic_id, set())
+        for row in delta.partitions:
+            if row.number in self._alive:
+                self._partitions[row.number] = _later(self._partitions.get(row.number), row)
+        self._add_objects(delta)
+        for uuid, delete_after_ms in delta.deleted.items():
+            self._objects.pop(uuid, None)
+            self._deleted[uuid] = delete_after_ms
+
+    def _drop_topic(self, topic_id: bytes, keep: set[int]) -> None:
+        """Forget a topic, and those of its partitions that are not to be kept."""
+        old: TopicFacts | None = self._topics.pop(topic_id, None)
+        if old is not None:
+            for number in old.partitions:
+                if number not in keep:
+                    self._alive.discard(number)
+                    self._partitions.pop(number, None)
+
+    def _add_objects(self, content: Delta) -> None:
+        source = len(self._sources)
+        self._sources.append(content)
+        for row in range(len(content.objects)):
+            uuid = content.objects.uuid(row)
+            self._objects.pop(uuid, None)
+            self._deleted.pop(uuid, None)
+            self._objects[uuid] = source, row
+
+    def result(self) -> Snapshot:
+        """Everything that is alive, in the order a snapshot has."""
+        head = self.head
+        partitions = PartitionColumns()
+        for _, row in sorted(self._partitions.items()):
+            partitions.append(row)
+        objects, entries = self._gather()
+        forgotten = head.created_ms - REMEMBERED_MS
+        return Snapshot(
+            head.sequence, head.cluster_id, head.node_id, head.epoch, head.created_ms,
+            head.cluster,
+            topics=[topic for _, topic in sorted(self._topics.items())],
+            partitions=partitions,
+            objects=objects,
+            entries=entries,
+            deleted={u: after for u, after in sorted(self._deleted.items()) if after > forgotten},
+        )  # fmt: skip
+
+    def _gather(self) -> tuple[ObjectColumns, EntryColumns]:
+        """The living objects with their entries, copied in runs of rows that lie together."""
+        objects, entries = ObjectColumns(), EntryColumns()
+        firsts = [first_entries(source.objects) for source in self._sources]
+        objects.classes = self._classes()
+        numbers_of = {name: number for number, name in enumerate(objects.classes)}
+        for source, start, stop in _runs(self._objects.values()):
+            content, first = self._sources[source], firsts[source]
+            copied = len(objects)
+            objects.copy_rows(content.objects, start, stop)
+            renamed = [numbers_of.get(name, 0) for name in content.objects.classes]
+            numbers = objects.class_numbers
+            for at in range(copied, len(objects)):
+                numbers[at] = renamed[numbers[at]]
+            entries.copy_rows(content.entries, first[start], first[stop])
+        return objects, entries
+
+    def _classes(self) -> list[str]:
+        """The retention classes of living objects, sorted."""
+        used: list[set[int]] = [set() for _ in self._sources]
+        for source, row in self._objects.values():
+            used[source].add(self._sources[source].objects.class_numbers[row])
+        names = {
+            content.objects.classes[number]
+            for content, numbers in zip(self._sources, used, strict=True)
+            for number in numbers
+        }
+        return sorted(names)
+
+
+def _later(old: PartitionRow | None, new: PartitionRow) -> PartitionRow:
+    """The newer row, but that log start and end never fall."""
+    if old is None:
+        return new
+    log_start, end = max(old.log_start, new.log_start), max(old.end, new.end)
+    return PartitionRow(new.number, log_start, end, new.epochs)
+
+
+def _runs(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """(source, start, stop) of rows that follow each other."""
+    runs: list[tuple[int, int, int]] = []
+    for source, row in places:
+        if runs and runs[-1][0] == source and runs[-1][2] == row:
+            runs[-1] = source, runs[-1][1], row + 1
+        else:
+            runs.append((source, row, row + 1))
+    return runs

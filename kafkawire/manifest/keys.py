@@ -1,0 +1,54 @@
+"""Names of the objects under a tier's prefix.
+
+    owner                          who may write here (JSON; tiering.owner)
+    manifest/current               which snapshot to begin with (JSON; below)
+    manifest/snapshot-<20 digits>  everything up to this sequence number
+    manifest/delta-<20 digits>     one round of changes
+    segments/<uuid>.segment        a segment file, byte for byte; the uuid in 32 hex digits
+
+Sequence numbers are padded, so that a listing is in their order. Pure.
+"""
+
+from __future__ import annotations
+
+OWNER = "owner"
+CURRENT = "manifest/current"
+SNAPSHOTS = "manifest/snapshot-"
+DELTAS = "manifest/delta-"
+SEGMENTS = "segments/"
+SEQUENCE_DIGITS = 20
+_SUFFIX = ".segment"
+
+
+def snapshot_key(sequence: int) -> str:
+    """The snapshot that holds everything up to this sequence number."""
+    return f"{SNAPSHOTS}{sequence:0{SEQUENCE_DIGITS}}"
+
+
+def delta_key(sequence: int) -> str:
+    """The delta with this sequence number."""
+    return f"{DELTAS}{sequence:0{SEQUENCE_DIGITS}}"
+
+
+def segment_key(uuid: bytes) -> str:
+    """An object by its uuid (16 bytes)."""
+    return f"{SEGMENTS}{uuid.hex()}{_SUFFIX}"
+
+
+def segment_uuid(key: str) -> bytes | None:
+    """The uuid in an object's name; None: the name is not one of ours."""
+    if not key.startswith(SEGMENTS) or not key.endswith(_SUFFIX):
+        return None
+    text = key[len(SEGMENTS) : -len(_SUFFIX)]
+    if len(text) != 32 or text.strip("0123456789abcdef"):
+        return None
+    return bytes.fromhex(text)
+
+
+def sequence_of(key: str) -> int | None:
+    """The sequence number in the name of a delta or snapshot; None: it is neither."""
+    for prefix in (SNAPSHOTS, DELTAS):
+        text = key.removeprefix(prefix)
+        if text != key and len(text) == SEQUENCE_DIGITS and text.isascii() and text.isdigit():
+            return int(text)
+    return None

@@ -1,0 +1,201 @@
+"""The frame of a manifest file, format version 1: header, table, sections.
+
+    +-----------------------+ 0
+    | header                | 32 bytes
+    +-----------------------+ 32
+    | section table         | 32 bytes for each section
+    +-----------------------+
+    | sections              | in the order of the table, nothing between them
+    +-----------------------+ file size
+
+    header      0 magic "KWMANIFS"      8 version u32            12 checksum u32 (of 0-11, 16-31
+               16 file size u64        24 kind u32 (1 delta,        and the section table)
+               28 sections u32            2 snapshot)
+
+    table row   0 type u16              2 version u16             4 flags u32 (1: must be known,
+                8 stored length u64    16 body length u64            2: stored as a zstd frame)
+               24 rows u32             28 checksum u32 (of what is stored)
+
+Integers are little-endian, checksums CRC-32C. What the sections hold is in `format`;
+docs/manifest-format.md says all of it at length. Reading trusts nothing: whatever does not fit is a
+FormatError, a sentence without the file's name. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+
+from crc32c import crc32c
+
+from kafkawire.codec.compression import ZSTD, compress, decompress
+from kafkawire.codec.errors import KafkaError
+
+VERSION = 1
+MAGIC = b"KWMANIFS"
+HEADER = Struct("<8sIIQII")
+HEADER_BYTES = HEADER.size
+ROW = Struct("<HHIQQII")
+SECTIONS_AT_MOST = 100
+BODY_BYTES_AT_MOST = 1 << 32
+"""Of one section, unpacked: 50 million entries. Whatever claims more is no manifest."""
+PACKED_FROM_BYTES = 4096
+"""Sections below this are stored as they are: there is little to save."""
+
+DELTA, SNAPSHOT = 1, 2
+KINDS = {DELTA: "delta", SNAPSHOT: "snapshot"}
+HEAD, TOPICS, DELETED_TOPICS, PARTITIONS, OBJECTS, ENTRIES, DELETED = range(1, 8)
+SECTION_NAMES = {
+    HEAD: "head", TOPICS: "topics", DELETED_TOPICS: "deleted topics", PARTITIONS: "partitions",
+    OBJECTS: "objects", ENTRIES: "entries", DELETED: "deleted objects",
+}  # fmt: skip
+SECTION_VERSION = 1
+REQUIRED, PACKED = 1, 2
+
+assert (HEADER_BYTES, ROW.size) == (32, 32)
+
+
+class FormatError(ValueError):
+    """These bytes are no manifest, or a damaged one."""
+
+
+class NewerFormatError(FormatError):
+    """A newer program wrote this, and this one must not guess what it means."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One section: its rows and its body, unpacked."""
+
+    kind: int
+    rows: int
+    body: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    """A row of the section table, and where the section is `stored` in the file."""
+
+    kind: int
+    version: int
+    flags: int
+    stored: memoryview
+    length: int
+    rows: int
+    checksum: int
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return SECTION_NAMES.get(self.kind, f"section of type {self.kind}")
+
+    @property
+    def known(self) -> bool:
+        """Whether this program can read it."""
+        return self.kind in SECTION_NAMES and self.version == SECTION_VERSION
+
+    def body(self) -> memoryview:
+        """What it holds, checked and unpacked."""
+        if crc32c(self.stored) != self.checksum:
+            raise FormatError(f"its {self.name} is damaged")
+        if not self.flags & PACKED:
+            return self.stored
+        try:
+            body = memoryview(decompress(ZSTD, self.stored, self.length))
+        except KafkaError as failure:
+            raise FormatError(f"its {self.name} cannot be unpacked: {failure}") from None
+        if len(body) != self.length:
+            raise FormatError(f"its {self.name} unpacks to {len(body)} bytes, not {self.length}")
+        return body
+
+
+def write_file(kind: int, sections: Sequence[tuple[int, int, bytes]]) -> bytes:
+    """The file of some sections: (type, rows, body) each. The same for the same."""
+    table: list[bytes] = []
+    stored: list[bytes] = []
+    for section, rows, body in sections:
+        flags, data = REQUIRED, body
+        if len(body) >= PACKED_FROM_BYTES:
+            packed = bytes(compress(ZSTD, body))
+            if len(packed) < len(body):
+                flags, data = REQUIRED | PACKED, packed
+        row = (section, SECTION_VERSION, flags, len(data), len(body), rows, crc32c(data))
+        table.append(ROW.pack(*row))
+        stored.append(data)
+    rest = b"".join(table)
+    size = HEADER_BYTES + len(rest) + sum(map(len, stored))
+    head = HEADER.pack(MAGIC, VERSION, 0, size, kind, len(sections))
+    head = HEADER.pack(MAGIC, VERSION, _header_sum(head, rest), size, kind, len(sections))
+    return b"".join((head, rest, *stored))
+
+
+def _header_sum(head: bytes | memoryview, table: bytes | memoryview) -> int:
+    """Of all but itself. It stays where it is in every version, so that a damaged version number
+    is not taken for a newer program's."""
+    view = memoryview(head)
+    return crc32c(table, crc32c(view[16:HEADER_BYTES], crc32c(view[:12])))
+
+
+def read_table(data: bytes | memoryview) -> tuple[int, list[TableRow]]:
+    """(kind, section table) of a file. NewerFormatError if a newer program wrote it, or it has a
+    section that must be known and is not."""
+    view = memoryview(data).cast("B")
+    if len(view) < HEADER_BYTES:
+        raise FormatError(f"it has {len(view)} bytes, a header alone has {HEADER_BYTES}")
+    magic, version, checksum, size, kind, count = HEADER.unpack_from(view)
+    if magic != MAGIC:
+        raise FormatError("it does not begin as a manifest does")
+    stop = HEADER_BYTES + count * ROW.size
+    if count > SECTIONS_AT_MOST or stop > len(view):
+        raise FormatError(f"its header speaks of {count} sections, which it has no room for")
+    if _header_sum(view[:HEADER_BYTES], view[HEADER_BYTES:stop]) != checksum:
+        raise FormatError("its header is damaged")
+    if version > VERSION:
+        raise NewerFormatError(
+            f"it has format version {version}, this kafkawire reads up to {VERSION}: "
+            "start the newer version that wrote it"
+        )
+    if version != VERSION:
+        raise FormatError(f"it has format version {version}, which never was")
+    if size != len(view):
+        raise FormatError(f"it has {len(view)} bytes, its header says {size}")
+    if kind not in KINDS:
+        raise FormatError(f"it is of kind {kind}; 1 (delta) and 2 (snapshot) are known")
+    return kind, _read_rows(view, stop)
+
+
+def _read_rows(view: memoryview, at: int) -> list[TableRow]:
+    rows = []
+    for each in ROW.iter_unpack(view[HEADER_BYTES:at]):
+        kind, version, flags, stored, length, count, checksum = each
+        row = TableRow(kind, version, flags, view[at : at + stored], length, count, checksum)
+        if stored > len(view) - at:
+            raise FormatError(f"its {row.name} goes beyond its end")
+        if flags & REQUIRED and not row.known:
+            raise NewerFormatError(
+                f"its {row.name} has version {version}, which this kafkawire does not know and "
+                "must: start the newer version that wrote it"
+            )
+        if length > BODY_BYTES_AT_MOST or (not flags & PACKED and stored != length):
+            raise FormatError(f"its {row.name} has {length} bytes, which cannot be")
+        rows.append(row)
+        at += stored
+    if at != len(view):
+        raise FormatError(f"its sections end at {at}, it has {len(view)} bytes")
+    return rows
+
+
+def read_sections(data: bytes | memoryview) -> tuple[int, dict[int, Section]]:
+    """(kind, sections by type) of a file, all of them checked; those nobody must know are left
+    out if this program does not know them."""
+    kind, table = read_table(data)
+    sections: dict[int, Section] = {}
+    for row in table:
+        body = row.body()
+        if not row.known:
+            continue
+        if row.kind in sections:
+            raise FormatError(f"it has two sections of {row.name}")
+        sections[row.kind] = Section(row.kind, row.rows, body)
+    return kind, sections

@@ -1,0 +1,65 @@
+"""What a manifest says: deltas, each a round of changes, and snapshots of everything up to one.
+
+A delta has what is new, whole: a topic that changed is there with all its settings and partitions,
+a partition with its log start, end and epochs. So applying one again changes nothing, and of two
+that speak of the same thing the later one holds; only log starts, ends and the numbers of the
+cluster never fall. A snapshot is a delta from nothing. Pure; `format` has the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkawire.manifest.columns import EntryColumns, ObjectColumns, PartitionColumns
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What belongs to no topic: partition numbers and producer ids from these on were never given
+    (as far as this manifest knows), and the dynamic defaults of all brokers."""
+
+    next_partition: int = 1
+    next_producer_id: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+class TopicFacts(NamedTuple):
+    """One topic. `partitions[i]` is the number of partition i; `configs` its own settings;
+    `created_ms` 0: not known."""
+
+    id: bytes
+    name: str
+    internal: bool
+    created_ms: int
+    configs: Mapping[str, str]
+    partitions: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Delta:
+    """One round of changes, written by the owner of `epoch`; `sequence` from 1 on, without gaps.
+
+    `cluster` None: nothing new. `deleted`: uuid of an object -> until when (ms) it stays in the
+    bucket for those who are reading it. The entries of an object follow those of the one before.
+    """
+
+    sequence: int
+    cluster_id: str
+    node_id: int
+    epoch: int
+    created_ms: int
+    cluster: ClusterFacts | None = None
+    topics: list[TopicFacts] = field(default_factory=list)
+    deleted_topics: list[bytes] = field(default_factory=list)
+    partitions: PartitionColumns = field(default_factory=PartitionColumns)
+    objects: ObjectColumns = field(default_factory=ObjectColumns)
+    entries: EntryColumns = field(default_factory=EntryColumns)
+    deleted: dict[bytes, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Snapshot(Delta):
+    """Everything that deltas 1 to `sequence` say: topics by id, partitions by number, objects in
+    the order in which they came, `deleted` by uuid. No deleted topics: they are not in it."""
