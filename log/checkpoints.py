@@ -9,7 +9,8 @@ recovery allows for. Called by log.manager (roll, timer, close), DeleteRecords a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 
 from kafkawire.metadata.checkpoint import Checkpoint
 from log.commitlog import CommitLog
@@ -51,6 +52,12 @@ class Checkpoints:
         self._lock = asyncio.Lock()
         self.place = 0
         self.due = False
+
+    @asynccontextmanager
+    async def settled(self) -> AsyncIterator[None]:
+        """While none is on its way: what is not dirty is stored."""
+        async with self._lock:
+            yield
 
     async def save(self) -> None:
         """Store what has changed since the last one. Raises what the commit or SQL raises.

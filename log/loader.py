@@ -51,7 +51,8 @@ class _Round:
 
 class Loader:
     """See the module. `partitions` by number are those in memory; `entered` is told of each that
-    comes (the broker's table); partitions of `fresh_from` on are created in this run."""
+    comes and `left` of each that is forgotten (the broker's table); of partitions from `fresh_from`
+    on nothing can be stored, for they were created in this run."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Loader:
     ) -> None:
         self.partitions: dict[int, Partition] = {}
         self.entered: Callable[[Partition], None] = _nobody
+        self.left: Callable[[Partition], None] = _nobody
         self.fresh_from = catalog.last_number() + 1
         self.version: Callable[[], int] = _never  # rises when rows in the storage are exchanged
         self.configs = TopicConfigs(catalog, config)
@@ -180,6 +182,15 @@ class Loader:
             location.leader_epoch,
             self.configs.of(location.topic_id),
         )
+
+    def forget(self, partition: Partition) -> None:
+        """Let go of one of which memory knows nothing that the storage does not. Who holds it
+        sees `removed` and looks it up anew."""
+        del self.partitions[partition.number]
+        partition.removed = True
+        # Something is stored of it now; of those created before it too, for all that is known.
+        self.fresh_from = max(self.fresh_from, partition.number + 1)
+        self.left(partition)
 
     def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
         self._refused_until = self._env.clock.monotonic() + REFUSE_S

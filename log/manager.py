@@ -35,6 +35,7 @@ from log.recovery import Found, Recovered, recover
 from log.retention import Retention
 from log.runfile import Run, read_run, write_run
 from log.segments.keeper import Segments
+from log.unloading import Unloader
 from log.upkeep import Upkeep
 from offsets.storage import OffsetStorage
 
@@ -104,6 +105,7 @@ class Log:
         self.catalog_frames: CatalogFrames
         self.retention: Retention
         self.indexer: Indexer
+        self.unloader: Unloader
         self.upkeep: Upkeep
 
     @classmethod
@@ -177,7 +179,10 @@ class Log:
             self.commit_log, self.partitions, self.checkpoints, self.catalog_frames
         )
         self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
-        self.upkeep = Upkeep(self.commit_log, self.indexer, self.retention, self.segments)
+        self.unloader = Unloader(self.env, self.loader, self.checkpoints)
+        self.upkeep = Upkeep(
+            self.commit_log, self.indexer, self.retention, self.segments, self.unloader
+        )
         self.hooks.rolled = self._rolled
         self.commit_log.save_log_starts = self._move_log_starts
 

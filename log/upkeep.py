@@ -17,6 +17,7 @@ from log.diskwatch import MEASURED_EVERY_S, DiskWatch
 from log.indexing import Indexer
 from log.retention import Retention
 from log.segments.keeper import Segments
+from log.unloading import Unloader
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,8 @@ BACK_OFF_AT_MOST = 6
 filled each second with what cannot be finished."""
 LOOKS_PER_BUSY_TIME = 4
 """How often in `busy.disk.ms` it is looked whether the disk is busy."""
+UNLOADED_EVERY_MS = 60_000
+"""How often idle partitions are let go of: in a minute a client cannot touch many millions."""
 SLICE = 256
 """Partitions looked at between two turns of the loop: a fraction of a millisecond."""
 
@@ -44,11 +47,17 @@ class Upkeep:
         "_retention",
         "_segments",
         "_tasks",
+        "_unloader",
         "_watch",
     )
 
     def __init__(
-        self, commit_log: CommitLog, indexer: Indexer, retention: Retention, segments: Segments
+        self,
+        commit_log: CommitLog,
+        indexer: Indexer,
+        retention: Retention,
+        segments: Segments,
+        unloader: Unloader,
     ) -> None:
         self._commit_log = commit_log
         self._config = commit_log.config
@@ -56,6 +65,7 @@ class Upkeep:
         self._indexer = indexer
         self._retention = retention
         self._segments = segments
+        self._unloader = unloader
         self._watch = DiskWatch(commit_log, commit_log.journals.folder, self._relieve)
         self._tasks: list[asyncio.Task[Any]] = []
 
@@ -69,6 +79,7 @@ class Upkeep:
             config.producer_id_expiration_check_interval_ms,
             self.expire_producers,
         )
+        self._every("unload", UNLOADED_EVERY_MS, self.unload)
         self._every("measure the disk", int(MEASURED_EVERY_S * 1000), self._watch.measure)
         self._every("watch the disk", config.busy_disk_ms / LOOKS_PER_BUSY_TIME, self._look)
         self._tasks.append(self._env.spawn(self._tend_segments(), "segments"))
@@ -92,6 +103,10 @@ class Upkeep:
         """Let go of what retention says."""
         await self._retention.run()
         await self._segments.lifecycle.expire()
+
+    async def unload(self) -> None:
+        """Let idle partitions go where there are too many in memory."""
+        await self._unloader.run(self._config.partitions_loaded_max)
 
     async def expire_producers(self) -> None:
         """Forget idempotent producers that were idle for too long."""

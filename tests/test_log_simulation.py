@@ -76,6 +76,8 @@ class Model:
         self.exactly_once: dict[bytes, int] = {}
         self.producers = [Producer(self, number) for number in range(2)]
         self.counter = 0
+        self.forgotten = 0
+        self.write_pause_s = self.rng.choice((0.02, 0.02, 0.4))  # so that some become idle
         self.trace: list[Any] = []
 
     @property
@@ -190,7 +192,8 @@ class Life:
         tasks = [self.env.spawn(self.plain_writer(), f"writer {n}") for n in range(3)]
         tasks += [self.env.spawn(self.idempotent_writer(p), "producer") for p in model.producers]
         tasks += [
-            self.env.spawn(work(), "work") for work in (self.reader, self.deleter, self.trouble)
+            self.env.spawn(work(), "work")
+            for work in (self.reader, self.deleter, self.trouble, self.forgetter)
         ]
         end = self.env.spawn(self.env.sleep(self.rng.random()), "end of life")
         await asyncio.wait([end, *tasks], return_when=asyncio.FIRST_COMPLETED)
@@ -262,13 +265,13 @@ class Life:
 
     async def plain_writer(self) -> None:
         while True:
-            await self.env.sleep(self.rng.random() * 0.02)
+            await self.env.sleep(self.rng.random() * self.model.write_pause_s)
             for _ in range(self.rng.randrange(1, 5)):
                 self.append(self.rng.choice(self.partitions))
 
     def append(self, partition: Partition) -> None:
         commit_log = self.log.commit_log
-        if commit_log.full:
+        if commit_log.full or partition.removed:
             return
         sent = [self.model.fresh_value() for _ in range(self.rng.randrange(1, 4))]
         try:
@@ -288,9 +291,11 @@ class Life:
             commit_log.after_commit(acknowledged)
 
     async def idempotent_writer(self, producer: Producer) -> None:
-        partition = self.partitions[producer.id % PARTITIONS]
         while True:
             await self.env.sleep(self.rng.random() * 0.02)
+            partition = self.partitions[producer.id % PARTITIONS]
+            if partition.removed:
+                continue
             view = producer.batch()
             try:
                 done = partition.append(view, self.env.clock.now_ms())
@@ -333,11 +338,26 @@ class Life:
             try:
                 start = await partition.delete_records(target)
             except KafkaError as failure:
-                expect(failure, ErrorCode.KAFKA_STORAGE_ERROR)
+                if not partition.removed:
+                    expect(failure, ErrorCode.KAFKA_STORAGE_ERROR)
                 continue
             assert start >= target
             if not self.over:
                 self.model.log_starts[partition.number] = start
+
+    async def forgetter(self) -> None:
+        """Idle partitions leave the memory, and come back as they were."""
+        while True:
+            await self.env.sleep(self.rng.random() * 0.2)
+            known = {p.number: (p.log_start, p.next_offset) for p in self.partitions}
+            self.model.forgotten += await self.log.unloader.run(0)
+            for at, partition in enumerate(self.partitions):
+                if partition.removed:
+                    await self.log.loader.load([partition.number])
+                    again = self.partitions[at] = self.log.loader.get(partition.number)
+                    assert again is not partition
+                    assert again.log_start >= known[again.number][0]
+                    assert again.next_offset >= known[again.number][1]
 
     async def trouble(self) -> None:
         faults = self.model.fs.faults

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.newtopics import GROUP_METADATA_TOPIC
+from kafkawire.broker.newtopics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
@@ -61,6 +61,7 @@ class Broker:
         self.node_id = config.node_id
         self.counts = Counts()
         self.table = PartitionTable(catalog, log.loader, self.node_id)
+        log.unloader.held = INTERNAL_TOPICS  # their coordinators hold on to the partitions
         self.producer_ids = ProducerIds(metadata)
         self.topics = TopicService(self)
 

@@ -40,6 +40,7 @@ class PartitionTable:
         self._loader = loader
         self._node_id = node_id
         loader.entered = self.enter
+        loader.left = self.leave
         for partition in loader.partitions.values():
             self.enter(partition)
 
@@ -51,6 +52,18 @@ class PartitionTable:
         index = partition.index
         rows.extend([None] * (index + 1 - len(rows)))
         rows[index] = partition
+
+    def leave(self, partition: Partition) -> None:
+        """A partition is not in memory any more."""
+        rows = self.by_id.get(partition.topic_id)
+        if rows is not None and rows[partition.index] is partition:
+            rows[partition.index] = None
+            while rows and rows[-1] is None:
+                rows.pop()
+            if not rows:
+                del self.by_id[partition.topic_id]
+                if self.by_name.get(partition.topic) is rows:
+                    del self.by_name[partition.topic]
 
     def remove(self, topic: TopicInfo) -> None:
         """Forget a topic. Its name goes only if it still means this topic id."""

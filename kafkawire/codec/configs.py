@@ -219,6 +219,7 @@ class BrokerConfig:
     journal_entries: int
     journal_roll_ms: int
     recycle_bytes: int
+    partitions_loaded_max: int
     hot_bytes: int
     uncommitted_max_bytes: int
     slow_write_ms: int

@@ -289,6 +289,9 @@ _BROKER_ROWS = (
     Config("busy.disk.ms", L, 5_000,
            "While a write or an fsync takes longer than this, produces are answered at once with "
            "KAFKA_STORAGE_ERROR, which clients retry.", at_least=1),
+    Config("partitions.loaded.max", I, 50_000,
+           "From so many partitions in memory on idle ones leave it, until they are touched again. "
+           "One takes about 4 KB.", at_least=1, dynamic=True),
     Config("hot.bytes", L, 256 * MIB,
            "The newest part of the commit log that is sent from memory maps.", at_least=MIB),
     Config("uncommitted.max.bytes", L, 64 * MIB,
