@@ -36,7 +36,8 @@ def configs() -> str:
     """docs/configs.md."""
     return f"""# Settings
 
-Made from the table in `kafkawire/codec/configs_table.py` by `make docs`.
+Made from the tables in `kafkawire/codec/configs_table.py` and `configs_tier_rows.py` by
+`make docs`.
 
 Broker settings are given with `kafkawire serve --set NAME=VALUE`, as `KAFKAWIRE_SET_<NAME>` in the
 environment (capitals, dots as underscores), or in the table `[settings]` of the TOML file; those

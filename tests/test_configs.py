@@ -18,6 +18,7 @@ from kafkawire.codec.configs import (
     ConfigType,
     Effect,
     Scope,
+    TierLevel,
     TopicConfig,
     append_items,
     broker_names,
@@ -71,13 +72,18 @@ unclean.leader.election.enable BOOLEAN false unclean.leader.election.enable
 """
 
 
+OWN_TOPIC_CONFIGS = {"tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes"}
+
+
 def test_topic_settings_are_kafkas() -> None:
     theirs = sorted(line.split() for line in KAFKA_TOPIC_CONFIGS.strip().splitlines())
     ours = sorted(
         [row.name, row.type.name, text_of(row.default) or "-", row.broker_name or "-"]
         for row in TOPIC_CONFIGS.values()
+        if row.name not in OWN_TOPIC_CONFIGS
     )
     assert ours == theirs
+    assert set(TOPIC_CONFIGS) >= OWN_TOPIC_CONFIGS
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -109,6 +115,8 @@ def test_each_row_is_whole(row: Config) -> None:
         ("leader.replication.throttled.replicas", "*", ["*"]),
         ("leader.replication.throttled.replicas", "1:2,3:4", ["1:2", "3:4"]),
         ("remote.storage.enable", "false", False),
+        ("tieredStorageLevel", "NOT_IN_DISK", "not-in-disk"),
+        ("tieredStorageLevel", "notInMem", "not-in-mem"),
         ("log.retention.hours", "-1", -1),
         ("broker.rack", "r1", "r1"),
         ("journal.bytes", str(2 << 30), 2 << 30),
@@ -135,7 +143,8 @@ def test_texts_become_values(name: str, text: str, value: object) -> None:
         ("flush", "never", "it must be commit or os"),
         ("cleanup.policy", "Compact", "it must be a list of compact and delete"),
         ("cleanup.policy", "compact,", "it must be a list of compact and delete"),
-        ("remote.storage.enable", "true", "it must be false"),
+        ("tieredStorageLevel", "in-mem", "it must be disable, not-in-disk, not-in-mem or force"),
+        ("tiering.max.lag.ms", "4999", "it must be a whole number of at least 5000"),
         ("leader.replication.throttled.replicas", "1:2,3", "it must be * or a list of "
          "PARTITION:BROKER"),
     ],
@@ -189,6 +198,7 @@ def test_the_typed_objects_have_an_attribute_for_each_row() -> None:
 @pytest.mark.parametrize("typed", [BrokerConfig(), TopicConfig()])
 def test_the_attributes_have_the_types_they_claim(typed: BrokerConfig | TopicConfig) -> None:
     names = {"int": int, "float": float, "str": str, "bool": bool, "dict[str, str]": dict}
+    names["TierLevel"] = TierLevel
     for field in dataclasses.fields(typed):
         claimed = str(field.type)
         value = getattr(typed, field.name)
@@ -262,6 +272,70 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"log\.retention\.hours=x"):
         check_broker({"log.retention.hours": "x"})
     check_broker({"log.retention.hours": "1", "flush": "os"})
+
+
+TIER = {"tier.url": "s3://bucket/prefix"}
+
+
+def test_topics_are_tiered_where_there_is_a_tier_unless_they_say_no() -> None:
+    def of(overrides: dict[str, str], broker: dict[str, str]) -> tuple[bool, bool]:
+        config = TopicConfig(overrides, broker)
+        return config.tiered, config.copies
+
+    assert of({}, {}) == (False, False)
+    assert of({}, TIER) == (True, True)
+    assert of({"remote.storage.enable": "false"}, TIER) == (False, False)
+    assert of({"remote.log.copy.disable": "true"}, TIER) == (True, False)
+    assert of({"remote.storage.enable": "true"}, {}) == (False, False)  # the tier was taken away
+    assert topic_default(TOPIC_CONFIGS["remote.storage.enable"], TIER) is True
+    config = TopicConfig({"tieredStorageLevel": "Force"}, TIER | {"tiering.max.lag.ms": "6000"})
+    assert (config.tier_level, config.tier_lag_ms) == (TierLevel.FORCE, 6000)
+    assert config.tier_level > TopicConfig().tier_level > TierLevel.DISABLE
+
+
+@pytest.mark.parametrize(
+    ("local", "total", "comes_to"),
+    [(-2, 5, 5), (-2, -1, -1), (-1, -1, -1), (-1, 5, 5), (3, 5, 3), (7, 5, 5), (7, -1, 7)],
+)
+def test_what_stays_local_is_never_more_than_what_stays(
+    local: int, total: int, comes_to: int
+) -> None:
+    texts = {"local.retention.ms": str(local), "retention.ms": str(total)}
+    assert TopicConfig(texts, TIER).local_retention_ms == comes_to
+    texts = {"local.retention.bytes": str(local), "retention.bytes": str(total)}
+    assert TopicConfig(texts, TIER).local_retention_bytes == comes_to
+
+
+def test_local_retention_is_checked_as_kafka_does() -> None:
+    for unit in ("ms", "bytes"):
+        retention, local = f"retention.{unit}", f"local.retention.{unit}"
+        with pytest.raises(ConfigError, match=rf"{local}=6: it must not be above {retention}"):
+            check_topic({retention: "5", local: "6"}, TIER)
+        with pytest.raises(ConfigError, match=f"{local}=-1: "):
+            check_topic({retention: "5", local: "-1"}, TIER)
+        with pytest.raises(ConfigError, match=f"log.{local}|{local}=6"):
+            check_broker(TIER | {f"log.{retention}": "5", f"log.{local}": "6"})
+        check_topic({retention: "5", local: "6"}, {})  # where nothing is tiered it has no effect
+        check_topic({retention: "-1", local: "-1"}, TIER)
+        copied_no_more = {"remote.log.copy.disable": "true", retention: "5"}
+        with pytest.raises(ConfigError, match=f"{local}=4: with remote.log.copy.disable=true"):
+            check_topic({**copied_no_more, local: "4"}, TIER)
+        check_topic({**copied_no_more, local: "5"}, TIER)
+        check_topic({**copied_no_more, local: "-2"}, TIER)
+
+
+def test_tiering_is_switched_on_and_off_as_kafka_allows() -> None:
+    on, off = {"remote.storage.enable": "true"}, {"remote.storage.enable": "false"}
+    with pytest.raises(ConfigError, match=r"remote\.storage\.enable=true: .*no remote tier"):
+        check_topic(on, {})
+    check_topic(on, {}, on)  # was set while there was a tier: its other settings may be changed
+    check_topic(off, TIER)  # a new topic
+    check_topic(off, TIER, off)
+    for before in (on, {}):  # said, or because the broker has a tier
+        with pytest.raises(ConfigError, match=r"enable=false: .*remote\.log\.delete\.on\.disable"):
+            check_topic(off, TIER, before)
+        check_topic(off | {"remote.log.delete.on.disable": "true"}, TIER, before)
+    check_topic(off, {}, on)  # there is no tier any more
 
 
 def test_the_document_is_the_table() -> None:

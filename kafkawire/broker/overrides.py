@@ -100,7 +100,7 @@ def topic_overrides(
     """The settings of a topic after `wishes`; `replace` (AlterConfigs) forgets `current`."""
     defaults = {name: _text(topic_default(row, broker)) for name, row in TOPIC_CONFIGS.items()}
     after = _after({} if replace else current, wishes, TOPIC_CONFIGS, defaults)
-    _checked_topic(after, broker)
+    _checked_topic(after, broker, current)
     return after
 
 
@@ -137,9 +137,13 @@ def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, st
     return changes
 
 
-def _checked_topic(overrides: Mapping[str, str], broker: Mapping[str, str]) -> None:
+def _checked_topic(
+    overrides: Mapping[str, str],
+    broker: Mapping[str, str],
+    before: Mapping[str, str] | None = None,
+) -> None:
     try:
-        check_topic(overrides, broker)
+        check_topic(overrides, broker, before)
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 

@@ -23,14 +23,14 @@ from kafkawire.codec.configs_parse import (
     text_of,
     validate,
 )
-from kafkawire.codec.configs_table import (
-    BROKER_CONFIGS,
-    TOPIC_CONFIGS,
-    Config,
-    ConfigType,
-    Effect,
-    Scope,
-    Value,
+from kafkawire.codec.configs_row import Config, ConfigType, Effect, Scope, Value
+from kafkawire.codec.configs_table import BROKER_CONFIGS, TOPIC_CONFIGS
+from kafkawire.codec.configs_tier import (
+    ENABLE,
+    TierLevel,
+    check_tiering,
+    local_retention,
+    tiered_by_default,
 )
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "ConfigType",
     "Effect",
     "Scope",
+    "TierLevel",
     "TopicConfig",
     "Value",
     "allowed",
@@ -72,6 +73,8 @@ def topic_default(row: Config, broker: Mapping[str, str]) -> Value:
 
     Kafka's other units count too (log.retention.hours), the finest first; negative: without end.
     """
+    if row.name == ENABLE:
+        return tiered_by_default(broker)
     text = broker.get(row.broker_name)
     if text is not None:
         return validate(BROKER_CONFIGS[row.broker_name], text)
@@ -96,14 +99,20 @@ def _not_above(values: Mapping[str, Value], low: str, high: str) -> None:
         raise ConfigError(low, least, f"it must not be above {high}, which is {most}")
 
 
-def check_topic(overrides: Mapping[str, str], broker: Mapping[str, str] | None = None) -> None:
-    """ConfigError unless a topic may have these settings (texts by topic name)."""
+def check_topic(
+    overrides: Mapping[str, str],
+    broker: Mapping[str, str] | None = None,
+    before: Mapping[str, str] | None = None,
+) -> None:
+    """ConfigError unless a topic may have these settings (texts by topic name); `before`: those
+    it has now, None where it is new."""
     for name in overrides:
         find(name, TOPIC_CONFIGS)
-    values = {
-        name: _topic_value(row, overrides, broker or {}) for name, row in TOPIC_CONFIGS.items()
-    }
+    broker = broker or {}
+    values = {name: _topic_value(row, overrides, broker) for name, row in TOPIC_CONFIGS.items()}
     _not_above(values, "min.compaction.lag.ms", "max.compaction.lag.ms")
+    enabled = before is not None and _topic_value(TOPIC_CONFIGS[ENABLE], before, broker) is True
+    check_tiering(values, tiered_by_default(broker), enabled)
 
 
 def check_broker(texts: Mapping[str, str]) -> None:
@@ -140,6 +149,14 @@ class TopicConfig:
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int  # INT64_MAX: no bound
     min_cleanable_dirty_ratio: float
+    tiered: bool  # remote.storage.enable, and the broker has a tier
+    copies: bool  # tiered, and remote.log.copy.disable is false
+    tier_deletes: bool  # remote.log.delete.on.disable
+    local_retention_ms: int  # -1: for ever; never above retention_ms
+    local_retention_bytes: int  # -1: no limit; never above retention_bytes
+    tier_level: TierLevel
+    tier_lag_ms: int
+    tier_min_bytes: int
 
     def __init__(
         self, overrides: Mapping[str, str] | None = None, broker: Mapping[str, str] | None = None
@@ -159,6 +176,9 @@ class TopicConfig:
         assert isinstance(codec, str)
         by_codec = TOPIC_CONFIGS.get(f"compression.{codec}.level")
         level = None if by_codec is None else _topic_value(by_codec, overrides, broker)
+        level_name = _topic_value(TOPIC_CONFIGS["tieredStorageLevel"], overrides, broker)
+        assert isinstance(level_name, str)
+        values["tier_level"] = TierLevel.of(level_name)
         values["compression_level"] = None if level == -1 else level
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
         for attribute, value in values.items():
@@ -167,6 +187,12 @@ class TopicConfig:
         self.cleanup_delete = "delete" in policy
         if self.cleanup_compact:
             self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
+        self.tiered = self.tiered and tiered_by_default(broker)
+        self.copies = self.tiered and not self.copies  # as read: remote.log.copy.disable
+        self.local_retention_ms = local_retention(self.local_retention_ms, self.retention_ms)
+        self.local_retention_bytes = local_retention(
+            self.local_retention_bytes, self.retention_bytes
+        )
         self.compression = _CODECS[codec]
 
 
@@ -187,6 +213,13 @@ _TOPIC_READS = tuple(
         ("min_compaction_lag_ms", "min.compaction.lag.ms"),
         ("max_compaction_lag_ms", "max.compaction.lag.ms"),
         ("min_cleanable_dirty_ratio", "min.cleanable.dirty.ratio"),
+        ("tiered", ENABLE),
+        ("copies", "remote.log.copy.disable"),
+        ("tier_deletes", "remote.log.delete.on.disable"),
+        ("local_retention_ms", "local.retention.ms"),
+        ("local_retention_bytes", "local.retention.bytes"),
+        ("tier_lag_ms", "tiering.max.lag.ms"),
+        ("tier_min_bytes", "tiering.min.object.bytes"),
     )
 )
 
@@ -251,6 +284,7 @@ class BrokerConfig:
     connection_inflight_bytes: int
     inflight_bytes: int
     parked_fetches_max: int
+    metrics_listener: str
     group_initial_rebalance_delay_ms: int
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int
@@ -261,6 +295,23 @@ class BrokerConfig:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    tier_url: str
+    tier_cache_bytes: int
+    tier_part_bytes: int
+    tier_upload_buffer_bytes: int
+    tier_upload_threads: int
+    tier_read_threads: int
+    tier_delete_delay_ms: int
+    tier_manifest_fold: int
+    tier_retry_max_ms: int
+    tier_hedge_percentile: int
+    tier_paused: bool
+    tier_prices: str
+    tier_budget_month: float
+    remote_log_manager_copy_max_bytes_per_second: int
+    remote_log_manager_fetch_max_bytes_per_second: int
+    remote_fetch_max_wait_ms: int
+    remote_list_offsets_request_timeout_ms: int
     texts: dict[str, str]  # what is set, by broker name: the `broker` of resolve_topic
 
     def __init__(self, texts: Mapping[str, str] | None = None) -> None:

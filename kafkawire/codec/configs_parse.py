@@ -11,16 +11,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kafkawire.codec.configs_table import (
-    BROKER_CONFIGS,
+from kafkawire.codec.configs_row import (
     DOUBLE_MAX,
     INT32_MAX,
     INT64_MAX,
-    TOPIC_CONFIGS,
     Config,
     ConfigType,
     Value,
 )
+from kafkawire.codec.configs_table import BROKER_CONFIGS, TOPIC_CONFIGS
 
 _LIMITS = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),
@@ -108,7 +107,13 @@ def _convert(row: Config, text: str) -> Value:
         return float(text) if _NUMBER.fullmatch(text) else None
     if row.type in _LIMITS:
         return int(text) if _WHOLE.fullmatch(text) else None
+    if row.loose:
+        return next((name for name in row.choices if _plain(name) == _plain(text)), text)
     return text
+
+
+def _plain(text: str) -> str:
+    return text.lower().replace("-", "").replace("_", "")
 
 
 def _permitted(row: Config, value: Value) -> bool:

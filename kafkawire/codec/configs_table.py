@@ -5,211 +5,118 @@ Names, types, defaults and bounds are Kafka 4.x's (`LogConfig`, `ServerLogConfig
 Kafka does not use. A row whose `effect` is not FULL is accepted because clients and scripts set it,
 and its sentence says what it does not do here.
 
-Only data and the shape of a row: parsing, checking and the typed objects are in `configs.py`,
-which is what everybody imports.
+Only data; the rows of the remote tier are in `configs_tier_rows.py`. Parsing, checking and the
+typed objects are in `configs.py`, which is what everybody imports.
 """
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass, replace
-from enum import Enum, IntEnum
+from dataclasses import replace
 
-Value = bool | int | float | str | list[str] | None
-
-INT32_MAX = 2**31 - 1
-INT64_MAX = 2**63 - 1
-DOUBLE_MAX = sys.float_info.max
-MIB = 1 << 20
-MINUTE_MS = 60_000
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
-
-
-class ConfigType(IntEnum):
-    """How DescribeConfigs v3+ numbers the types (`DescribeConfigsResponse.ConfigType`)."""
-
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
-
-
-class Scope(Enum):
-    """Where a setting is given. BOTH: on a topic, its default on the broker (`broker_name`)."""
-
-    TOPIC = "topic"
-    BROKER = "broker"
-    BOTH = "both"
-
-
-class Effect(Enum):
-    """What this broker does with a setting."""
-
-    FULL = "yes"
-    NONE = "no effect"
-
-
-@dataclass(frozen=True, slots=True)
-class Config:
-    """One setting. `at_least`/`at_most` bound numbers, `also` is one more number allowed."""
-
-    name: str
-    type: ConfigType
-    default: Value
-    about: str
-    scope: Scope = Scope.BROKER
-    at_least: float | None = None
-    at_most: float | None = None
-    also: int | None = None
-    choices: tuple[str, ...] = ()
-    item_pattern: str = ""  # what each item of a list looks like, as a regular expression
-    dynamic: bool = False  # may be altered while the broker runs
-    broker_name: str = ""
-    units: tuple[tuple[str, int, int | None], ...] = ()
-    # other broker names of the same setting: (name, milliseconds in one, default)
-    effect: Effect = Effect.FULL
-    of_topic: bool = False  # a broker setting that is only the default of a topic setting
-
-    @property
-    def attribute(self) -> str:
-        """The name as a Python attribute: `node.id` is `node_id`."""
-        return self.name.replace(".", "_")
-
-
-B, S, I, L, D, LIST = (  # noqa: E741 - one letter keeps a row of the table on one line
-    ConfigType.BOOLEAN,
-    ConfigType.STRING,
-    ConfigType.INT,
-    ConfigType.LONG,
-    ConfigType.DOUBLE,
-    ConfigType.LIST,
+from kafkawire.codec.configs_row import (
+    DAY_MS,
+    DOUBLE_MAX,
+    HOUR_MS,
+    INT32_MAX,
+    INT64_MAX,
+    LIST,
+    MIB,
+    MINUTE_MS,
+    NO,
+    B,
+    Config,
+    ConfigType,
+    D,
+    I,
+    L,
+    S,
+    of_topic,
 )
-NO = Effect.NONE
-
-
-def _topic(
-    name: str,
-    kind: ConfigType,
-    default: Value,
-    broker_name: str,
-    about: str,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    also: int | None = None,
-    choices: tuple[str, ...] = (),
-    item_pattern: str = "",
-    units: tuple[tuple[str, int, int | None], ...] = (),
-    effect: Effect = Effect.FULL,
-) -> Config:
-    scope = Scope.BOTH if broker_name else Scope.TOPIC
-    return Config(
-        name, kind, default, about, scope, at_least, at_most, also, choices, item_pattern,
-        True, broker_name, units, effect,
-    )  # fmt: skip
-
+from kafkawire.codec.configs_tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
 
 _REPLICAS = r"\*|\d+:\d+"
 
 # fmt: off
 _TOPIC_ROWS = (
-    _topic("cleanup.policy", LIST, ["delete"], "log.cleanup.policy",
+    of_topic("cleanup.policy", LIST, ["delete"], "log.cleanup.policy",
            "delete: old records go by time and size; compact: the last record of each key stays. "
            "Records of a compacted topic need keys.", choices=("compact", "delete")),
-    _topic("compression.type", S, "producer", "compression.type",
+    of_topic("compression.type", S, "producer", "compression.type",
            "How batches are stored: as the producer sent them, or rewritten with this codec.",
            choices=("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")),
-    _topic("compression.gzip.level", I, -1, "compression.gzip.level",
+    of_topic("compression.gzip.level", I, -1, "compression.gzip.level",
            "Level where compression.type is gzip; -1 is gzip's own default.", 1, 9, also=-1),
-    _topic("compression.lz4.level", I, 9, "compression.lz4.level",
+    of_topic("compression.lz4.level", I, 9, "compression.lz4.level",
            "Level where compression.type is lz4.", 1, 17),
-    _topic("compression.zstd.level", I, 3, "compression.zstd.level",
+    of_topic("compression.zstd.level", I, 3, "compression.zstd.level",
            "Level where compression.type is zstd.", -131072, 22),
-    _topic("delete.retention.ms", L, DAY_MS, "log.cleaner.delete.retention.ms",
+    of_topic("delete.retention.ms", L, DAY_MS, "log.cleaner.delete.retention.ms",
            "How long a tombstone of a compacted topic stays after the first cleaning that met "
            "it.", 0),
-    _topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
+    of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Topics share files: the "
            "broker's setting counts, a topic's own has no effect.", 0),
-    _topic("flush.messages", L, INT64_MAX, "log.flush.interval.messages",
+    of_topic("flush.messages", L, INT64_MAX, "log.flush.interval.messages",
            "Kafka's fsync after so many records. Here the broker's `flush` decides for all topics.",
            1, effect=NO),
-    _topic("flush.ms", L, INT64_MAX, "log.flush.interval.ms",
+    of_topic("flush.ms", L, INT64_MAX, "log.flush.interval.ms",
            "Kafka's fsync after so long. Here the broker's `flush` decides for all topics.",
            0, effect=NO),
-    _topic("follower.replication.throttled.replicas", LIST, [], "",
+    of_topic("follower.replication.throttled.replicas", LIST, [], "",
            "Replicas whose copying is throttled. There are no followers here.",
            item_pattern=_REPLICAS, effect=NO),
-    _topic("leader.replication.throttled.replicas", LIST, [], "",
+    of_topic("leader.replication.throttled.replicas", LIST, [], "",
            "Replicas whose copying is throttled. There are no followers here.",
            item_pattern=_REPLICAS, effect=NO),
-    _topic("index.interval.bytes", I, 4096, "log.index.interval.bytes",
+    of_topic("index.interval.bytes", I, 4096, "log.index.interval.bytes",
            "Kafka's distance between index entries. Here every write has an entry.",
            0, effect=NO),
-    _topic("local.retention.bytes", L, -2, "log.local.retention.bytes",
-           "How much stays on local disk beside the remote tier, which this version has not; "
-           "-2: as retention.bytes.", -2, effect=NO),
-    _topic("local.retention.ms", L, -2, "log.local.retention.ms",
-           "How long records stay on local disk beside the remote tier, which this version has "
-           "not; -2: as retention.ms.", -2, effect=NO),
-    _topic("max.compaction.lag.ms", L, INT64_MAX, "log.cleaner.max.compaction.lag.ms",
+    of_topic("max.compaction.lag.ms", L, INT64_MAX, "log.cleaner.max.compaction.lag.ms",
            "From this age of its oldest uncleaned record on a partition is cleaned whatever "
            "its dirty ratio.", 1),
-    _topic("max.message.bytes", I, 1048588, "message.max.bytes",
+    of_topic("max.message.bytes", I, 1048588, "message.max.bytes",
            "The largest record batch taken, in bytes, after compression.", 0),
-    _topic("message.timestamp.after.max.ms", L, HOUR_MS, "log.message.timestamp.after.max.ms",
+    of_topic("message.timestamp.after.max.ms", L, HOUR_MS, "log.message.timestamp.after.max.ms",
            "How far a record's timestamp may lie after the broker's clock.", 0),
-    _topic("message.timestamp.before.max.ms", L, INT64_MAX, "log.message.timestamp.before.max.ms",
+    of_topic("message.timestamp.before.max.ms", L, INT64_MAX, "log.message.timestamp.before.max.ms",
            "How far a record's timestamp may lie before the broker's clock.", 0),
-    _topic("message.timestamp.type", S, "CreateTime", "log.message.timestamp.type",
+    of_topic("message.timestamp.type", S, "CreateTime", "log.message.timestamp.type",
            "Whether records keep the producer's timestamp or get the time they were appended.",
            choices=("CreateTime", "LogAppendTime")),
-    _topic("min.cleanable.dirty.ratio", D, 0.5, "log.cleaner.min.cleanable.ratio",
+    of_topic("min.cleanable.dirty.ratio", D, 0.5, "log.cleaner.min.cleanable.ratio",
            "A partition is cleaned when more than this part of its bytes in segments has not "
            "been cleaned yet.", 0, 1),
-    _topic("min.compaction.lag.ms", L, 0, "log.cleaner.min.compaction.lag.ms",
+    of_topic("min.compaction.lag.ms", L, 0, "log.cleaner.min.compaction.lag.ms",
            "The least time a record of a compacted topic stays as it is.", 0),
-    _topic("min.insync.replicas", I, 1, "min.insync.replicas",
+    of_topic("min.insync.replicas", I, 1, "min.insync.replicas",
            "Replicas that must have a record before acks=all is answered. There is one replica: "
            "with more than 1, acks=all is refused with NOT_ENOUGH_REPLICAS.", 1),
-    _topic("preallocate", B, False, "log.preallocate",
+    of_topic("preallocate", B, False, "log.preallocate",
            "Kafka's preallocation of segment files. Here journals are recycled.", effect=NO),
-    _topic("remote.log.copy.disable", B, False, "",
-           "Stops copying to the remote tier, which this version has not.", effect=NO),
-    _topic("remote.log.delete.on.disable", B, False, "",
-           "Deletes remote data when the remote tier is switched off; this version has none.",
-           effect=NO),
-    _topic("remote.storage.enable", B, False, "",
-           "Keeps cold data in the remote tier, which this version has not: only false is taken.",
-           choices=("false",)),
-    _topic("retention.bytes", L, -1, "log.retention.bytes",
+    of_topic("retention.bytes", L, -1, "log.retention.bytes",
            "Bytes kept for each partition; -1: no limit. Records go with their part of a segment "
            "or journal, so more may stay: the newest, and on disk any in which something lives."),
-    _topic("retention.ms", L, 7 * DAY_MS, "log.retention.ms",
+    of_topic("retention.ms", L, 7 * DAY_MS, "log.retention.ms",
            "How long records are kept; -1: for ever. Records go with their part of a segment or "
            "journal, the file itself when nothing in it lives.", -1,
            units=(("log.retention.minutes", MINUTE_MS, None),
                   ("log.retention.hours", HOUR_MS, 168))),
-    _topic("segment.bytes", I, 1 << 30, "log.segment.bytes",
+    of_topic("segment.bytes", I, 1 << 30, "log.segment.bytes",
            "The most bytes of a partition in one segment. Records come into segments from rolled "
            "journals: see journal.bytes.", MIB),
-    _topic("segment.index.bytes", I, 10 * MIB, "log.index.size.max.bytes",
+    of_topic("segment.index.bytes", I, 10 * MIB, "log.index.size.max.bytes",
            "Kafka's size of an index file. Here an index is as large as it needs to be.",
            4, effect=NO),
-    _topic("segment.jitter.ms", L, 0, "log.roll.jitter.ms",
+    of_topic("segment.jitter.ms", L, 0, "log.roll.jitter.ms",
            "Kafka's random part of segment.ms. This version keeps all records in the journals.",
            0, units=(("log.roll.jitter.hours", HOUR_MS, 0),), effect=NO),
-    _topic("segment.ms", L, 7 * DAY_MS, "log.roll.ms",
+    of_topic("segment.ms", L, 7 * DAY_MS, "log.roll.ms",
            "Records come into a segment after so long, however few they are; if journal.roll.ms "
            "is less, after that.", 1, units=(("log.roll.hours", HOUR_MS, 168),)),
-    _topic("unclean.leader.election.enable", B, False, "unclean.leader.election.enable",
+    of_topic("unclean.leader.election.enable", B, False, "unclean.leader.election.enable",
            "Lets a replica that lags behind lead. There is one replica, which always leads.",
            effect=NO),
+    *TIER_TOPIC_ROWS,
 )
 
 _BROKER_ROWS = (
@@ -335,6 +242,8 @@ _BROKER_ROWS = (
     Config("parked.fetches.max", I, 100_000,
            "Fetches that wait for records at a time; further ones are answered at once.",
            at_least=0),
+    Config("metrics.listener", S, "",
+           "HOST:PORT where /metrics and /health are answered to monitors; empty: nowhere."),
     # groups
     Config("group.initial.rebalance.delay.ms", I, 3000,
            "How long a new group waits for more members before its first rebalance.", at_least=0),
@@ -356,6 +265,7 @@ _BROKER_ROWS = (
            at_least=1),
     Config("offsets.topic.segment.bytes", I, 100 * MIB,
            "segment.bytes of __consumer_offsets.", at_least=1, effect=NO),
+    *TIER_BROKER_ROWS,
 )
 # fmt: on
 

@@ -1,0 +1,84 @@
+"""Settings of the remote tier that depend on each other, with Kafka's rules (LogConfig, KIP-950).
+
+Where Kafka differs: compacted topics are tiered too, and a topic without `remote.storage.enable`
+is tiered where the broker has a tier. Called by `configs.py`, which everybody imports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+
+from kafkawire.codec.configs_parse import ConfigError
+from kafkawire.codec.configs_row import Value
+from kafkawire.codec.configs_tier_rows import LEVELS
+
+ENABLE = "remote.storage.enable"
+COPY_DISABLE = "remote.log.copy.disable"
+DELETE_ON_DISABLE = "remote.log.delete.on.disable"
+AS_RETENTION = -2
+"""local.retention.*: as long, or as much, as the records are kept at all."""
+FOR_EVER = -1
+
+
+class TierLevel(IntEnum):
+    """When what is uploaded is read from the remote tier; each level includes those before it."""
+
+    DISABLE = 0
+    NOT_IN_DISK = 1
+    NOT_IN_MEM = 2
+    FORCE = 3
+
+    @classmethod
+    def of(cls, name: str) -> TierLevel:
+        """The level of a valid text of `tieredStorageLevel`."""
+        return cls(LEVELS.index(name))
+
+
+def tiered_by_default(broker: Mapping[str, str]) -> bool:
+    """Whether the broker (settings as texts) has a tier, and so tiers topics that do not say."""
+    return bool(broker.get("tier.url", "").strip())
+
+
+def local_retention(local: int, total: int) -> int:
+    """What `local.retention.*` comes to beside `retention.*`; -1: no bound."""
+    if local < 0:  # as long as it is kept at all, or for ever, which is no longer than that
+        return total
+    return local if total < 0 else min(local, total)
+
+
+def check_tiering(values: Mapping[str, Value], has_tier: bool, enabled: bool) -> None:
+    """ConfigError unless a topic may have these values (by topic name). `enabled`: the topic is
+    there and has remote.storage.enable=true."""
+    if not values[ENABLE]:
+        if enabled and has_tier and not values[DELETE_ON_DISABLE]:
+            raise ConfigError(
+                ENABLE,
+                "false",
+                f"what is only in the remote tier goes with it: set {DELETE_ON_DISABLE}=true too, "
+                f"or keep {ENABLE} and set {COPY_DISABLE}=true to copy no more",
+            )
+        return
+    if not has_tier and not enabled:
+        raise ConfigError(
+            ENABLE, "true", "the broker has no remote tier (kafkawire serve --tier URL)"
+        )
+    for unit in ("ms", "bytes"):
+        _check_local(values, f"local.retention.{unit}", f"retention.{unit}")
+
+
+def _check_local(values: Mapping[str, Value], local_name: str, total_name: str) -> None:
+    local, total = values[local_name], values[total_name]
+    assert isinstance(local, int)
+    assert isinstance(total, int)
+    if local == AS_RETENTION:
+        return
+    if total > FOR_EVER and (local == FOR_EVER or local > total):
+        raise ConfigError(local_name, local, f"it must not be above {total_name}, which is {total}")
+    if values[COPY_DISABLE] and local != total:
+        raise ConfigError(
+            local_name,
+            local,
+            f"with {COPY_DISABLE}=true nothing more is copied, so it must be as {total_name}, "
+            f"which is {total}, or {AS_RETENTION}",
+        )
