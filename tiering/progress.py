@@ -1,0 +1,105 @@
+"""How far a partition is on its way into the remote tier: dispatch and commit offsets.
+
+Both are ends of a contiguous stretch from the log start: every segment in it has what is asked for,
+an object that is finished (commit) or one that is finished or on its way (dispatch). They are
+computed from rows, of partitions in memory or of SQL, and never fall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Map
+
+from log.env import Env
+from log.partition import Partition
+from offsets.storage import OffsetStorage, PartitionRow
+
+Has = Callable[[int], bool]
+"""Whether the segment of this id has what is asked for."""
+
+PAGE = 500
+"""Partitions read from SQL at a time, and looked at between two turns of the loop."""
+
+
+def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
+    """Where the stretch that begins at `start` ends; `rows` are (base, end, segment id) in the
+    order of offsets, contiguous, from the one that covers `start` on."""
+    for _, end, segment_id in rows:
+        if not has(segment_id):
+            break
+        start = max(start, end)
+    return start
+
+
+class Progress:
+    """See the module. `partitions` are those in memory; any other is asked of SQL."""
+
+    def __init__(self, env: Env, partitions: Map[int, Partition], storage: OffsetStorage) -> None:
+        self._env = env
+        self._partitions = partitions
+        self._storage = storage
+
+    async def committed(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
+        """Commit offsets that are higher than they were, if segments that `has` are finished."""
+        return await self._ends(numbers, has, dispatch=False)
+
+    async def dispatched(self, numbers: Iterable[int], has: Has) -> dict[int, int]:
+        """Dispatch offsets that are higher than they were."""
+        return await self._ends(numbers, has, dispatch=True)
+
+    def raise_dispatch(self, offsets: Map[int, int]) -> None:
+        """SQL has these: so do the partitions in memory."""
+        for number, offset in offsets.items():
+            partition = self._partitions.get(number)
+            if partition is not None:
+                partition.dispatch_offset = max(partition.dispatch_offset, offset)
+
+    def raise_commit(self, offsets: Map[int, int]) -> None:
+        """SQL has these: so do the partitions in memory."""
+        for number, offset in offsets.items():
+            partition = self._partitions.get(number)
+            if partition is not None:
+                partition.commit_offset = max(partition.commit_offset, offset)
+                partition.dispatch_offset = max(partition.dispatch_offset, offset)
+
+    async def _ends(self, numbers: Iterable[int], has: Has, *, dispatch: bool) -> dict[int, int]:
+        found: dict[int, int] = {}
+        wanted = sorted(set(numbers))
+        for at in range(0, len(wanted), PAGE):
+            part = wanted[at : at + PAGE]
+            stored = [number for number in part if number not in self._partitions]
+            rows = await self._storage.load_partitions(stored) if stored else []
+            for row in rows:
+                _note(found, row.number, *_stored(row, has, dispatch))
+            for number in part:
+                partition = self._partitions.get(number)
+                if partition is not None:
+                    _note(found, number, *_loaded(partition, has, dispatch))
+            await self._env.sleep(0)
+        return found
+
+
+def _note(found: dict[int, int], number: int, before: int, after: int) -> None:
+    if after > before:
+        found[number] = after
+
+
+def _loaded(partition: Partition, has: Has, dispatch: bool) -> tuple[int, int]:
+    before = partition.dispatch_offset if dispatch else partition.commit_offset
+    start = max(before, partition.log_start)
+    rows = partition.segments
+    at = rows.find(start)
+    columns = zip(rows.base[at:], rows.end[at:], rows.segment[at:], strict=True)
+    return before, stretch(columns, start, has)
+
+
+def _stored(row: PartitionRow, has: Has, dispatch: bool) -> tuple[int, int]:
+    before = row.dispatch_offset if dispatch else row.commit_offset
+    log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
+    start = max(before, log_start)
+    ahead: Sequence[tuple[int, int, int]] = [
+        (each.base_offset, each.end_offset, each.segment_id)
+        for each in row.mappings
+        if each.end_offset > start
+    ]
+    return before, stretch(ahead, start, has)

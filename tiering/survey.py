@@ -1,0 +1,105 @@
+"""From segments to candidates for upload: which are to be tiered, and by when.
+
+A segment is uploaded if any partition in it is copied to the remote tier. A journal is cut when
+half of the least `tiering.max.lag.ms` in it is over, so when a segment is made, the other half is
+left: a segment below `tiering.min.object.bytes` waits until four fifths of the whole are over.
+The age of a segment is that by the wall clock, which may jump, but never less than nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from kafkawire.codec.configs import TopicConfig
+from log.env import Env
+from log.segments.store import SegmentStore
+from offsets.storage import LIVE, OffsetStorage, SegmentRow
+from tiering.dispatch import Candidate
+
+CUT_PART = 0.5
+"""The part of the lag within which a record comes into a segment."""
+SMALL_PART = 0.3
+"""The further part for which a small segment waits: what is left must do for the upload."""
+PAGE = 10
+"""Segments whose mappings are read at a time: one may have ten thousand."""
+NEVER_MS = 1 << 62
+SLICE = 2000
+"""Mappings looked at between two turns of the loop: a millisecond."""
+
+ConfigOf = Callable[[int], TopicConfig | None]
+
+
+def wanted(row: SegmentRow) -> bool:
+    """Whether a segment could be uploaded: it is read, has a file and no object."""
+    return row.state == LIVE and row.local and not row.object
+
+
+class Survey:
+    """See the module. `config_of` says what settings a partition has, None: it is gone."""
+
+    def __init__(
+        self, env: Env, storage: OffsetStorage, store: SegmentStore, config_of: ConfigOf
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._store = store
+        self._config_of = config_of
+
+    async def candidates(self, ids: Sequence[int]) -> list[Candidate]:
+        """Those of the segments that are to be uploaded. Raises what the storage raises."""
+        found: list[Candidate] = []
+        for at in range(0, len(ids), PAGE):
+            rows = {
+                segment_id: segment.row
+                for segment_id in ids[at : at + PAGE]
+                if (segment := self._store.by_id.get(segment_id)) and wanted(segment.row)
+            }
+            mappings = await self._storage.segment_mappings(sorted(rows)) if rows else []
+            for segment_id, some in groupby(mappings, key=lambda mapping: mapping.segment_id):
+                numbers = array("q", sorted({mapping.number for mapping in some}))
+                candidate = await self._candidate(rows[segment_id], numbers)
+                if candidate is not None:
+                    found.append(candidate)
+        return found
+
+    async def _candidate(self, row: SegmentRow, numbers: Sequence[int]) -> Candidate | None:
+        lag_ms = min_bytes = NEVER_MS
+        for at, number in enumerate(numbers, 1):
+            config = self._config_of(number)
+            if config is not None and config.copies:
+                lag_ms = min(lag_ms, config.tier_lag_ms)
+                min_bytes = min(min_bytes, config.tier_min_bytes)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        if lag_ms == NEVER_MS:
+            return None
+        now = self._env.clock.monotonic()
+        lag_s, made = lag_ms / 1000, now - self._age_s(row)
+        # What a rewrite made holds records of any age: there is no reason to wait with it.
+        small = row.size_bytes < min_bytes and not row.generation
+        due = made + SMALL_PART * lag_s if small else now
+        late = made + (1 - CUT_PART) * lag_s
+        history = late <= now
+        if history:
+            late = now + lag_s
+        return Candidate(row.id, row.size_bytes, due, late, history, numbers, made)
+
+    def _age_s(self, row: SegmentRow) -> float:
+        return max(0, self._env.clock.now_ms() - row.created_ms) / 1000
+
+    async def missed(self, candidate: Candidate) -> list[int]:
+        """The partitions of a candidate whose own promise is missed by now."""
+        now = self._env.clock.monotonic()
+        missed: list[int] = []
+        for at, number in enumerate(candidate.numbers, 1):
+            config = self._config_of(number)
+            if config is not None and config.copies:
+                lag_s = config.tier_lag_ms / 1000
+                own = candidate.made + (1 - CUT_PART) * lag_s
+                if (candidate.late if candidate.history else own) <= now:
+                    missed.append(number)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        return missed

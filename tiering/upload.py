@@ -1,0 +1,309 @@
+"""The uploader: segments become objects, by the decisions of tiering.dispatch.
+
+In order, and a crash may come between any two: rows of objects that are COPY_STARTED, with a new
+uuid for each try -> the segment file, byte for byte, under that uuid -> the manifest's delta, one
+for all that have been uploaded meanwhile -> rows COPY_FINISHED with the commit offsets -> memory,
+where readers and local retention see it. What failed, or whose segment was exchanged meanwhile,
+becomes DELETE_STARTED and is removed by tiering.removal.
+
+Two tasks: one admits and begins uploads, the other publishes those that are done; both are woken by
+what happens and by time. No failure ends them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import Any
+
+from kafkawire.manifest.keys import segment_key
+from log.env import Env
+from log.segments.store import SegmentStore
+from offsets.storage import COPY_STARTED, ObjectRow, OffsetStorage, SegmentRow, pack_ranges
+from tiering.backoff import wait_s
+from tiering.dispatch import Dispatcher, Fault
+from tiering.finish import Finisher, Flight
+from tiering.progress import Progress
+from tiering.store import ObjectStore, Refused, SlowDown, StoreError
+from tiering.survey import Survey, wanted
+
+logger = logging.getLogger(__name__)
+
+MAPPINGS_AT_ONCE = 20_000
+"""Mappings of one transaction and one delta: a segment may have ten thousand."""
+LOOK_AT_MOST_S = 10.0
+"""The longest between two looks: settings may have changed, and clocks been set."""
+
+
+def fault_of(failure: BaseException) -> Fault:
+    """Who has to wait after this."""
+    if isinstance(failure, Refused):
+        return Fault.REFUSED
+    if isinstance(failure, SlowDown):
+        return Fault.SLOW_DOWN
+    return Fault.STORE if isinstance(failure, StoreError) else Fault.FILE
+
+
+class Uploader:
+    """See the module. `noted`: segments to be looked at; `uploads`, `uploaded_bytes` count what
+    was finished since the start."""
+
+    def __init__(
+        self,
+        env: Env,
+        storage: OffsetStorage,
+        segments: SegmentStore,
+        store: ObjectStore,
+        dispatcher: Dispatcher,
+        survey: Survey,
+        progress: Progress,
+        finisher: Finisher,
+        node_id: int,
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._segments = segments
+        self._store = store
+        self._survey = survey
+        self._progress = progress
+        self._node_id = node_id
+        self._finisher = finisher
+        self.dispatcher = dispatcher
+        self.tier = 0
+        self.noted: set[int] = set()
+        self.uploads = 0
+        self.uploaded_bytes = 0
+        self._flights: dict[int, Flight] = {}
+        self._uploaded: list[Flight] = []
+        self._garbage: list[bytes] = []
+        self._wake = asyncio.Event()
+        self._publish = asyncio.Event()
+        self._uploads: set[asyncio.Task[Any]] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    # --- from outside
+
+    def start(self) -> None:
+        """Begin with every segment there is."""
+        self.note_all()
+        self._tasks = [
+            self._env.spawn(self._repeat(self._look, self._wake), "upload"),
+            self._env.spawn(self._repeat(self._round, self._publish), "publish uploads"),
+        ]
+
+    async def close(self) -> None:
+        """End; what is on its way is given up, and cleaned up by the next start."""
+        tasks = [*self._tasks, *self._uploads]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def note(self, ids: Collection[int]) -> None:
+        """These segments are new, or not what they were."""
+        self.noted.update(ids)
+        self._wake.set()
+
+    def note_all(self) -> None:
+        """Settings have changed: look at every segment that has no object."""
+        rows = [segment.row for segment in self._segments.by_id.values()]
+        self.note([row.id for row in rows if wanted(row)])
+
+    def wake(self) -> None:
+        """Decide again: something about the dispatcher was changed."""
+        self._wake.set()
+        self._publish.set()
+
+    # --- tasks
+
+    async def _repeat(self, work: Callable[[], Awaitable[float]], event: asyncio.Event) -> None:
+        """Do `work` whenever `event` is set or the time has come that it gave last."""
+        failures = 0
+        while True:
+            event.clear()
+            try:
+                pause_s = await work()
+                failures = 0
+            except Exception as failure:  # tried again; ERROR is for promises that are missed
+                failures += 1
+                pause_s = wait_s(failures, self.dispatcher.limits.retry_max_s, self._jitter())
+                known = isinstance(failure, StoreError)
+                logger.warning(
+                    "uploading failed, it goes on in %.1f s: %s",
+                    pause_s,
+                    failure,
+                    exc_info=not known,
+                )
+                await self._env.sleep(pause_s)
+                continue
+            timer = self._env.call_later(pause_s, event.set)
+            await event.wait()
+            timer.cancel()
+
+    async def _look(self) -> float:
+        """Register, admit, begin; seconds until the next look."""
+        await self._drop_garbage()
+        await self._register()
+        now = self._now()
+        admitted = self.dispatcher.admit(now)
+        if admitted:
+            await self._admit(admitted)
+        for segment_id in self.dispatcher.begin(self._now()):
+            task = self._env.spawn(self._upload(self._flights[segment_id]), "upload a segment")
+            self._uploads.add(task)
+            task.add_done_callback(self._uploads.discard)
+        now = self._now()
+        return min(LOOK_AT_MOST_S, max(0.0, self.dispatcher.wake_at(now) - now))
+
+    async def _register(self) -> None:
+        """Take in what was noted; what is gone, or not to be tiered any more, is let go of."""
+        while self.noted:
+            ids = sorted(self.noted)[:100]
+            found = {each.segment_id: each for each in await self._survey.candidates(ids)}
+            for segment_id in ids:
+                self.noted.discard(segment_id)
+                self.dispatcher.forget(segment_id)
+                if segment_id in found:
+                    self.dispatcher.register(found[segment_id], self._now())
+
+    async def _admit(self, ids: Sequence[int]) -> None:
+        """Give segments their rows; if that fails they are registered again."""
+        left = list(ids)
+        try:
+            while left:
+                room = MAPPINGS_AT_ONCE
+                part: list[int] = []
+                while left and (not part or room >= len(self._numbers(left[0]))):
+                    room -= len(self._numbers(left[0]))
+                    part.append(left.pop(0))
+                await self._start(part)
+        except BaseException as failure:
+            for segment_id in ids:
+                if segment_id not in self._flights and segment_id in self.dispatcher.candidates:
+                    self._failed(segment_id, failure)
+            raise
+
+    def _numbers(self, segment_id: int) -> Sequence[int]:
+        return self.dispatcher.candidates[segment_id].numbers
+
+    async def _start(self, ids: Sequence[int]) -> None:
+        """One transaction: rows of objects that are COPY_STARTED, and dispatch offsets."""
+        flights = await self._new_flights(ids)
+        started = {flight.id for flight in flights}
+        numbers = [number for segment_id in ids for number in self._numbers(segment_id)]
+        dispatched = await self._progress.dispatched(
+            numbers,
+            lambda each: each in started or each in self._flights or self._finisher.has(each),
+        )
+        rows = [flight.row for flight in flights]
+        entered = set(await self._storage.start_objects(rows, dispatched)) if rows else set()
+        self._progress.raise_dispatch(dispatched)
+        for flight in flights:
+            if flight.row.uuid in entered:
+                flight.segment.pins += 1  # its file stays while it is uploaded
+                self._flights[flight.id] = flight
+        for segment_id in ids:
+            if segment_id not in self._flights:  # it was exchanged meanwhile
+                self.dispatcher.finish(segment_id)
+
+    async def _new_flights(self, ids: Sequence[int]) -> list[Flight]:
+        ranges: dict[int, list[tuple[int, int, int]]] = {}
+        for each in await self._storage.segment_mappings(ids):
+            some = ranges.setdefault(each.segment_id, [])
+            some.append((each.number, each.base_offset, each.end_offset))
+        flights = []
+        for segment_id in ids:
+            segment = self._segments.by_id.get(segment_id)
+            if segment is not None and wanted(segment.row) and segment_id in ranges:
+                row = self._row(segment.row, ranges[segment_id])
+                flights.append(Flight(segment, row, self.dispatcher.candidates[segment_id]))
+        return flights
+
+    def _row(self, segment: SegmentRow, ranges: list[tuple[int, int, int]]) -> ObjectRow:
+        return ObjectRow(
+            uuid=self._env.random.randbytes(16),
+            segment_id=segment.id,
+            node_id=self._node_id,
+            tier=self.tier,
+            state=COPY_STARTED,
+            size_bytes=segment.size_bytes,
+            created_ms=self._env.clock.now_ms(),
+            ranges=pack_ranges(ranges),
+        )
+
+    async def _upload(self, flight: Flight) -> None:
+        """One try. Not raised: a failure is taken to the dispatcher."""
+        key = segment_key(flight.row.uuid)
+        try:
+            rate = self.dispatcher.limits.bytes_per_second
+            stored = await self._store.upload(key, flight.segment.path, rate)
+            if stored.size_bytes != flight.row.size_bytes:
+                text = f"{stored.size_bytes} of {flight.row.size_bytes} bytes arrived"
+                raise StoreError("Truncated", text)
+        except (StoreError, OSError) as failure:
+            self._garbage.append(flight.row.uuid)
+            del self._flights[flight.id]
+            self._failed(flight.id, failure)
+        else:
+            self.dispatcher.uploaded()
+            self._uploaded.append(flight)
+            self._publish.set()
+        finally:
+            flight.segment.pins -= 1
+            self._wake.set()
+
+    def _failed(self, segment_id: int, failure: BaseException) -> None:
+        """A try failed: WARN, and later again."""
+        fault, now = fault_of(failure), self._now()
+        error = failure.code if isinstance(failure, StoreError) else type(failure).__name__
+        before = self.dispatcher.error(now)[0]
+        self.dispatcher.fail(segment_id, fault, error, now, self._jitter())
+        if fault is Fault.FILE or not before:
+            logger.warning("uploading segment %d failed, tried again: %s", segment_id, failure)
+        if segment_id not in self._segments.by_id:
+            self.dispatcher.forget(segment_id)
+
+    async def _drop_garbage(self) -> None:
+        """Objects of tries that failed, none of which was ever in a manifest."""
+        if garbage := self._garbage[:]:
+            await self._storage.delete_objects(garbage, 0)
+            del self._garbage[: len(garbage)]
+
+    # --- publishing
+
+    async def _round(self) -> float:
+        """Publish what is uploaded, then finish it; seconds until the next look."""
+        while self._uploaded and not self.dispatcher.foreign:
+            room = MAPPINGS_AT_ONCE
+            part: list[Flight] = []
+            for flight in self._uploaded:
+                room -= len(flight.candidate.numbers)
+                if part and room < 0:
+                    break
+                part.append(flight)
+            try:
+                self._garbage += await self._finisher.finish(part)
+            except StoreError as failure:
+                self._hold(failure)
+                raise
+            del self._uploaded[: len(part)]
+            for flight in part:
+                del self._flights[flight.id]
+                self.dispatcher.finish(flight.id)
+                self.uploads += 1
+                self.uploaded_bytes += flight.row.size_bytes
+            self.dispatcher.open_gate()
+            self._wake.set()
+        return LOOK_AT_MOST_S
+
+    def _hold(self, failure: StoreError) -> None:
+        """The manifest cannot be written: no further upload begins for a while."""
+        fault, now = fault_of(failure), self._now()
+        self.dispatcher.close_gate(fault, failure.code, now, self._jitter())
+        self.dispatcher.failures[fault] += 1
+
+    def _now(self) -> float:
+        return self._env.clock.monotonic()
+
+    def _jitter(self) -> float:
+        return self._env.random.random()
