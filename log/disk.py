@@ -34,6 +34,9 @@ MAPPED_FROM_BYTES = 32 << 20
 """Larger blocks are mapped by themselves: the most glibc allows."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 
+SAMPLED_EVERY_BYTES = 64 << 10
+"""How closely the page cache is looked at: the kernel reads ahead, and reclaims, in larger runs."""
+
 _NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -72,6 +75,18 @@ class DiskFile:
             length -= len(part)
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def cached(self, length: int, position: int) -> bool:
+        """See log.env.File. Reads a byte here and there that the kernel may not wait for."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            return True
+        samples = {*range(position, position + length, SAMPLED_EVERY_BYTES), position + length - 1}
+        try:
+            return all(os.preadv(self._fd, [bytearray(1)], at, os.RWF_NOWAIT) for at in samples)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system that does not know the flag; what is wrong, a read will say
+            return True
 
     def sync(self) -> None:
         """See log.env.File."""

@@ -71,6 +71,11 @@ class File(Protocol):
         """The bytes at `position`; fewer only where the file ends."""
         ...
 
+    def cached(self, length: int, position: int) -> bool:
+        """Whether reading these bytes would probably not wait for the disk: samples of them are in
+        the page cache. True where that cannot be told. Does not wait itself."""
+        ...
+
     def sync(self) -> None:
         """Return when every write that returned before the call is durable. Raises OSError.
 

@@ -36,6 +36,7 @@ class Plan:
     `size_bytes` is an estimate until it has returned: the bytes then may be fewer.
     `journal` is the number of a journal whose index is not in memory: the runs are found there.
     `warm` says that it begins in a segment; how much it is there is an estimate too.
+    `patience_s`: how long its reader waits for a remote tier; None: as long as it takes.
     """
 
     __slots__ = (
@@ -46,6 +47,7 @@ class Plan:
         "max_bytes",
         "offset",
         "partition",
+        "patience_s",
         "runs",
         "size_bytes",
         "warm",
@@ -64,6 +66,7 @@ class Plan:
         self.hot = True
         self.journal: int | None = None
         self.warm = False
+        self.patience_s: float | None = None
 
     def become(self, other: Plan) -> None:
         """Go another way to the same batches: they have moved."""
@@ -95,6 +98,16 @@ def whole_batches(buf: Buffer, start: int, stop: int, end: int, max_bytes: int, 
             break
         at = after
     return at
+
+
+def next_offset(buf: Buffer, start: int, stop: int, offset: int) -> int:
+    """The offset after the last batch of buf[start:stop]; `offset` if there is none."""
+    at = start
+    while at < stop:
+        base, length = _LENGTH.unpack_from(buf, at)
+        offset = base + _LAST_DELTA.unpack_from(buf, at + _LAST_DELTA_AT)[0] + 1
+        at += length + _OVERHEAD
+    return offset
 
 
 def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first: bool) -> Plan:

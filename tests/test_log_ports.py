@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from log.disk import DiskFileSystem, ThreadOffload, real_env
+from log.disk import DiskFile, DiskFileSystem, ThreadOffload, real_env
 from log.env import Env, FileSystem, Offload
 from log.journal import IOV_AT_MOST, write_whole
 from tests.kit.env import InlineOffload, memory_env, sim_env
@@ -37,6 +37,40 @@ def test_writes_are_gathered_and_read_back(place: tuple[FileSystem, str]) -> Non
     assert file.pread(2, 9) == b""
     file.close()
     assert fs.open(f"{folder}/f").pread(3, 3) == b"abc"
+
+
+def test_what_was_just_read_is_cached(place: tuple[FileSystem, str]) -> None:
+    fs, folder = place
+    file = fs.open(f"{folder}/f", create=True)
+    file.pwritev([bytes(300_000)], 0)
+    file.sync()
+    file.pread(300_000, 0)
+    assert file.cached(300_000, 0)
+    assert file.cached(1, 299_999)
+
+
+def test_what_left_the_page_cache_is_not_cached() -> None:
+    """Asked of the kernel by a stand-in: which file systems let go of pages differs."""
+    asked: list[int] = []
+
+    def preadv(fd: int, buffers: list[bytearray], position: int, flags: int) -> int:
+        asked.append(position)
+        if position >= 200_000:
+            raise BlockingIOError
+        return 1
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("os.preadv", preadv)
+        patched.setattr("os.RWF_NOWAIT", 8, raising=False)
+        file = DiskFile(-1)
+        assert file.cached(200_000, 0)
+        assert max(asked) == 199_999
+        assert not file.cached(200_000, 1)
+        assert not file.cached(1 << 20, 0)
+    fs = MemFileSystem()
+    fs.makedirs("/data")
+    fs.cold = True
+    assert not fs.open("/data/f", create=True).cached(1, 0)
 
 
 def test_more_buffers_than_one_call_takes(place: tuple[FileSystem, str]) -> None:

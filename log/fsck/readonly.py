@@ -25,6 +25,10 @@ class ReadOnlyFile:
         """See log.env.File."""
         return self._file.pread(length, position)
 
+    def cached(self, length: int, position: int) -> bool:
+        """See log.env.File."""
+        return self._file.cached(length, position)
+
     def sync(self) -> None:
         """Does nothing."""
 

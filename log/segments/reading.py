@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from dataclasses import dataclass
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.configs import TierLevel
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.segment import FormatError, SparseIndex
 from log.env import Buffer, Env, File
 from log.inflight import InFlight
-from log.plan import Plan, rest_of, skip_before, whole_batches
-from log.segments.store import Segment, SegmentStore
+from log.plan import Plan, next_offset, rest_of, skip_before, whole_batches
+from log.segments.indexes import DamagedSegment, WarmIndex, WarmIndexes, read_index
+from log.segments.remote import Ask, Cold, Exchanged, Taken
+from log.segments.store import NotLocal, Segment, SegmentStore
 from offsets.storage import Mapping
 
 if TYPE_CHECKING:
@@ -30,86 +31,48 @@ logger = logging.getLogger(__name__)
 
 IN_FLIGHT_BYTES = 64 << 20
 """As for the journals (log.reader): a few Fetches of the largest usual size."""
-INDEX_BYTES_AT_MOST = 16 << 20
-"""Sparse indexes kept in memory: those of two gigabytes of segments that are being read."""
-CHECKED_RANGES_AT_MOST = 64
-"""Stretches of one partition and segment known to be sound; whoever jumps about more than that
-has the first ones checked again."""
 SLACK_BYTES = 8 << 10
 """Read beyond what is asked for: the block that holds `offset` begins before it."""
 NAMED_AT_MOST = 1000
 """Damaged places named in the log, so that each is named once."""
 
+ROWS_EXCHANGED_AT_MOST = 3
+"""How often one read looks its row up again because it was exchanged meanwhile: once is rare."""
+
 _BASE_AND_LENGTH = Struct(">qi")
-_OVERHEAD = 12
-_LAST_DELTA = Struct(">i")
-_LAST_DELTA_AT = 23
-
-
-class WarmIndex:
-    """The sparse index of one partition in one segment, and which of its blocks were checked."""
-
-    __slots__ = ("checked", "index", "size_bytes")
-
-    def __init__(self, index: SparseIndex, size_bytes: int) -> None:
-        self.index = index
-        self.size_bytes = size_bytes
-        self.checked: list[tuple[int, int]] = []
-
-    def damaged(self, position: int, data: memoryview) -> int | None:
-        """Where the first bad block of `data`, whole blocks from `position` on, begins."""
-        start, stop = position, position + len(data)
-        if any(one <= start and stop <= other for one, other in self.checked):
-            return None
-        bad = self.index.damaged(position, data)
-        stop = stop if bad is None else bad
-        apart = []
-        for one, other in self.checked:
-            if one <= stop and start <= other:
-                start, stop = min(one, start), max(other, stop)
-            else:
-                apart.append((one, other))
-        self.checked = [*apart[-CHECKED_RANGES_AT_MOST + 1 :], (start, stop)]
-        return bad
-
-    def block_at(self, position: int) -> tuple[int, int]:
-        """(position, length) of the block that begins at a position."""
-        index = self.index
-        at = bisect_left(range(len(index)), position, key=lambda at: index.block(at)[0])
-        return index.block(at)[:2]
-
-
-@dataclass(slots=True)
-class Taken:
-    """What one row gave: whole batches, the offset to go on at, whether that is the row's end."""
-
-    batches: memoryview
-    next_offset: int
-    whole: bool
-
-
-class DamagedSegment(Exception):
-    """Bytes that are not what was written; the text says where in the segment."""
 
 
 class WarmReader:
-    """See the module."""
+    """See the module. `cold` reads what lies in a remote tier, where there is one; `fallbacks`
+    counts reads it could not do that a local file served."""
 
-    __slots__ = ("_env", "_in_flight", "_index_bytes", "_indexes", "_named", "_reader", "_store")
+    __slots__ = (
+        "_env",
+        "_in_flight",
+        "_named",
+        "_reader",
+        "_store",
+        "cold",
+        "fallbacks",
+        "indexes",
+    )
 
     def __init__(self, env: Env, store: SegmentStore, reader: Reader) -> None:
         self._env = env
         self._store = store
         self._reader = reader
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
-        self._indexes: dict[tuple[int, int], WarmIndex] = {}
-        self._index_bytes = 0
         self._named: set[str] = set()
+        self.indexes = WarmIndexes()
+        self.cold: Cold | None = None
+        self.fallbacks = 0
 
     async def read(self, plan: Plan) -> list[Buffer]:
         """The bytes of a plan that begins in a segment, cut to the whole batches it asks for.
 
-        Sets plan.size_bytes. Raises OSError from the disk, KAFKA_STORAGE_ERROR for damage.
+        Sets plan.size_bytes. Raises OSError from the disk, KAFKA_STORAGE_ERROR for damage and for
+        what a remote tier cannot give. Nothing, if it does not within the plan's patience; with
+        something in hand nobody waits for more.
         """
         partition = plan.partition
         kept: list[Buffer] = []
@@ -119,15 +82,15 @@ class WarmReader:
             first = plan.first and not kept
             if room <= 0 and not first:
                 break
+            patience_s = 0.0 if kept else plan.patience_s
             try:
-                taken = await self._take(partition, offset, plan.end, room, first)
+                taken = await self._take(Ask(partition, offset, plan.end, room, first, patience_s))
             except (KafkaError, OSError):
                 if kept:
                     break  # answered when the reader comes to it
                 raise
-            if len(taken.batches):
-                kept.append(taken.batches)
-                size += len(taken.batches)
+            kept += taken.batches
+            size += taken.size_bytes
             offset = taken.next_offset
             if not taken.whole:
                 break
@@ -142,6 +105,9 @@ class WarmReader:
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
         """From which offset on row `at` of a partition may have a record at or after a time."""
         mapping = partition.segments.mapping(partition.number, at)
+        if self.cold is not None and not self._store.is_local(mapping.segment_id):
+            segment = self._store.by_id[mapping.segment_id]
+            return await self.cold.since(partition, mapping, segment, timestamp)
         async with self._store.opened(mapping.segment_id) as (segment, file):
             warm = await self._index(segment, file, mapping, partition)
             position = warm.index.since(timestamp)
@@ -153,28 +119,80 @@ class WarmReader:
         base: int = _BASE_AND_LENGTH.unpack(head)[0]
         return max(mapping.base_offset, base)
 
-    async def _take(
-        self, partition: Partition, offset: int, end: int, room: int, first: bool
-    ) -> Taken:
-        """Batches out of the one row that covers `offset`."""
-        size = max(room, 0)
+    async def _take(self, ask: Ask) -> Taken:
+        """Batches out of the one row that covers the offset."""
+        if self.cold is None:
+            return await self._take_local(ask)
+        for _ in range(ROWS_EXCHANGED_AT_MOST):
+            try:
+                return await self._take_tiered(ask, self.cold)
+            except (NotLocal, Exchanged):
+                continue
+        return await self._take_local(ask)
+
+    async def _take_tiered(self, ask: Ask, cold: Cold) -> Taken:
+        """From the remote tier or from the local file, as the topic's tieredStorageLevel says."""
+        at, mapping = self._row(ask)
+        segment = self._store.by_id.get(mapping.segment_id)
+        if segment is None or not mapping.length or not await self._goes_cold(ask, segment):
+            return await self._take_local(ask)
+        failure: KafkaError | OSError | None = None
+        try:
+            taken = await cold.take(ask, at, mapping, segment)
+            if taken.batches or taken.whole or not ask.patience_s or not segment.row.local:
+                return taken
+        except (KafkaError, OSError) as caught:
+            failure = caught
+        if not segment.row.local:
+            assert failure is not None
+            raise failure
+        self.fallbacks += 1
+        logger.debug("segment %s is read from the local file: %s", segment.name, failure)
+        return await self._take_local(ask)
+
+    async def _goes_cold(self, ask: Ask, segment: Segment) -> bool:
+        row, level = segment.row, ask.partition.config.tier_level
+        if not row.object:
+            return False
+        if not row.local:
+            if level is TierLevel.DISABLE:
+                text = f"offset {ask.offset} is in the remote tier: tieredStorageLevel is disable"
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+            return True
+        if level is TierLevel.NOT_IN_MEM:
+            return not await self._cached(ask)
+        return level is TierLevel.FORCE
+
+    async def _cached(self, ask: Ask) -> bool:
+        """Whether the local file's bytes are in the page cache."""
+        _, mapping = self._row(ask)
+        async with self._store.opened(mapping.segment_id) as (segment, file):
+            warm = await self._index(segment, file, mapping, ask.partition)
+            position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+            return await self._env.offload.submit("warm", file.cached, length, position)
+
+    @staticmethod
+    def _row(ask: Ask) -> tuple[int, Mapping]:
+        if ask.offset < ask.partition.log_start:  # which has moved since the plan was made
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        segments = ask.partition.segments
+        at = segments.find(ask.offset)
+        return at, segments.mapping(ask.partition.number, at)
+
+    async def _take_local(self, ask: Ask) -> Taken:
+        size = max(ask.room, 0)
         await self._in_flight.take(size)
         try:
-            if offset < partition.log_start:  # which has moved since the plan was made
-                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-            at = partition.segments.find(offset)
             # From here to the pin nothing may be awaited: rows and files are exchanged.
-            mapping = partition.segments.mapping(partition.number, at)
+            _, mapping = self._row(ask)
             if not mapping.length:
-                return Taken(memoryview(b""), mapping.end_offset, True)
+                return Taken([], mapping.end_offset, True)
             async with self._store.opened(mapping.segment_id) as (segment, file):
-                warm = await self._index(segment, file, mapping, partition)
+                warm = await self._index(segment, file, mapping, ask.partition)
                 try:
-                    return await self._env.offload.submit(
-                        "warm", take, file, warm, mapping, offset, end, room, first
-                    )
+                    return await self._env.offload.submit("warm", take, file, warm, mapping, ask)
                 except DamagedSegment as damage:
-                    raise self._damaged(segment, partition, str(damage)) from damage
+                    raise self._damaged(segment, ask.partition, str(damage)) from damage
         finally:
             self._in_flight.give(size)
 
@@ -182,21 +200,13 @@ class WarmReader:
         self, segment: Segment, file: File, mapping: Mapping, partition: Partition
     ) -> WarmIndex:
         key = mapping.segment_id, mapping.number
-        warm = self._indexes.pop(key, None)
+        warm = self.indexes.find(key)
         if warm is None:
             try:
                 warm = await self._env.offload.submit("warm", load_index, file, mapping)
             except DamagedSegment as damage:
                 raise self._damaged(segment, partition, str(damage)) from damage
-            other = self._indexes.pop(key, None)
-            if other is not None:
-                warm = other
-            else:
-                self._index_bytes += warm.size_bytes
-        self._indexes[key] = warm
-        while self._index_bytes > INDEX_BYTES_AT_MOST and len(self._indexes) > 1:
-            oldest = next(iter(self._indexes))
-            self._index_bytes -= self._indexes.pop(oldest).size_bytes
+            warm = self.indexes.keep(key, warm)
         return warm
 
     def _damaged(self, segment: Segment, partition: Partition, what: str) -> KafkaError:
@@ -209,26 +219,14 @@ class WarmReader:
 
 def load_index(file: File, mapping: Mapping) -> WarmIndex:
     """Runs in a thread. DamagedSegment if the checksum does not fit."""
-    body = file.pread(mapping.index_length, mapping.index_start)
-    try:
-        index = SparseIndex(
-            body, mapping.start, mapping.length, mapping.base_offset, mapping.index_checksum
-        )
-    except FormatError as failure:
-        raise DamagedSegment(str(failure)) from failure
-    return WarmIndex(index, len(body))
+    return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
 
 
-def take(
-    file: File, warm: WarmIndex, mapping: Mapping, offset: int, end: int, room: int, first: bool
-) -> Taken:
-    """Whole batches from `offset` on, below `end`, at most `room` bytes; runs in a thread.
-
-    With `first` one batch whatever its size. DamagedSegment if the first block is not what was
-    written.
-    """
-    stop = mapping.start + mapping.length
-    position, length = warm.index.span(offset, max(room, 0) + SLACK_BYTES)
+def take(file: File, warm: WarmIndex, mapping: Mapping, ask: Ask) -> Taken:
+    """What is asked for out of a local file; runs in a thread. DamagedSegment if the first block
+    is not what was written."""
+    stop, offset = mapping.start + mapping.length, ask.offset
+    position, length = warm.index.span(offset, max(ask.room, 0) + SLACK_BYTES)
     while True:
         data = _read(file, warm, position, length)
         start = skip_before(data, 0, len(data), offset)
@@ -236,10 +234,10 @@ def take(
             break
         # Compaction left nothing of this block at or behind `offset`.
         position, length = warm.block_at(position + length)
-    cut = whole_batches(data, start, len(data), end, room, first)
+    cut = whole_batches(data, start, len(data), ask.end, ask.room, ask.first)
     whole = position + cut >= stop
-    after = mapping.end_offset if whole else _next_offset(data, start, cut, offset)
-    return Taken(data[start:cut], after, whole)
+    after = mapping.end_offset if whole else next_offset(data, start, cut, offset)
+    return Taken([data[start:cut]] if cut > start else [], after, whole)
 
 
 def _read(file: File, warm: WarmIndex, position: int, length: int) -> memoryview:
@@ -253,13 +251,3 @@ def _read(file: File, warm: WarmIndex, position: int, length: int) -> memoryview
         at = bisect_left(range(len(index)), bad, key=lambda at: index.block(at)[0])
         raise DamagedSegment(f"the batches at {bad}, from offset {index.block(at)[2]} on, are bad")
     return data if bad is None else data[: bad - position]
-
-
-def _next_offset(data: memoryview, start: int, stop: int, offset: int) -> int:
-    """The offset after the last batch of data[start:stop]; `offset` if there is none."""
-    at = start
-    while at < stop:
-        base, length = _BASE_AND_LENGTH.unpack_from(data, at)
-        offset = base + _LAST_DELTA.unpack_from(data, at + _LAST_DELTA_AT)[0] + 1
-        at += length + _OVERHEAD
-    return offset

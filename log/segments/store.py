@@ -27,6 +27,10 @@ REMOVED_AT_ONCE = 100
 """Files removed between two transactions that drop their rows."""
 
 
+class NotLocal(KafkaError):
+    """The segment has no file here: it is in the remote tier."""
+
+
 class Segment:
     """One segment: its row, `pins` of who reads it, its handle while it is open.
 
@@ -76,15 +80,24 @@ class SegmentStore:
         segment = self.by_id[row.id] = Segment(row, self.folder)
         return segment
 
+    def is_local(self, segment_id: int) -> bool:
+        """Whether the segment has a file here."""
+        segment = self.by_id.get(segment_id)
+        return segment is not None and segment.row.local
+
     @asynccontextmanager
     async def opened(self, segment_id: int) -> AsyncIterator[tuple[Segment, File]]:
         """A segment, pinned and open for reading from threads.
 
-        Raises OSError from the disk, KAFKA_STORAGE_ERROR if the file is not what its row says.
+        Raises OSError from the disk, KAFKA_STORAGE_ERROR if the file is not what its row says,
+        NotLocal if it has none.
         """
         segment = self.by_id.get(segment_id)
         if segment is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no segment {segment_id}")
+        if not segment.row.local:
+            text = f"segment {segment.name} is in the remote tier alone"
+            raise NotLocal(ErrorCode.KAFKA_STORAGE_ERROR, text)
         segment.pins += 1
         try:
             file = segment.file

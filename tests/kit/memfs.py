@@ -114,6 +114,10 @@ class MemFile:
     def pread(self, length: int, position: int) -> bytes:
         return bytes(self._check().data[position : position + length])
 
+    def cached(self, length: int, position: int) -> bool:
+        self._check()
+        return not self._fs.cold
+
     def sync(self) -> None:
         node = self._check()
         self._fs.pause("sync")
@@ -163,6 +167,7 @@ class MemFileSystem:
         self.rng = rng or random.Random(0)
         self.pause = pause
         self.faults = Faults()
+        self.cold = False  # whether nothing is in the page cache
         self.life = 0
         self.locks: set[str] = set()
         self.files: dict[str, Node] = {}

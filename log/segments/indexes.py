@@ -1,0 +1,99 @@
+"""The sparse indexes of partitions that are being read, of local and of remote segments alike.
+
+An index is the same bytes wherever its segment lies, so who reads it here and who reads it there
+share one cache with one bound.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from kafkawire.codec.segment import FormatError, SparseIndex
+from kafkawire.codec.types import Buffer
+from offsets.storage import Mapping
+
+INDEX_BYTES_AT_MOST = 16 << 20
+"""Sparse indexes kept in memory: those of two gigabytes of segments that are being read."""
+CHECKED_RANGES_AT_MOST = 64
+"""Stretches of one partition and segment known to be sound; whoever jumps about more than that
+has the first ones checked again."""
+
+Key = tuple[int, int]  # segment id, partition number
+
+
+class DamagedSegment(Exception):
+    """Bytes that are not what was written; the text says where in the segment."""
+
+
+class WarmIndex:
+    """The sparse index of one partition in one segment, and which of its blocks were checked in
+    the local file."""
+
+    __slots__ = ("checked", "index", "size_bytes")
+
+    def __init__(self, index: SparseIndex, size_bytes: int) -> None:
+        self.index = index
+        self.size_bytes = size_bytes
+        self.checked: list[tuple[int, int]] = []
+
+    def damaged(self, position: int, data: memoryview) -> int | None:
+        """Where the first bad block of `data`, whole blocks from `position` on, begins."""
+        start, stop = position, position + len(data)
+        if any(one <= start and stop <= other for one, other in self.checked):
+            return None
+        bad = self.index.damaged(position, data)
+        stop = stop if bad is None else bad
+        apart = []
+        for one, other in self.checked:
+            if one <= stop and start <= other:
+                start, stop = min(one, start), max(other, stop)
+            else:
+                apart.append((one, other))
+        self.checked = [*apart[-CHECKED_RANGES_AT_MOST + 1 :], (start, stop)]
+        return bad
+
+    def block_at(self, position: int) -> tuple[int, int]:
+        """(position, length) of the block that begins at a position."""
+        index = self.index
+        at = bisect_left(range(len(index)), position, key=lambda at: index.block(at)[0])
+        return index.block(at)[:2]
+
+
+class WarmIndexes:
+    """See the module: a bounded number of bytes of them, those read last."""
+
+    __slots__ = ("_kept", "size_bytes")
+
+    def __init__(self) -> None:
+        self._kept: dict[Key, WarmIndex] = {}  # in the order of last use
+        self.size_bytes = 0
+
+    def find(self, key: Key) -> WarmIndex | None:
+        """The index, if it is in memory."""
+        warm = self._kept.pop(key, None)
+        if warm is not None:
+            self._kept[key] = warm
+        return warm
+
+    def keep(self, key: Key, warm: WarmIndex) -> WarmIndex:
+        """An index that was loaded; the one to use, which another reader may have brought."""
+        there = self.find(key)
+        if there is not None:
+            return there
+        self._kept[key] = warm
+        self.size_bytes += warm.size_bytes
+        while self.size_bytes > INDEX_BYTES_AT_MOST and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            self.size_bytes -= self._kept.pop(oldest).size_bytes
+        return warm
+
+
+def read_index(body: Buffer, mapping: Mapping) -> WarmIndex:
+    """The index of a mapping from its bytes. DamagedSegment if the checksum does not fit."""
+    try:
+        index = SparseIndex(
+            body, mapping.start, mapping.length, mapping.base_offset, mapping.index_checksum
+        )
+    except FormatError as failure:
+        raise DamagedSegment(str(failure)) from failure
+    return WarmIndex(index, len(body))

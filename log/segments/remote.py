@@ -1,0 +1,77 @@
+"""What reading segments asks of a remote tier, and where a partition's local part begins.
+
+The tier itself is above the log (tiering.cold); whoever opens it sets `WarmReader.cold`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from offsets.storage import Mapping
+
+if TYPE_CHECKING:
+    from log.partition import Partition
+    from log.segments.store import Segment, SegmentStore
+
+
+class Ask(NamedTuple):
+    """Whole batches of a partition from `offset` on, below `end`, at most `room` bytes; with
+    `first` one batch whatever its size. `patience_s`: how long to wait for a remote tier; None:
+    until it answers or has failed for good, 0: take what is in memory."""
+
+    partition: Partition
+    offset: int
+    end: int
+    room: int
+    first: bool
+    patience_s: float | None
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one row gave: whole batches, in as many views as they lie in; the offset to go on at,
+    whether that is the row's end. A view may end anywhere but after a batch's head begins: each
+    holds whole batches."""
+
+    batches: list[memoryview]
+    next_offset: int
+    whole: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """All views together."""
+        return sum(map(len, self.batches))
+
+
+class Exchanged(Exception):
+    """The row that was read is another one by now: look it up again."""
+
+
+class Cold(Protocol):
+    """Reads segments that are in a remote tier."""
+
+    async def take(self, ask: Ask, at: int, mapping: Mapping, segment: Segment) -> Taken:
+        """Batches out of row `at` of the partition, which is `mapping`. None of them, and `whole`
+        not set, if they did not come in time: they are in memory when they have come.
+
+        KAFKA_STORAGE_ERROR if they cannot be read, or not now; Exchanged.
+        """
+        ...
+
+    async def since(
+        self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
+    ) -> int:
+        """From which offset of the row on there may be a record at or after a time (ms); the
+        row's end if there is none. Raises as `take`."""
+        ...
+
+
+def local_log_start(partition: Partition, store: SegmentStore) -> int:
+    """From which offset on everything lies on this machine's disk: KIP-405's local log start."""
+    segments = partition.segments
+    at = len(segments)
+    while at and store.is_local(segments.segment[at - 1]):
+        at -= 1
+    start = segments.base[at] if at < len(segments) else partition.cut_offset
+    return max(start, partition.log_start)
