@@ -247,11 +247,13 @@ class FakeStore:
 
         return await self._request("get", key, act, size_bytes, seconds)
 
-    async def copy_from(self, source_url: str, key: str, size_bytes: int) -> Stored:
+    async def copy_from(
+        self, source_url: str, key: str, size_bytes: int, source_key: str = ""
+    ) -> Stored:
         """`source_url` names an entry of `BUCKETS`."""
 
         def act() -> Stored:
-            data = BUCKETS[source_url].data(key)
+            data = BUCKETS[source_url].data(source_key or key)
             if len(data) != size_bytes:
                 text = f"{key} has {len(data)} bytes there and not {size_bytes}"
                 raise StoreError("IncompleteRead", text)
@@ -322,6 +324,10 @@ class FakeStore:
             result = await answer
             code = ""
             return result
+        except asyncio.CancelledError:
+            if kind == "get":
+                self._sent.pop(answer, None)  # whoever owns the memory or file goes on with it
+            raise
         except (StoreError, OSError) as caught:
             code = caught.code if isinstance(caught, StoreError) else type(caught).__name__
             raise

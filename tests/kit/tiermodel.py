@@ -1,0 +1,130 @@
+"""What clients of a tiered broker were promised, and whether it holds: in the broker, in its rows,
+in the bucket.
+
+Every record has a key and a value nobody else has, so any record that turns up can be told. What
+was acknowledged must be there above the log start; in a compacted topic a record may be gone if a
+later one of its key was stored. What is at an offset never changes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kafkawire.codec.batches import CONTROL, Record, iter_batches, pack, records
+
+Row = tuple[bytes, bytes | None]
+KEYS = 12
+
+
+@dataclass
+class Expected:
+    """One partition. `acked`: what must be there; `seen`: what was at an offset when somebody
+    looked; `log_start`: as answered; `asked`: how far deletions that were not answered may have
+    moved it; `shrinks`: retention, or the end of tiering, may move it too; `switched`: it was not
+    tiered all the time; `doubtful`: keys with tombstones that nobody was promised."""
+
+    number: int
+    topic: str
+    index: int
+    compacted: bool = False
+    shrinks: bool = False
+    switched: bool = False
+    acked: dict[int, Row] = field(default_factory=dict)
+    seen: dict[int, Row] = field(default_factory=dict)
+    doubtful: set[bytes] = field(default_factory=set)
+    log_start: int = 0
+    asked: int = 0
+
+    def see(self, offset: int, row: Row) -> None:
+        """From now on, this is what is at that offset, if anything."""
+        known = self.seen.setdefault(offset, row)
+        assert known == row, f"{self} has two records at {offset}"
+
+    def ack(self, base: int, rows: list[Row]) -> None:
+        """These were acknowledged as committed."""
+        for at, row in enumerate(rows):
+            self.see(base + at, row)
+            self.acked[base + at] = row
+
+    def __str__(self) -> str:
+        return f"partition {self.number} ({self.topic}-{self.index})"
+
+
+@dataclass
+class Promises:
+    """All of it. `deleted`: numbers of partitions of deleted topics."""
+
+    rng: random.Random
+    partitions: dict[int, Expected] = field(default_factory=dict)
+    deleted: set[int] = field(default_factory=set)
+    sent: set[Row] = field(default_factory=set)
+    counter: int = 0
+
+    def fresh(self) -> Row:
+        """A record nobody sent before, but for tombstones."""
+        self.counter += 1
+        value = b"%d:" % self.counter + bytes(self.rng.choice((0, 20, 200, 1200)))
+        row = b"k%d" % self.rng.randrange(KEYS), None if self.rng.random() < 0.05 else value
+        self.sent.add(row)
+        return row
+
+    def check(self, number: int, start: int, end: int, found: list[tuple[int, Row]]) -> None:
+        """`found` is all there is of a partition in [start, end)."""
+        expected = self.partitions[number]
+        offsets = [offset for offset, _ in found]
+        assert offsets == sorted(set(offsets)), f"{expected}: offsets are not in order"
+        for offset, row in found:
+            assert start <= offset < end, f"{expected}: {offset} is outside of [{start}, {end})"
+            assert row in self.sent, f"{expected}: nobody sent what is at {offset}"
+            expected.see(offset, row)
+        there = set(offsets)
+        newest: dict[bytes, int] = {}
+        if expected.compacted:
+            for offset, (key, _) in expected.seen.items():
+                newest[key] = max(newest.get(key, -1), offset)
+        for offset, (key, value) in expected.acked.items():
+            if not start <= offset < end or offset in there:
+                continue
+            assert expected.compacted, f"{expected} lost offset {offset} of [{start}, {end})"
+            lost = newest[key] == offset and value is not None and key not in expected.doubtful
+            assert not lost, f"{expected} lost {key!r}, whose last value is at {offset}"
+
+    def check_start(self, number: int, log_start: int) -> None:
+        """Where a partition begins is where somebody moved it to."""
+        expected = self.partitions[number]
+        assert log_start >= expected.log_start, f"{expected}: what was deleted is back"
+        if not expected.shrinks:
+            most = max(expected.asked, expected.log_start)
+            assert log_start <= most, f"{expected} begins at {log_start}, nobody asked for that"
+
+
+def batch_of(rows: list[Row], now_ms: int, codec: int = 0) -> memoryview:
+    """One batch of these records, as a producer sends it."""
+    items = [Record(at, now_ms, key, value) for at, (key, value) in enumerate(rows)]
+    return memoryview(pack(items, codec=codec))
+
+
+def rows_in(buffers: Iterable[bytes | bytearray | memoryview], start: int) -> list[tuple[int, Row]]:
+    """(offset, record) of every data record from `start` on."""
+    found: list[tuple[int, Row]] = []
+    for buffer in buffers:
+        data = bytes(buffer)
+        for position, head in iter_batches(data):
+            if head.attributes & CONTROL:
+                continue
+            for record in records(data, position):
+                if record.offset >= start:
+                    assert record.key is not None
+                    found.append((record.offset, (bytes(record.key), record.value)))
+    return found
+
+
+def end_of(buffers: Iterable[bytes | bytearray | memoryview]) -> int:
+    """The offset behind the last batch; -1 if there is none."""
+    end = -1
+    for buffer in buffers:
+        for _, head in iter_batches(bytes(buffer)):
+            end = head.last_offset + 1
+    return end

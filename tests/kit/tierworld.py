@@ -1,0 +1,402 @@
+"""A tiered broker in a world of its own: disk, SQL and bucket that outlive its processes.
+
+`TierWorld` is the world, `TierProcess` one life of a broker in it, put together as
+kafkawire.broker.broker does. A life ends by `close`, or in the middle of anything: `Points.hit` is
+called at every step that changes the world, and raises `Died` where the life is to end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic, TopicInfo
+from log.env import Env
+from log.manager import Log
+from log.partition import Partition
+from offsets.kv_store import Writes
+from offsets.memory_storage import MemoryStorage
+from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload
+from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.logs import FOLDER, settings
+from tests.kit.memfs import MemFile, MemFileSystem
+from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
+from tests.kit.simloop import SimLoop
+from tests.kit.tiermodel import Expected, Promises, Row, batch_of, end_of, rows_in
+from tiering.service import Tiering
+
+T = TypeVar("T")
+
+CLUSTER_NODE = 1
+SWITCHES = {"remote_storage_enable", "remote_log_copy_disable"}
+MEMORY_BYTES = 4 << 20
+
+
+class Died(SystemExit):
+    """The process is dead from here on: no handler stops this on its way out of the loop."""
+
+
+class Points:
+    """Moments at which a life may end. `names`: those that came by; the life ends at number
+    `fatal`, counted from 0. Counting begins when `on` is set."""
+
+    def __init__(self, fatal: int = -1) -> None:
+        self.fatal = fatal
+        self.names: list[str] = []
+        self.on = False
+        self.dead = False
+
+    def hit(self, name: str) -> None:
+        """The world is about to change, or has just changed."""
+        if self.dead:
+            raise OSError(errno.EIO, "this process has crashed")
+        if not self.on:
+            return
+        self.names.append(name)
+        if len(self.names) - 1 == self.fatal:
+            self.dead = True
+            raise Died(name)
+
+
+class PointFile:
+    """A file of a process that may die."""
+
+    def __init__(self, file: MemFile, path: str, points: Points) -> None:
+        self._file, self._path, self._points = file, path, points
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._file, name)
+        if name not in ("pwritev", "sync"):
+            return method
+        return lambda *args: _around(self._points, f"{name} {kind_of(self._path)}", method, *args)
+
+
+class PointFileSystem:
+    """The file system of a process that may die: what changes it is a point before and after."""
+
+    def __init__(self, fs: MemFileSystem, points: Points) -> None:
+        self._fs, self._points = fs, points
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._fs, name)
+        if name not in ("rename", "remove", "sync_dir"):
+            return method
+        return lambda path, *more: _around(
+            self._points, f"{name} {kind_of(path)}", method, path, *more
+        )
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self._points.dead:
+            raise OSError(errno.EIO, "this process has crashed")
+        return PointFile(self._fs.open(path, create=create), path, self._points)
+
+
+def kind_of(path: str) -> str:
+    """What a path is, for the name of a point; "" for journals, which are other tests' business."""
+    return "segment" if "/segments" in path else ""
+
+
+def _around(points: Points, name: str, method: Callable[..., T], *args: Any) -> T:
+    counts = not name.endswith(" ")
+    if counts or points.dead:
+        points.hit("before " + name)
+    result = method(*args)
+    if counts:
+        points.hit("after " + name)
+    return result
+
+
+class PointStorage(MemoryStorage):
+    """The offsets' rows of a process that may die: each transaction is a point before and after."""
+
+    points: Points
+
+    async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
+        counts = "checkpoint" not in method
+        if counts:
+            self.points.hit(f"before sql {method}")
+        result = await super()._write(method, work)
+        if counts:
+            self.points.hit(f"after sql {method}")
+        return result
+
+
+class TierWorld:
+    """What outlives processes. `now_s` is where the last one's clock stood; `log_values` are
+    settings by attribute beside those here, which make everything small and quick."""
+
+    def __init__(self, seed: int, **values: Any) -> None:
+        self.rng = random.Random(seed)
+        self.fs = MemFileSystem(self.rng)
+        self.database = MemoryDatabase(seed)
+        self.bucket = FakeBucket(self.rng, now_ms=lambda: EPOCH_MS + int(self.now_s * 1000))
+        self.promises = Promises(self.rng)
+        self.now_s = 0.0
+        self.clock_ms = 0
+        self.config = self._settings(values)
+        self.process: TierProcess | None = None
+
+    @staticmethod
+    def _settings(values: dict[str, Any]) -> BrokerConfig:
+        quick = {
+            "journal_bytes": 1 << 15,
+            "journal_entries": 200,
+            "hot_bytes": 0,
+            "recycle_bytes": 0,
+            "cut_interval_ms": 500,
+            "journal_roll_ms": 2000,
+            "file_delete_delay_ms": 100,
+            "log_retention_check_interval_ms": 1000,
+            "log_flush_offset_checkpoint_interval_ms": 5000,
+            "segment_dead_max_ms": 3000,
+            "log_cleaner_backoff_ms": 1000,
+            "log_cleaner_dedupe_buffer_size": 1 << 16,
+            "tier_url": "s3://bucket/prefix",
+            "tier_delete_delay_ms": 2000,
+            "tier_manifest_fold": 6,
+            "tier_retry_max_ms": 4000,
+            "tier_cache_bytes": MEMORY_BYTES,
+        }
+        config = settings(**{**quick, **values})
+        config.texts["tier.url"] = config.tier_url
+        return config
+
+    def expected(self, number: int, info: TopicInfo | None = None) -> Expected:
+        """What was promised of a partition; entered here when it first comes by."""
+        known = self.promises.partitions
+        if number not in known:
+            topics = [info] if info is not None else self.topics().values()
+            (found,) = (t for t in topics if any(row.number == number for row in t.partitions))
+            index = next(row.index for row in found.partitions if row.number == number)
+            config = TopicConfig(found.configs, self.config.texts)
+            known[number] = Expected(
+                number,
+                found.name,
+                index,
+                config.cleanup_compact,
+                config.cleanup_delete and (config.retention_ms > 0 or config.retention_bytes > 0),
+                not config.copies,
+            )
+        return known[number]
+
+    def peek(self, call: Callable[[MemoryStorage], Any]) -> Any:
+        """What SQL holds now, without a process: the result of a call of its storage."""
+        coro = call(MemoryStorage(self.database.offsets, CLUSTER_NODE, lambda: 0))
+        try:
+            coro.send(None)
+        except StopIteration as done:
+            return done.value
+        raise AssertionError("the storage in memory does not wait")
+
+    def topics(self) -> Mapping[str, TopicInfo]:
+        """The topics that SQL holds now."""
+        catalog = self.database.catalog
+        return {} if catalog is None else catalog.by_name
+
+
+class JumpClock(SimClock):
+    """The loop's time, and how far somebody has set the wall clock off it."""
+
+    def __init__(self, loop: SimLoop, world: TierWorld) -> None:
+        super().__init__(loop)
+        self._world = world
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self._world.clock_ms
+
+
+class TierProcess:
+    """One life. `points` say where it ends, if it does not end by itself."""
+
+    log: Log
+    tiering: Tiering
+
+    def __init__(self, world: TierWorld, points: Points | None = None) -> None:
+        self.world = world
+        self.rng = world.rng
+        self.points = points or Points()
+        self.loop = SimLoop()
+        self.loop.now = world.now_s
+        self.over = False
+        self.metadata = MemoryMetadata(world.database, self.sql_pause)
+        fs: Any = PointFileSystem(world.fs, self.points)
+        offload = SimOffload(self.loop, self.rng)
+        clock = JumpClock(self.loop, world)
+        self.env = Env(clock, self.rng, fs, offload, set(), OffloadWorker(offload, fs))
+        self.store = FakeStore(world.bucket, fs, MEMORY_BYTES)
+        world.bucket.hook = self._on_request
+        world.process = self
+
+    def _on_request(self, moment: str, kind: str, key: str) -> None:
+        self.world.now_s = self.loop.now
+        if moment == "done":
+            self.requested(kind, key)
+        if not self.store.closed:
+            self.points.hit(f"{moment} {kind} {key.split('/')[0].split('-')[0]}")
+
+    def requested(self, kind: str, key: str) -> None:
+        """A request has changed or read the bucket."""
+
+    async def sql_pause(self) -> None:
+        """A transaction takes time, before it commits and before that is known."""
+        await self.env.sleep(self.rng.random() * 0.004)
+
+    async def start(self) -> None:
+        """Open everything, as Broker.start does."""
+        world, metadata = self.world, self.metadata
+        self.catalog = await metadata.open()
+        await metadata.register_broker(CLUSTER_NODE, {}, None)
+        now_ms = self.env.clock.now_ms
+        self.storage = PointStorage(
+            world.database.offsets,
+            CLUSTER_NODE,
+            now_ms,
+            world.database.leader_of,
+            pause=self.sql_pause,
+        )
+        self.storage.points = self.points
+        metadata._storages.append(self.storage)
+        self.log = await Log.open(
+            self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE
+        )
+        self.tiering = Tiering(
+            self.env,
+            world.config,
+            self.log,
+            self.storage,
+            self.catalog,
+            self.store,
+            CLUSTER_NODE,
+            self.catalog.cluster_id,
+        )
+        await self.tiering.start()
+
+    def run(self, main: Callable[[], Any], how: str = "kill") -> None:
+        """Live until `main` ends, or until a point is fatal; then `how`: "kill" or "power"."""
+        asyncio.set_event_loop(None)
+        try:
+            self.loop.run_until_complete(main())
+        except Died:
+            self.die(how)
+        finally:
+            left = asyncio.all_tasks(self.loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.close()
+            self.world.now_s = self.loop.now
+        failures = [each for each in self.loop.failures if not isinstance(each, Died)]
+        if failures and not self.over:
+            raise failures[0]
+
+    def die(self, how: str) -> None:
+        """From now on nothing this process does has an effect."""
+        self.over = self.points.dead = True
+        self.store.crash()
+        self.metadata.crash()
+        self.env.offload.close()
+        if hasattr(self, "log"):
+            self.log.commit_log.commits.stop()
+        if how == "power":
+            self.world.fs.crash()
+        else:
+            self.world.fs.kill()
+
+    async def close(self) -> None:
+        """A clean end."""
+        self.world.fs.faults.room_bytes = None
+        self.over = True
+        await self.tiering.close()
+        await self.log.close()
+        self.world.fs.kill()
+
+    async def create(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
+        """Make a topic, as the topic service does; settings with _ for dots."""
+        texts = {key.replace("_", "."): value for key, value in configs.items()}
+        (info,) = await self.metadata.create_topics([NewTopic(name, [1] * partitions, texts)])
+        self.catalog.add_topic(info)
+        for row in info.partitions:
+            self.world.expected(row.number, info)
+        self.log.add_topics([info])
+        await self.log.commit_log.committed()
+        return [await self.partition(row.number) for row in info.partitions]
+
+    async def alter(self, name: str, **configs: str | None) -> None:
+        """Change a topic's settings, as the config service does."""
+        changes = [
+            ConfigChange(TOPIC_RESOURCE, name, key.replace("_", "."), value)
+            for key, value in configs.items()
+        ]
+        info = self.catalog.by_name[name]
+        for row in info.partitions:
+            expected = self.world.expected(row.number)
+            if configs.keys() & SWITCHES:
+                expected.switched = expected.shrinks = True
+        await self.metadata.alter_configs(changes)
+        for change in changes:
+            self.catalog.apply_config(change)
+        self.log.alter_topic(self.catalog.by_name[name])
+        await self.log.commit_log.committed()
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic, as the topic service does."""
+        info = self.catalog.by_name[name]
+        for row in info.partitions:
+            # From the first step on it may be gone; whether it is, is in SQL.
+            self.world.promises.deleted.add(row.number)
+        await self.metadata.delete_topics([info.id])
+        self.catalog.remove_topic(info.id)
+        self.log.remove_topic(info)
+        await self.log.commit_log.committed()
+
+    async def partition(self, number: int) -> Partition:
+        """A partition, loaded."""
+        if number not in self.log.partitions and number < self.log.loader.fresh_from:
+            await self.log.loader.load([number])
+        return self.log.loader.get(number)
+
+    async def partitions(self) -> list[Partition]:
+        """Those of all topics, loaded."""
+        numbers = [row.number for info in self.catalog.by_id.values() for row in info.partitions]
+        return [await self.partition(number) for number in numbers]
+
+    def append(self, partition: Partition, count: int, codec: int = 0) -> None:
+        """Produce records; they are promised once they are acknowledged."""
+        self.send(partition, [self.world.promises.fresh() for _ in range(count)], codec)
+
+    def send(self, partition: Partition, rows: list[Row], codec: int = 0) -> None:
+        """Produce these records. KafkaError if they are not taken."""
+        if self.log.commit_log.full:
+            return
+        expected = self.world.expected(partition.number)
+        tombstones = {key for key, value in rows if value is None} - expected.doubtful
+        expected.doubtful |= tombstones
+        now_ms = self.env.clock.now_ms()
+        done = partition.append(batch_of(rows, now_ms, codec), now_ms)
+
+        def acknowledged(failure: BaseException | None) -> None:
+            if failure is None and not self.over:
+                expected.ack(done[0], rows)
+                expected.doubtful -= tombstones
+
+        self.log.commit_log.after_commit(acknowledged)
+
+
+async def read_partition(
+    partition: Partition, start: int, max_bytes: int = 3000
+) -> list[tuple[int, Row]]:
+    """Every record from an offset on, as a consumer goes from batch to batch. KafkaError."""
+    found: list[tuple[int, Row]] = []
+    offset = start
+    while offset < partition.high_watermark:
+        plan = partition.plan(offset, max_bytes, partition.high_watermark, True)
+        buffers = [bytes(buffer) for buffer in await partition.log.read(plan)]
+        found += rows_in(buffers, offset)
+        assert end_of(buffers) > offset, f"nothing at {offset} of {partition.topic}"
+        offset = end_of(buffers)
+    return found
