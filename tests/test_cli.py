@@ -144,6 +144,7 @@ def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
         "listen": ("A://h:1,B://h:2", f"file {file}"),
         "advertise": ("", "default"),
         "metadata": ("", "default"),
+        "tier": ("", "default"),
         "log-format": ("text", "default"),
     }
     told = {name: (value.text, value.source) for name, value in found.settings.items()}
@@ -167,6 +168,24 @@ def test_lists_in_the_environment_have_commas() -> None:
 def test_the_last_of_equal_settings_wins() -> None:
     found = collect({}, [("num.partitions", "4"), ("num.partitions", "5")], {}, None)
     assert found.settings["num.partitions"].text == "5"
+
+
+def test_a_tier_is_an_option_and_a_setting(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text(f'tier = "{tmp_path}/toml"\n[settings]\ntier.url = "s3://other"\n')
+    environ = {"KAFKAWIRE_CONFIG": str(file)}
+
+    def url(options: dict[str, list[str]], environ: dict[str, str], *pairs: str) -> str:
+        settings = [("tier.url", pair) for pair in pairs]
+        return serve_options(collect(options, settings, environ, None)).settings["tier.url"]
+
+    assert url({}, environ) == f"file://{tmp_path}/toml"
+    environ["KAFKAWIRE_TIER"] = "s3://bucket/in/environment/"
+    assert url({}, environ) == "s3://bucket/in/environment"  # as it is always written
+    assert url({}, environ, "s3://set/x") == "s3://set/x"
+    assert url({"tier": ["s3://line"]}, environ, "s3://set/x") == "s3://line"
+    assert url({"tier": ["folder"]}, {}) == f"file://{Path.cwd()}/folder"
+    assert "tier.url" not in serve_options(collect({}, [], {}, None)).settings
 
 
 def test_variables_that_others_make_are_not_ours() -> None:
@@ -223,6 +242,11 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, names: list[
         (["--log-level", "loud"], ["log-level", "loud", "debug"]),
         (["--log-format", "xml"], ["log-format", "xml", "json"]),
         (["--data", ""], ["data", "folder"]),
+        (["--tier", "s4://bucket"], ["tier.url", "s4://bucket", "s3://BUCKET", "--tier"]),
+        (["--tier", "s3://b"], ["tier.url", "'b'", "no bucket"]),
+        (["--tier", "s3://me:secret@bucket"], ["tier.url", "credentials"]),
+        (["--set", "tier.prices=cheap"], ["tier.prices", "cheap", "aws-s3-standard", "--set"]),
+        (["--set", "tiering.max.lag.ms=1"], ["tiering.max.lag.ms", "at least 5000"]),
         (["--config", "/nowhere/k.toml"], ["/nowhere/k.toml", "No such file"]),
     ],
 )
@@ -234,6 +258,7 @@ def test_a_wrong_value_is_one_sentence(arguments: list[str], names: list[str]) -
     assert result.stderr.count("\n") == 1
     for name in names:
         assert name in result.stderr
+    assert "secret" not in result.stderr
 
 
 def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +313,7 @@ WORDS = [
     "--advertise",
     "--data",
     "--metadata",
+    "--tier",
     "--set",
     "--config",
     "--log-level",

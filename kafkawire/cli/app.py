@@ -62,6 +62,10 @@ def serve(
         str | None,
         typer.Option(metavar="URL", help="SQL database for metadata. [SQLite in the data folder]"),
     ] = None,
+    tier: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="The remote tier: s3://BUCKET/PREFIX or a folder. [none]"),
+    ] = None,
     settings: Annotated[
         list[str],
         typer.Option("--set", metavar="NAME=VALUE", help="A broker setting (docs/configs.md)."),
@@ -88,7 +92,8 @@ def serve(
     from kafkawire.cli.serve import Given, run
 
     options: dict[str, list[str]] = {"listen": listen, "advertise": advertise}
-    once = {"data": data, "metadata": metadata, "log-level": log_level, "log-format": log_format}
+    once = {"data": data, "metadata": metadata, "tier": tier}
+    once |= {"log-level": log_level, "log-format": log_format}
     options |= {name: [value] for name, value in once.items() if value is not None}
     options = {name: values for name, values in options.items() if values}
     raise SystemExit(run(Given(options, settings, config, show_config), os.environ))

@@ -23,7 +23,7 @@ from kafkawire.cli.options import (
     parse_listeners,
     split_pair,
 )
-from kafkawire.cli.sources import Sources, collect
+from kafkawire.cli.sources import Sourced, Sources, collect
 from kafkawire.cli.tables import fail
 from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, text_of
 
@@ -31,6 +31,7 @@ from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, text_of
 def serve_options(sources: Sources) -> ServeOptions:
     """The options of the server from what was collected. OptionError in one sentence."""
     listeners = parse_listeners(sources.options["listen"].values)
+    _check_tier(sources)
     return ServeOptions(
         listeners=listeners,
         advertised=parse_advertised(sources.options["advertise"].values, listeners),
@@ -40,6 +41,26 @@ def serve_options(sources: Sources) -> ServeOptions:
         log_level=sources.options["log-level"].text.lower(),
         log_format=sources.options["log-format"].text.lower(),
     )
+
+
+def _check_tier(sources: Sources) -> None:
+    """What the table of settings cannot know: whether a tier can be meant by this, and prices."""
+    tier, prices = (sources.settings.get(name) for name in ("tier.url", "tier.prices"))
+    if tier is not None and tier.text.strip():
+        from tiering.opening import parse_tier
+
+        try:
+            url = parse_tier(tier.text.strip()).url
+        except ValueError as error:
+            raise ConfigError("tier.url", None, f"{error} ({tier.source})") from None
+        sources.settings["tier.url"] = Sourced((url,), tier.source)
+    if prices is not None:
+        from tiering.prices import parse_prices
+
+        try:
+            parse_prices(prices.text)
+        except ValueError as error:
+            raise ConfigError("tier.prices", None, f"{error} ({prices.source})") from None
 
 
 @dataclass(slots=True)

@@ -5,9 +5,10 @@ its source) and keeps the source beside the value for `--show-config`. Not here:
 means (kafkawire.cli.options, kafkawire.codec.configs). Called by kafkawire.cli.serve.
 
 Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
-KAFKAWIRE_METADATA, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and any setting as
-KAFKAWIRE_SET_ with its dots as underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3. Other KAFKAWIRE_*
-variables are not looked at: Kubernetes makes some of its own beside a service named kafkawire.
+KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and
+any setting as KAFKAWIRE_SET_ with its dots as underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3. Other
+KAFKAWIRE_* variables are not looked at: Kubernetes makes some of its own beside a service named
+kafkawire.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ DEFAULTS: dict[str, tuple[str, ...]] = {
     "advertise": (),
     "data": ("kafkawire-data",),
     "metadata": ("",),
+    "tier": ("",),
     "log-level": ("info",),
     "log-format": ("text",),
 }
 LISTS = ("listen", "advertise")
 PREFIX = "KAFKAWIRE_"
 SETTING_PREFIX = "KAFKAWIRE_SET_"
+ALIASES = {"tier": "tier.url"}
+"""Options that are settings too, short for `--set`: the option wins over that in its source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,8 @@ class Sources:
         if name not in self.options:
             _check_option(name, value)
             self.options[name] = value
+            if name in ALIASES and value.text:
+                self.offer_setting(ALIASES[name], value.text, value.source)
 
     def offer_setting(self, name: str, text: str, source: str) -> None:
         """As `offer_option`, for a broker setting."""
