@@ -113,9 +113,9 @@ class Child:
             answer = await process.stdout.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as failure:
             code = await self._kill()
-            raise WorkerError(f"the worker process ended with {_words(code)} during {job!r}") from (
-                failure
-            )
+            raise WorkerError(
+                f"the worker process ended with {exit_words(code)} during {job!r}"
+            ) from (failure)
         except BaseException:
             # The caller gave up: whatever the child answers now, nobody may take it for the
             # answer to the next job.
@@ -159,7 +159,8 @@ class Child:
             self._process = None
 
 
-def _words(code: int) -> str:
+def exit_words(code: int) -> str:
+    """What a process ended with, for people: a code, or a signal's name."""
     if code >= 0:
         return f"code {code}"
     try:
@@ -215,17 +216,18 @@ def answer(fs: FileSystem, request: bytes, look: Callable[[], None]) -> bytes:
 
 def serve(fs: FileSystem, source: int, sink: int, look: Callable[[], None]) -> None:
     """Answer requests from descriptor `source` to `sink` until its end."""
-    while (head := _read(source, _LENGTH.size)) is not None:
+    while (head := read_exactly(source, _LENGTH.size)) is not None:
         (length,) = _LENGTH.unpack(head)
-        request = _read(source, length) if length <= FRAME_BYTES_AT_MOST else None
+        request = read_exactly(source, length) if length <= FRAME_BYTES_AT_MOST else None
         if request is None:
             return
         reply = answer(fs, request, look)
-        _write(sink, _LENGTH.pack(len(reply)))
-        _write(sink, reply)
+        write_all(sink, _LENGTH.pack(len(reply)))
+        write_all(sink, reply)
 
 
-def _read(fd: int, length: int) -> bytes | None:
+def read_exactly(fd: int, length: int) -> bytes | None:
+    """So many bytes of a pipe; None if it ends before."""
     parts = bytearray()
     while len(parts) < length:
         part = os.read(fd, min(length - len(parts), 1 << 20))
@@ -235,7 +237,8 @@ def _read(fd: int, length: int) -> bytes | None:
     return bytes(parts)
 
 
-def _write(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """All of it into a pipe."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -1,0 +1,222 @@
+"""One storage process as the broker sees it: calls that are in it, their answers, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio.subprocess import Process
+from collections.abc import Callable
+from typing import Any
+
+from log.segments.worker import exit_words
+from tiering.calls import (
+    CALLS_PER_THREAD,
+    LENGTH,
+    MESSAGE_BYTES_AT_MOST,
+    Answer,
+    failure_of,
+    pack_message,
+    unpack_answer,
+)
+from tiering.store import StoreError
+
+WAITING_AT_MOST = 2000
+"""Calls of one lane that wait for the child. Each belongs to a task that waits; with more than
+this behind a store that does not answer, another one is better told so."""
+PING_S = 10.0
+PINGS_MISSED_AT_MOST = 2
+"""A child that gives no sign of life so long, with calls under way, is killed."""
+CLOSE_S = 4.0
+"""Longer than a child takes that ends by itself."""
+
+
+class Lane:
+    """Calls of one kind: as many as keep its threads busy are in the child, the rest waits here."""
+
+    __slots__ = ("_name", "_slots", "_waiting", "leave")
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._name = name
+        self._slots = asyncio.Semaphore(threads * CALLS_PER_THREAD)
+        self._waiting = 0
+        self.leave = self._slots.release
+
+    async def enter(self) -> None:
+        """Wait for a place. StoreError if too many do."""
+        if self._waiting >= WAITING_AT_MOST:
+            raise StoreError("Busy", f"{self._waiting} calls wait for the storage ({self._name})")
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+
+
+class _Pending:
+    """A call in the child. `safe`: nothing is going to be written into memory for it."""
+
+    __slots__ = ("answer", "leave", "safe")
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = loop.create_future()
+        self.safe: asyncio.Future[None] = loop.create_future()
+        self.leave = leave
+
+    def end(self) -> None:
+        """The child does nothing for it any more."""
+        self.leave()
+        if not self.safe.done():
+            self.safe.set_result(None)
+
+
+class Child:
+    """One child process, from its start to its end. `answered` is called at each success."""
+
+    def __init__(self, process: Process, idle_s: float, answered: Callable[[], None]) -> None:
+        self._process = process
+        self._idle_s = idle_s
+        self._answered = answered
+        self._pending: dict[int, _Pending] = {}
+        self._number = 0
+        self._missed = 0
+        self._loop = asyncio.get_running_loop()
+        self._resting: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self.listening: asyncio.Task[None]
+        """Runs `listen`; whoever started the process sets it at once."""
+        self.alive = True
+        """It takes calls."""
+
+    @property
+    def pid(self) -> int | None:
+        """None once it has ended."""
+        return self._process.pid if self._process.returncode is None else None
+
+    def ask(
+        self, operation: str, arguments: tuple[Any, ...], leave: Callable[[], None]
+    ) -> tuple[int, asyncio.Future[Any]]:
+        """Begin a call: its number and answer. `leave()` is called when it has ended."""
+        number = self._number + 1
+        self.send((number, operation, arguments))
+        self._number = number
+        pending = self._pending[number] = _Pending(leave)
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._watching is None:
+            self._watching = self._loop.call_later(PING_S, self._watch)
+        return number, pending.answer
+
+    def cancel(self, number: int) -> asyncio.Future[None]:
+        """Nobody waits for this call any more; done when its memory is free."""
+        pending = self._pending.get(number)
+        if pending is None:
+            done = self._loop.create_future()
+            done.set_result(None)
+            return done
+        pending.answer.cancel()
+        self.send((number, "cancel", ()))
+        return pending.safe
+
+    async def drain(self) -> None:
+        """Until the pipe has taken what was sent."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # the answer will say it
+            await self._process.stdin.drain()
+
+    async def gone(self) -> None:
+        """Until the process has ended."""
+        await asyncio.shield(self.listening)
+
+    async def end(self) -> None:
+        """End it: calls under way are cancelled."""
+        self._retire()
+        await asyncio.wait([self.listening], timeout=CLOSE_S)
+        self._kill()
+        await self.gone()
+
+    def send(self, message: object) -> None:
+        """Hand a message to the pipe. ValueError if it is too large."""
+        assert self._process.stdin is not None
+        self._process.stdin.writelines(pack_message(message))
+
+    async def listen(self) -> bool:
+        """Take answers until there are no more; then nothing of the child is left. True if that
+        was not intended."""
+        why = ""
+        try:
+            while True:
+                self._take(unpack_answer(await self._message()))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            why = ""
+        except ValueError as problem:
+            why = f"said what is no answer: {problem}"
+        intended = not self.alive
+        self.alive = False
+        self._kill()
+        code = await self._process.wait()
+        for timer in (self._resting, self._watching):
+            if timer is not None:
+                timer.cancel()
+        failure = f"the storage process {why or 'ended with ' + exit_words(code)}"
+        pending, self._pending = self._pending, {}
+        for call in pending.values():
+            if not call.answer.done():
+                call.answer.set_exception(StoreError("ChildDied", failure))
+            call.end()
+        return not intended
+
+    async def _message(self) -> bytes:
+        assert self._process.stdout is not None
+        (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
+        if length > MESSAGE_BYTES_AT_MOST:
+            raise ValueError(f"one of {length} bytes")
+        return await self._process.stdout.readexactly(length)
+
+    def _take(self, answer: Answer) -> None:
+        self._missed = 0
+        number, kind = answer[:2]
+        if kind == "pong":
+            return
+        pending = self._pending.get(number)
+        if pending is None:
+            raise ValueError(f"there is no call {number}")
+        if kind == "safe":
+            if not pending.safe.done():
+                pending.safe.set_result(None)
+            return
+        failure = None if kind == "done" else failure_of(answer)
+        del self._pending[number]
+        pending.end()
+        if not self._pending and self.alive:
+            self._resting = self._loop.call_later(self._idle_s, self._retire)
+        if failure is None:
+            self._answered()
+        if pending.answer.done():
+            return
+        if failure is None:
+            pending.answer.set_result(answer[2])
+        else:
+            pending.answer.set_exception(failure)
+
+    def _watch(self) -> None:
+        """Called now and then while there are calls: does it live?"""
+        self._watching = None
+        if not self._pending:
+            self._missed = 0
+        elif self._missed >= PINGS_MISSED_AT_MOST:
+            self._kill()
+        else:
+            self._missed += 1
+            self.send((0, "ping", ()))
+            self._watching = self._loop.call_later(PING_S, self._watch)
+
+    def _retire(self) -> None:
+        """The end of its input ends it."""
+        self.alive = False
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()
