@@ -231,6 +231,8 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, names: list[
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
+        (["--set", "metrics.listener=9404"], ["metrics.listener", "9404", "HOST:PORT"]),
+        (["--set", "metrics.listener=M://:9404"], ["metrics.listener", "without a name"]),
         (["--set", "num.partitions=x"], ["num.partitions", "x", "whole number", "--set"]),
         (["--set", "num.partitions=0"], ["num.partitions", "0", "from 1 to"]),
         (["--set", "nummer=0"], ["nummer", "no such setting"]),

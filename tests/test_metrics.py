@@ -18,7 +18,6 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kafkawire.server import page
-from kafkawire.server.listener import listen_for_monitors
 from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
@@ -31,10 +30,9 @@ Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 @asynccontextmanager
 async def watched(data: Path, **settings: str) -> AsyncIterator[tuple[Server, int]]:
     """A broker and the port of its pages."""
-    async with running(data, **settings) as server:
-        pages = await listen_for_monitors(server, "127.0.0.1", 0)
-        server.sockets.append(pages)
-        yield server, int(pages.sockets[0].getsockname()[1])
+    async with running(data, metrics_listener="127.0.0.1:0", **settings) as server:
+        assert server.monitors is not None
+        yield server, server.monitors[1]
 
 
 async def ask(port: int, head: bytes) -> tuple[str, bytes]:

@@ -19,6 +19,7 @@ from kafkawire.cli import logs
 from kafkawire.cli.options import (
     WILDCARDS,
     OptionError,
+    parse_address,
     parse_advertised,
     parse_listeners,
     split_pair,
@@ -32,6 +33,7 @@ def serve_options(sources: Sources) -> ServeOptions:
     """The options of the server from what was collected. OptionError in one sentence."""
     listeners = parse_listeners(sources.options["listen"].values)
     _check_tier(sources)
+    _check_monitors(sources)
     return ServeOptions(
         listeners=listeners,
         advertised=parse_advertised(sources.options["advertise"].values, listeners),
@@ -41,6 +43,15 @@ def serve_options(sources: Sources) -> ServeOptions:
         log_level=sources.options["log-level"].text.lower(),
         log_format=sources.options["log-format"].text.lower(),
     )
+
+
+def _check_monitors(sources: Sources) -> None:
+    """Where /metrics is answered."""
+    given = sources.settings.get("metrics.listener")
+    if given is not None and given.text.strip():
+        name, _, _ = parse_address("metrics.listener", given.text)
+        if name is not None:
+            raise OptionError("metrics.listener", given.text, "HOST:PORT without a name")
 
 
 def _check_tier(sources: Sources) -> None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.types import Buffer
 from kafkawire.server.connection import Connection
-from kafkawire.server.page import CONNECTIONS_MAX, PageProtocol
 
 if TYPE_CHECKING:
     from kafkawire.server.host import Host
@@ -99,6 +98,8 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
 async def listen_for_monitors(server: Server, address: str, port: int) -> asyncio.Server:
     """Serve /metrics and /health on one address. OSError where it cannot be bound."""
+    from kafkawire.server.page import CONNECTIONS_MAX, PageProtocol  # most brokers do without
+
     open_ones: set[PageProtocol] = set()
     loop = asyncio.get_running_loop()
     return await loop.create_server(

@@ -17,7 +17,7 @@ from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
 from kafkawire.metadata.store import open_metadata
 from kafkawire.server.host import SWEEP_S, Host
-from kafkawire.server.listener import listen
+from kafkawire.server.listener import listen, listen_for_monitors
 from log.disk import keep_freed_memory, real_env
 
 if TYPE_CHECKING:
@@ -36,12 +36,13 @@ LINGER_S = 5.0
 
 
 class Server:
-    """A broker and its sockets."""
+    """A broker and its sockets. `monitors`: where /metrics and /health are answered."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.host = Host(broker)
         self.sockets: list[asyncio.Server] = []
+        self.monitors: tuple[str, int] | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -57,6 +58,7 @@ class Server:
             for listener in options.listeners:
                 await server._listen(listener.name, listener.host, listener.port)
             await server._register()
+            await server._listen_for_monitors()
         except OSError:
             await server.close()
             raise
@@ -79,6 +81,16 @@ class Server:
             self.broker.listeners[name] = (host, bound)
         elif not advertised[1]:  # port 0: whatever the kernel gave
             self.broker.listeners[name] = (advertised[0], bound)
+
+    async def _listen_for_monitors(self) -> None:
+        text = self.broker.config.metrics_listener.strip()
+        if text:
+            host, _, port = text.rpartition(":")
+            sockets = await listen_for_monitors(self, host.strip("[]"), int(port))
+            self.sockets.append(sockets)
+            host, bound = sockets.sockets[0].getsockname()[:2]
+            self.monitors = host, bound
+            logger.info("metrics on http://%s:%d/metrics", host, bound)
 
     async def _register(self) -> None:
         """Tell the other brokers which ports the kernel gave, where it was left to it."""
