@@ -1,10 +1,10 @@
-"""A catalog entered whole into empty tables: by a restore from the log."""
+"""A catalog entered whole into empty tables: by a restore from the log or from a remote tier."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from kafkawire.metadata.catalog import BrokerInfo, TopicInfo
+from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, BrokerInfo, TopicInfo
 from kafkawire.metadata.rows import Row, broker_row, config_rows, partition_rows, topic_row
 from kafkawire.metadata.session import Session, insert
 from kafkawire.metadata.store import MetadataError
@@ -17,9 +17,12 @@ def enter_catalog(
     next_partition: int,
     next_producer_id: int,
     now_ms: int,
+    cluster_id: str = "",
+    broker_configs: Mapping[str, str] | None = None,
 ) -> None:
-    """Enters a broker, topics with partitions and settings, and the next numbers. MetadataError
-    if the tables hold topics."""
+    """Enters a broker, topics with partitions and settings, and the next numbers; the cluster
+    becomes that of `cluster_id`, if there is one, with these dynamic settings of all brokers.
+    MetadataError if the tables hold topics."""
     if session.rows("SELECT 1 FROM topics LIMIT 1"):
         raise MetadataError("the metadata holds topics: restore into an empty database")
     broker = BrokerInfo(node_id, {}, None)  # it enters its addresses when it starts
@@ -28,10 +31,23 @@ def enter_catalog(
     partitions = [row for info in topics for row in partition_rows(info.id, info.partitions)]
     _insert(session, "partitions", partitions)
     _insert(session, "configs", [row for info in topics for row in config_rows(info)])
+    settings = (broker_configs or {}).items()
+    _insert(session, "configs", [_broker_setting(name, value) for name, value in settings])
+    if cluster_id:
+        session.run("UPDATE cluster SET cluster_id = ?", (cluster_id,))
     session.run(
         "UPDATE cluster SET version = 1, next_partition = ?, next_producer_id = ?",
         (next_partition, next_producer_id),
     )
+
+
+def _broker_setting(name: str, value: str) -> Row:
+    return {
+        "resource_type": BROKER_RESOURCE,
+        "resource": ALL_BROKERS,
+        "name": name,
+        "value": value,
+    }
 
 
 def _topic_row(info: TopicInfo, now_ms: int) -> Row:

@@ -1,0 +1,89 @@
+"""Which objects a partition is read from, where several hold the same offsets. Pure.
+
+Whoever reads by ranges takes, for each offset, the object of the highest generation. Rows of SQL
+are whole entries, which never overlap: so of all choices without overlap the one is taken that
+covers the most offsets, and of these the one with the highest generations. Usually both are the
+same; they differ where only some of what a rewrite made was uploaded when the broker was lost, and
+then its inputs, which hold all of it, are still there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Piece(NamedTuple):
+    """The offsets [base, end) in an object; `key` is whatever the caller knows it by."""
+
+    base: int
+    end: int
+    generation: int
+    created_ms: int
+    uuid: bytes
+    key: int
+
+
+Weight = tuple[int, int, int, int]
+"""Offsets covered, generations of these, fewer pieces, newer ones."""
+NOTHING: Weight = (0, 0, 0, 0)
+
+
+def choose(pieces: Sequence[Piece], log_start: int) -> list[Piece]:
+    """The pieces to read from `log_start` on, in the order of their offsets."""
+    useful = [piece for piece in pieces if piece.end > max(log_start, piece.base)]
+    useful.sort(key=lambda piece: (piece.end, piece.base, piece.created_ms, piece.uuid))
+    ends = [piece.end for piece in useful]
+    best: list[Weight] = [NOTHING]  # of the first n pieces
+    before: list[int] = []  # which of them may go together with piece n
+    for at, piece in enumerate(useful):
+        joined = bisect_right(ends, piece.base, 0, at)
+        before.append(joined)
+        best.append(max(best[at], _sum(best[joined], _weight(piece, log_start))))
+    chosen: list[Piece] = []
+    at = len(useful)
+    while at:
+        if best[at] == best[at - 1]:
+            at -= 1
+        else:
+            chosen.append(useful[at - 1])
+            at = before[at - 1]
+    return chosen[::-1]
+
+
+def _weight(piece: Piece, log_start: int) -> Weight:
+    covered = piece.end - max(piece.base, log_start)
+    return covered, covered * piece.generation, -1, covered * piece.created_ms
+
+
+def _sum(one: Weight, other: Weight) -> Weight:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
+
+
+def rivals(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
+    """Neighbours that hold the same offsets in the same generation: two brokers must have
+    written them, or one twice."""
+    found = []
+    newest: dict[int, Piece] = {}
+    for piece in sorted(pieces, key=lambda piece: (piece.base, piece.end)):
+        if piece.base == piece.end:
+            continue
+        other = newest.get(piece.generation)
+        if other is not None and piece.base < other.end:
+            found.append((other, piece))
+        if other is None or piece.end > other.end:
+            newest[piece.generation] = piece
+    return found
+
+
+def gaps(chosen: Sequence[Piece], start: int, end: int) -> list[tuple[int, int]]:
+    """The offsets of [start, end) that no chosen piece covers."""
+    found = []
+    for piece in chosen:
+        if piece.base > start:
+            found.append((start, min(piece.base, end)))
+        start = max(start, piece.end)
+    if start < end:
+        found.append((start, end))
+    return found
