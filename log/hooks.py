@@ -25,14 +25,15 @@ class Hooks:
 
     `rolled`: journals take no more (for the manager); `segments`: ids of segments that are new, or
     whose rows or mappings are others than before; `log_starts`: numbers of partitions whose log
-    start has moved; `topics`: topics that are new, have got further partitions, or other settings;
-    `topic_removed`: one that is deleted, as it was; `defaults`: the settings that topics have from
-    the broker are others.
+    start has moved; `topics`: topics that are new or have got further partitions;
+    `topic_altered`: one has other settings; `topic_removed`: one is deleted, as it was;
+    `defaults`: the settings that topics have from the broker are others.
     """
 
     rolled: Callable[[list[Journal]], None] = _nobody
     segments: Callable[[Collection[int]], None] = _nobody
     log_starts: Callable[[Collection[int]], None] = _nobody
     topics: Callable[[Collection[TopicInfo]], None] = _nobody
+    topic_altered: Callable[[TopicInfo], None] = _nobody
     topic_removed: Callable[[TopicInfo], None] = _nobody
     defaults: Callable[[], None] = _nobody

@@ -114,13 +114,14 @@ class Journals:
         self._warm()
         return before
 
-    def prepare(self) -> None:
+    def prepare(self, *, again: bool = False) -> None:
         """Make the next journal ready in a thread, so that rolling costs the loop nothing.
 
         The number is taken now: a roll that cannot wait makes itself another journal under a
-        later number, and the one of the thread becomes a spare. Numbers may have gaps.
+        later number, and the one of the thread becomes a spare. Numbers may have gaps. `again`:
+        also if that has failed since the active one began.
         """
-        if self.ready or self.preparing or self._tried == self.active.number:
+        if self.ready or self.preparing or (self._tried == self.active.number and not again):
             return
         self._tried = self.active.number  # once: if it fails, the roll tries again and reports
         if not self.spares and not self._has_room():

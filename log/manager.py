@@ -220,7 +220,7 @@ class Log:
         self.retention.touched.update(partition.number for partition in loaded)
         self.segments.settings_changed(row.number for row in info.partitions)
         self.catalog_frames.configured(info)
-        self.hooks.topics([info])
+        self.hooks.topic_altered(info)
 
     async def alter_defaults(self) -> None:
         """Put the broker's changed defaults for topics in force."""

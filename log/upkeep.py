@@ -22,7 +22,7 @@ from log.unloading import Unloader
 logger = logging.getLogger(__name__)
 
 TENDED_EVERY = 10
-"""After so many looks for journals to cut, segments are tidied and rewritten."""
+"""After so many times `cut.interval.ms`, segments are tidied and rewritten."""
 BACK_OFF_AT_MOST = 6
 """After a failed cut, twice as many looks go by until the next one, 64 at most: a full disk is not
 filled each second with what cannot be finished."""
@@ -82,6 +82,7 @@ class Upkeep:
         self._every("unload", UNLOADED_EVERY_MS, self.unload)
         self._every("measure the disk", int(MEASURED_EVERY_S * 1000), self._watch.measure)
         self._every("watch the disk", config.busy_disk_ms / LOOKS_PER_BUSY_TIME, self._look)
+        self._tasks.append(self._env.spawn(self._cut_journals(), "cutter"))
         self._tasks.append(self._env.spawn(self._tend_segments(), "segments"))
         self.rolled()
         self._tasks.append(self._env.spawn(self._clean_compacted(), "cleaner"))
@@ -126,16 +127,23 @@ class Upkeep:
             await self._env.sleep(self._config.log_cleaner_backoff_ms / 1000)
             await self._try("cleaning", self._segments.cleaner.run)
 
-    async def _tend_segments(self) -> None:
-        """Clean up after the last end, then cut and tidy for as long as the process lives."""
+    async def _cut_journals(self) -> None:
+        """Clean up after the last end, then cut for as long as the process lives."""
         await self._try("removing unfinished segments", self._segments.clean)
         looks = failures = 0
         while True:
-            await self._env.sleep(self._config.cut_interval_ms / 1000)
+            await self._env.sleep(self._segments.cutter.timing.look_s())
             await self._try("indexing journals", self._indexer.run)
             if looks % (1 << failures) == 0:
                 cut = await self._try("cutting", self._cut)
                 failures = 0 if cut else min(failures + 1, BACK_OFF_AT_MOST)
+            looks += 1
+
+    async def _tend_segments(self) -> None:
+        """Tidy and rewrite, beside cutting: that has to be done by a time."""
+        looks = 0
+        while True:
+            await self._env.sleep(self._config.cut_interval_ms / 1000)
             await self._try("tidying segments", self._segments.lifecycle.tick)
             looks += 1
             if looks % TENDED_EVERY == 0:

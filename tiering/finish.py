@@ -15,12 +15,10 @@ from typing import Protocol
 from log.env import Env
 from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
-from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage, SegmentRow
+from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
+from tiering.changes import Added
 from tiering.dispatch import Candidate
 from tiering.progress import Progress
-
-Added = tuple[ObjectRow, SegmentRow, list[Mapping]]
-"""An object, the segment it is a copy of, and what of it is mapped."""
 
 
 class Publisher(Protocol):
@@ -117,17 +115,19 @@ class Finisher:
     async def _enter(self, uuids: Sequence[bytes], commits: Map[int, int]) -> bool:
         """Rows COPY_FINISHED; what cannot be finished any more is deleted. Whether all of them
         were finished by this call, and the commit offsets with them."""
-        rows = await self._storage.finish_objects(uuids, commits) if uuids else []
+        if not uuids:
+            return True
+        rows = await self._swapper.update(lambda: self._storage.finish_objects(uuids, commits))
         done = {row.object for row in rows}
         left = [uuid for uuid in uuids if uuid not in done]
         if left:
             # A call before this one may have finished them, though its answer was lost.
             found = await self._storage.objects_by_uuid(left)
             finished = {row.uuid: row.segment_id for row in found if row.state == COPY_FINISHED}
-            rows += await self._storage.segments_by_id(sorted(finished.values()))
+            ids = sorted(finished.values())
+            await self._swapper.update(lambda: self._storage.segments_by_id(ids))
             dead = [uuid for uuid in left if uuid not in finished]
             if dead:
                 after_ms = self._env.clock.now_ms() + self._grace_ms()
                 await self._storage.delete_objects(dead, after_ms)
-        self._swapper.take(rows)
         return not left

@@ -1,35 +1,51 @@
 """The remote tier of one broker: its parts, started and ended in order.
 
-Made by the broker where `tier.url` is set. A start never fails because of the tier: what needs the
-bucket is attached in the background, tried again for as long as it takes, and `state` says how that
-stands. Then what a crash left is cleaned up, segments are uploaded, objects nobody needs removed.
-Cold reads need no attached bucket: they begin at once.
+Made by the broker where `tier.url` is set. A start never fails because of the tier: the bucket is
+attached in the background, for as long as it takes, and `state` says how that stands. Then what a
+crash left is cleaned up, segments are uploaded, objects nobody needs are removed. Cold reads need
+no attached bucket: they begin at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+import os.path
+from collections.abc import Collection, Iterable
+from typing import Any
 
 from kafkawire.codec.configs import BrokerConfig
-from kafkawire.metadata.catalog import Catalog
-from log.env import Env
+from kafkawire.metadata.catalog import Catalog, TopicInfo
+from log.env import Env, WorkerError
 from log.manager import Log
 from offsets.storage import OffsetStorage
-from tiering.store import ObjectStore
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-    from kafkawire.metadata.catalog import TopicInfo
+from tiering.backoff import wait_s
+from tiering.dispatch import Dispatcher, Limits
+from tiering.finish import Finisher
+from tiering.owner import OwnedByOther
+from tiering.progress import Progress
+from tiering.promise import Promise
+from tiering.recovery import enter_tier, give_up_uploads
+from tiering.removal import Remover
+from tiering.rounds import Rounds
+from tiering.store import ObjectStore, Refused, StoreError
+from tiering.survey import Survey
+from tiering.upload import Uploader
+from tiering.withdrawal import Withdrawal
 
 logger = logging.getLogger(__name__)
 
+LOOK_S = 1.0
+"""Between two looks whether promises are kept and settings are others."""
+TOLD_AGAIN_S = 0.1
+"""Between two tries of a DeleteRecords: the rounds behind it have a pace of their own."""
+NO_LIMIT = (1 << 63) - 1
+
 
 class Tiering:
-    """See the module. Members that others reach: `store`, `log`, `storage`, `catalog`, `config`,
-    `node_id`, `cluster_id`; further parts as they are built."""
+    """See the module. `state`: "attaching", "attached", "refused" or "owned by another"; `error`
+    what is in the way then. Parts that others reach: `store`, `rounds`, `dispatcher`, `uploader`,
+    `remover`, `promise`."""
 
     def __init__(
         self,
@@ -50,16 +66,50 @@ class Tiering:
         self.store = store
         self.node_id = node_id
         self.cluster_id = cluster_id
+        self.tier = 0
+        self.state = "attaching"
+        self.error: Exception | None = None
+        self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
         self._tasks: list[asyncio.Task[Any]] = []
+        self._started = False
 
     async def start(self) -> None:
-        """Begin. Never fails because of the tier."""
-        hooks = self.log.hooks
-        hooks.segments = self._segments_changed
-        hooks.log_starts = self._log_starts_moved
-        hooks.topics = self._topics_changed
-        hooks.topic_removed = self._topic_removed
-        hooks.defaults = self._defaults_changed
+        """Begin. Never fails because of the tier; raises what SQL raises."""
+        now_ms = self.env.clock.now_ms()
+        self.tier = await enter_tier(self.storage, self.config.tier_url, now_ms)
+        await give_up_uploads(self.storage, self.node_id, now_ms + self._grace_ms())
+        self._build()
+        self._listen()
+        self._take_settings()
+        self._started = True
+        self._tasks.append(self.env.spawn(self._run(), "tiering"))
+        self._tasks.append(self.env.spawn(self._watch(), "watch tiering"))
+
+    def _build(self) -> None:
+        """Put the parts together; nothing of them runs yet."""
+        env, log, storage, segments = self.env, self.log, self.storage, self.log.segments
+        config_of, grace_ms, node_id = log.loader.config_of, self._grace_ms, self.node_id
+        self.rounds = Rounds(
+            env, self.config, self.catalog, storage, self.store, log.partitions, node_id,
+            self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
+        )  # fmt: skip
+        survey = Survey(env, storage, segments.store, config_of)
+        progress = Progress(env, log.partitions, storage)
+        finisher = Finisher(
+            env, storage, segments.store, segments.swapper, self.rounds, progress, grace_ms
+        )
+        self.uploader = Uploader(
+            env, storage, segments.store, self.store, self.dispatcher, survey, progress, finisher,
+            node_id, self.tier,
+        )  # fmt: skip
+        self.withdrawal = Withdrawal(log, storage, config_of, grace_ms)
+        self.remover = Remover(
+            env, storage, segments.store, self.store_of, self.rounds, config_of, node_id, self.tier,
+            grace_ms, self._retry_max_s, self.withdrawal.run,
+        )  # fmt: skip
+        self.promise = Promise(
+            env, self.catalog, self.dispatcher, survey, segments.cutter.timing, self._trouble
+        )
 
     async def close(self) -> None:
         """End uploads and everything else; the log is open still. Again: does nothing."""
@@ -67,19 +117,159 @@ class Tiering:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self.store.close()
+        if self._started:
+            self._started = False
+            await self.uploader.close()
+            await self.remover.close()
+            await self.rounds.close()
+            await self.store.close()
+
+    def store_of(self, tier: int) -> ObjectStore | None:
+        """Where objects of a tier are; None: it cannot be reached from here."""
+        return self.store if tier == self.tier else None
+
+    async def log_starts_told(self, numbers: Iterable[int], timeout_s: float) -> bool:
+        """Have moved log starts in the manifest, as far as these partitions have anything in the
+        remote tier; False if that took too long (it will follow). True if nobody is to be told:
+        the bucket belongs to another broker by now."""
+        partitions = self.log.partitions
+        tiered = [
+            number
+            for number in numbers
+            if (partition := partitions.get(number)) is not None and partition.dispatch_offset
+        ]
+        if not tiered or self.dispatcher.foreign:
+            return True
+        for number in tiered:
+            self.rounds.log_start_moved(number)
+        task = self.env.spawn(self._tell(), "tell log starts")
+        await asyncio.wait({task}, timeout=timeout_s)
+        if not task.done():
+            task.cancel()
+            return False
+        return True
+
+    async def _tell(self) -> None:
+        """Publish what is noted, trying for as long as somebody waits."""
+        while self.rounds.owned:
+            try:
+                await self.rounds.publish()
+                return
+            except (StoreError, OSError):
+                await self.env.sleep(TOLD_AGAIN_S)
+
+    # --- attaching
+
+    async def _run(self) -> None:
+        """Attach, for as long as it takes, then let the parts work."""
+        failures = 0
+        while self.state != "attached":
+            try:
+                await self.rounds.open()
+            except (StoreError, OSError, WorkerError) as failure:
+                failures += 1
+                self._refused(failure)
+                whole_s, jitter = self._retry_max_s(), self.env.random.random()
+                refused = isinstance(failure, Refused)
+                await self.env.sleep(whole_s if refused else wait_s(failures, whole_s, jitter))
+            else:
+                self.state, self.error = "attached", None
+                self.dispatcher.foreign = False
+        logger.info("the remote tier %s is attached", self.config.tier_url)
+        self.uploader.start()
+        self.remover.start()
+
+    def _refused(self, failure: Exception) -> None:
+        """Say why the bucket cannot be attached: what needs a person as an ERROR, once."""
+        told = str(self.error) == str(failure)
+        self.error = failure
+        if not isinstance(failure, Refused):
+            logger.warning("the remote tier cannot be attached yet: %s", failure)
+            return
+        other = isinstance(failure, OwnedByOther)
+        self.state = "owned by another" if other else "refused"
+        self.dispatcher.foreign = other
+        if not told:
+            logger.error("the remote tier cannot be used, all else goes on: %s", failure)
+
+    def _trouble(self) -> str:
+        """Why nothing can be uploaded at all; empty if something can."""
+        return f"{self.state}, {self.error}" if self.state != "attached" else ""
+
+    def _grace_ms(self) -> int:
+        return max(1, self.config.tier_delete_delay_ms)
+
+    def _retry_max_s(self) -> float:
+        return self.config.tier_retry_max_ms / 1000
+
+    # --- hooks
+
+    def _listen(self) -> None:
+        hooks = self.log.hooks
+        hooks.segments = self._segments_changed
+        hooks.log_starts = self._log_starts_moved
+        hooks.topics = self._topics_changed
+        hooks.topic_altered = self._topic_altered
+        hooks.topic_removed = self._topic_removed
+        hooks.defaults = self._defaults_changed
 
     def _segments_changed(self, ids: Collection[int]) -> None:
-        """See log.hooks."""
+        self.uploader.note(ids)
+        self.remover.wake()
 
     def _log_starts_moved(self, numbers: Collection[int]) -> None:
-        """See log.hooks."""
+        for number in numbers:
+            self.rounds.log_start_moved(number)
+        self.remover.wake()
 
     def _topics_changed(self, infos: Collection[TopicInfo]) -> None:
-        """See log.hooks."""
+        for info in infos:
+            self.rounds.topic_changed(info)
+        self.remover.wake()
+
+    def _topic_altered(self, info: TopicInfo) -> None:
+        self.rounds.topic_changed(info)
+        self.withdrawal.noted[info.id] = info
+        self.uploader.note_all()
+        self.remover.wake()
 
     def _topic_removed(self, info: TopicInfo) -> None:
-        """See log.hooks."""
+        self.rounds.topic_deleted(info.id)
+        self.withdrawal.noted.pop(info.id, None)
+        self.remover.wake()
 
     def _defaults_changed(self) -> None:
-        """See log.hooks."""
+        self.uploader.note_all()
+        self.remover.wake()
+
+    # --- now and then
+
+    async def _watch(self) -> None:
+        """Look whether promises are kept, and take over what has changed."""
+        while True:
+            await self.env.sleep(LOOK_S)
+            if self._take_settings():
+                self.uploader.wake()
+            if not self.rounds.owned and not self.dispatcher.foreign:
+                self.state = "owned by another"
+                self.error = self.rounds.error
+                self.dispatcher.foreign = self.remover.foreign = True
+            try:
+                await self.promise.look()
+            except Exception:  # looked at again
+                logger.warning("watching the remote tier failed", exc_info=True)
+
+    def _take_settings(self) -> bool:
+        """Settings of the broker that may change; whether they have."""
+        config, limits, dispatcher = self.config, self.dispatcher.limits, self.dispatcher
+        rate = config.remote_log_manager_copy_max_bytes_per_second
+        now = Limits(
+            config.tier_upload_buffer_bytes,
+            config.tier_upload_threads,
+            -1 if rate >= NO_LIMIT else rate,
+            self._retry_max_s(),
+        )
+        paused = "tier.paused" if config.tier_paused else ""
+        changed = now != limits or paused != dispatcher.paused
+        dispatcher.limits, dispatcher.paused = now, paused
+        return changed

@@ -15,13 +15,13 @@ from itertools import groupby
 from kafkawire.codec.configs import TopicConfig
 from log.env import Env
 from log.segments.store import SegmentStore
+from log.segments.timing import CUT_PART
 from offsets.storage import LIVE, OffsetStorage, SegmentRow
 from tiering.dispatch import Candidate
 
-CUT_PART = 0.5
-"""The part of the lag within which a record comes into a segment."""
 SMALL_PART = 0.3
-"""The further part for which a small segment waits: what is left must do for the upload."""
+UPLOAD_S = 2.5
+"""A small segment waits for a further part, and is left a fifth or this for the upload itself."""
 PAGE = 10
 """Segments whose mappings are read at a time: one may have ten thousand."""
 NEVER_MS = 1 << 62
@@ -79,8 +79,9 @@ class Survey:
         lag_s, made = lag_ms / 1000, now - self._age_s(row)
         # What a rewrite made holds records of any age: there is no reason to wait with it.
         small = row.size_bytes < min_bytes and not row.generation
-        due = made + SMALL_PART * lag_s if small else now
-        late = made + (1 - CUT_PART) * lag_s
+        rest = (1 - CUT_PART) * lag_s
+        due = made + max(0.0, min(SMALL_PART * lag_s, rest - UPLOAD_S)) if small else now
+        late = made + rest
         history = late <= now
         if history:
             late = now + lag_s

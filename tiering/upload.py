@@ -60,6 +60,7 @@ class Uploader:
         progress: Progress,
         finisher: Finisher,
         node_id: int,
+        tier: int,
     ) -> None:
         self._env = env
         self._storage = storage
@@ -70,7 +71,7 @@ class Uploader:
         self._node_id = node_id
         self._finisher = finisher
         self.dispatcher = dispatcher
-        self.tier = 0
+        self._tier = tier
         self.noted: set[int] = set()
         self.uploads = 0
         self.uploaded_bytes = 0
@@ -224,7 +225,7 @@ class Uploader:
             uuid=self._env.random.randbytes(16),
             segment_id=segment.id,
             node_id=self._node_id,
-            tier=self.tier,
+            tier=self._tier,
             state=COPY_STARTED,
             size_bytes=segment.size_bytes,
             created_ms=self._env.clock.now_ms(),

@@ -6,8 +6,8 @@ in slices. In order: rows of segments that are STARTED, which readers ignore -> 
 leaves STARTED rows and their files, which the next start removes.
 
 A journal is cut when it is not hot any more (readers get it from its mapping until then), or when
-it is old: so quiet topics come into segments too, in at most twice `journal.roll.ms` or the
-topic's `segment.ms`.
+it is old (log.segments.timing): so quiet topics come into segments too, in at most twice
+`journal.roll.ms` or the topic's `segment.ms`, and if they are tiered in half of their lag.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from log.segments.origin import Origins
 from log.segments.outcome import mappings_of
 from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
+from log.segments.timing import Timing
 from offsets.storage import Mapping, OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
@@ -50,13 +51,13 @@ class Cutter:
         "_node_id",
         "_origins",
         "_partitions",
-        "_seen",
         "_storage",
         "_store",
         "_stuck",
         "_swapper",
         "_taken",
         "damaged",
+        "timing",
     )
 
     def __init__(
@@ -77,7 +78,7 @@ class Cutter:
         self._swapper = swapper
         self._node_id = node_id
         self._origins = origins
-        self._seen: dict[int, float] = {}
+        self.timing = Timing(commit_log, partitions)
         self._stuck: dict[int, float] = {}
         self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
         self._taken: set[int] = set()
@@ -85,6 +86,7 @@ class Cutter:
     async def run(self) -> bool:
         """Roll what is old and cut all that is due; whether anything was cut."""
         await self._swapper.settle()
+        await self.timing.look()
         await self._roll_if_old()
         cut = False
         while await self._cut_once():
@@ -98,43 +100,22 @@ class Cutter:
 
     async def _roll_if_old(self) -> None:
         """Begin the next journal if the active one has held data for too long."""
-        journals = self._commit_log.journals
+        journals, timing = self._commit_log.journals, self.timing
         active = journals.active
-        if not active.numbers or self._age_s(active) < await self._roll_after_s(active):
-            return
-        if journals.ready:
+        old = timing.is_old(active)
+        if old and journals.ready:
             self._commit_log.roll()
             await self._env.sleep(0)
-        else:
-            journals.prepare()  # and the next look rolls
-
-    async def _roll_after_s(self, journal: Journal) -> float:
-        """The least of `journal.roll.ms` and the topics' `segment.ms`."""
-        least = self._commit_log.config.journal_roll_ms
-        for at, number in enumerate(list(journal.numbers)):
-            partition = self._partitions.get(number)
-            if partition is not None and partition.config.segment_ms < least:
-                least = partition.config.segment_ms
-            if at % (8 * SLICE) == 8 * SLICE - 1:
-                await self._env.sleep(0)
-        return least / 1000
-
-    def _age_s(self, journal: Journal) -> float:
-        """For how long a journal has been seen in its present state, rolled or active."""
-        now = self._env.clock.monotonic()
-        key = journal.number << 1 | journal.rolled
-        return now - self._seen.setdefault(key, now)
+        elif old or timing.will_be_old(active):
+            journals.prepare(again=old)  # and a later look rolls
 
     def _due(self) -> list[Journal]:
         """Rolled journals that are cold, or old, or before one that is."""
         journals = self._commit_log.journals
         rolled = [journal for journal in journals if journal.rolled and journal.live]
-        keys = {journal.number << 1 | journal.rolled for journal in journals}
-        self._seen = {key: since for key, since in self._seen.items() if key in keys}
-        old_s = self._commit_log.config.journal_roll_ms / 1000
         stop = 0
         for at, journal in enumerate(rolled):
-            if self._age_s(journal) >= old_s or journal.place < journals.hot_from:
+            if journal.place < journals.hot_from or self.timing.is_old(journal):
                 stop = at + 1
         now = self._env.clock.monotonic()
         self._stuck = {number: until for number, until in self._stuck.items() if until > now}

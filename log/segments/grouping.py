@@ -38,7 +38,8 @@ def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
         kept = "ever"
     else:
         kept = f"2^{config.retention_ms.bit_length()}ms"
-    return f"{policy or 'keep'}/local/{kept}"
+    place = "tiered" if config.copies else "local"
+    return f"{policy or 'keep'}/{place}/{kept}"
 
 
 def is_cleaned(kind: str) -> bool:

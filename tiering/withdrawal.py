@@ -1,0 +1,87 @@
+"""Topics that leave the remote tier with all that is there: `remote.log.delete.on.disable`.
+
+What lies only there is given up: the log start moves to where the local part begins (as in Kafka,
+KIP-950), in SQL and then in the manifest. Objects of what is here as well are not needed any more,
+unless they hold something of a topic that stays. Then the removal goes on as it always does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from kafkawire.metadata.catalog import TopicInfo
+from log.manager import Log
+from log.segments.remote import local_log_start
+from offsets.storage import LIVE, OffsetStorage
+from tiering.survey import ConfigOf
+
+logger = logging.getLogger(__name__)
+
+PARTITIONS_AT_ONCE = 500
+SEGMENTS_AT_ONCE = 50
+
+
+class Withdrawal:
+    """See the module. `noted`: topics to be looked at, by id."""
+
+    def __init__(
+        self, log: Log, storage: OffsetStorage, config_of: ConfigOf, grace_ms: Callable[[], int]
+    ) -> None:
+        self._log = log
+        self._storage = storage
+        self._config_of = config_of
+        self._grace_ms = grace_ms
+        self.noted: dict[bytes, TopicInfo] = {}
+
+    async def run(self) -> None:
+        """Withdraw what was noted. Raises what the storage raises; then it is done again."""
+        for topic_id, info in list(self.noted.items()):
+            numbers = [row.number for row in info.partitions if self._leaves(row.number)]
+            for at in range(0, len(numbers), PARTITIONS_AT_ONCE):
+                await self._withdraw(info.name, numbers[at : at + PARTITIONS_AT_ONCE])
+            if self.noted.get(topic_id) is info:
+                del self.noted[topic_id]
+
+    def _leaves(self, number: int) -> bool:
+        config = self._config_of(number)
+        return config is not None and not config.tiered and config.tier_deletes
+
+    async def _withdraw(self, topic: str, numbers: Iterable[int]) -> None:
+        await self._log.loader.load(numbers)
+        store = self._log.segments.store
+        partitions = [
+            partition
+            for number in numbers
+            if (partition := self._log.partitions.get(number)) is not None
+        ]
+        starts = {
+            partition.number: start
+            for partition in partitions
+            if (start := local_log_start(partition, store)) > partition.log_start
+        }
+        if starts:
+            logger.info("%s is not tiered any more: %d log starts move", topic, len(starts))
+            await self._log.commit_log.save_log_starts(starts)
+        ids = {segment for partition in partitions for segment in partition.segments.segment}
+        await self._release(sorted(ids))
+
+    async def _release(self, ids: list[int]) -> None:
+        """Let go of the objects of local segments in which nobody is tiered any more."""
+        store = self._log.segments.store
+        for at in range(0, len(ids), SEGMENTS_AT_ONCE):
+            rows = {
+                segment_id: segment.row
+                for segment_id in ids[at : at + SEGMENTS_AT_ONCE]
+                if (segment := store.by_id.get(segment_id)) is not None
+                and segment.row.object
+                and segment.row.local
+                and segment.row.state == LIVE
+            }
+            for mapping in await self._storage.segment_mappings(sorted(rows)):
+                if not self._leaves(mapping.number):
+                    rows.pop(mapping.segment_id, None)
+            if rows:
+                after_ms = self._log.env.clock.now_ms() + max(1, self._grace_ms())
+                await self._storage.delete_objects([row.object for row in rows.values()], after_ms)
+                await self._log.segments.swapper.refresh(set(rows))
