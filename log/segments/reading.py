@@ -132,13 +132,13 @@ class WarmReader:
 
     async def _take_tiered(self, ask: Ask, cold: Cold) -> Taken:
         """From the remote tier or from the local file, as the topic's tieredStorageLevel says."""
-        at, mapping = self._row(ask)
+        mapping = self._row(ask)
         segment = self._store.by_id.get(mapping.segment_id)
         if segment is None or not mapping.length or not await self._goes_cold(ask, segment):
             return await self._take_local(ask)
         failure: KafkaError | OSError | None = None
         try:
-            taken = await cold.take(ask, at, mapping, segment)
+            taken = await cold.take(ask, mapping, segment)
             if taken.batches or taken.whole or not ask.patience_s or not segment.row.local:
                 return taken
         except (KafkaError, OSError) as caught:
@@ -165,26 +165,25 @@ class WarmReader:
 
     async def _cached(self, ask: Ask) -> bool:
         """Whether the local file's bytes are in the page cache."""
-        _, mapping = self._row(ask)
+        mapping = self._row(ask)
         async with self._store.opened(mapping.segment_id) as (segment, file):
             warm = await self._index(segment, file, mapping, ask.partition)
             position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
             return await self._env.offload.submit("warm", file.cached, length, position)
 
     @staticmethod
-    def _row(ask: Ask) -> tuple[int, Mapping]:
+    def _row(ask: Ask) -> Mapping:
         if ask.offset < ask.partition.log_start:  # which has moved since the plan was made
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         segments = ask.partition.segments
-        at = segments.find(ask.offset)
-        return at, segments.mapping(ask.partition.number, at)
+        return segments.mapping(ask.partition.number, segments.find(ask.offset))
 
     async def _take_local(self, ask: Ask) -> Taken:
         size = max(ask.room, 0)
         await self._in_flight.take(size)
         try:
             # From here to the pin nothing may be awaited: rows and files are exchanged.
-            _, mapping = self._row(ask)
+            mapping = self._row(ask)
             if not mapping.length:
                 return Taken([], mapping.end_offset, True)
             async with self._store.opened(mapping.segment_id) as (segment, file):

@@ -30,9 +30,8 @@ class Ask(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """What one row gave: whole batches, in as many views as they lie in; the offset to go on at,
-    whether that is the row's end. A view may end anywhere but after a batch's head begins: each
-    holds whole batches."""
+    """What one row gave: the offset to go on at, and whether that is the row's end. Each of the
+    views in `batches` holds whole ones."""
 
     batches: list[memoryview]
     next_offset: int
@@ -51,9 +50,9 @@ class Exchanged(Exception):
 class Cold(Protocol):
     """Reads segments that are in a remote tier."""
 
-    async def take(self, ask: Ask, at: int, mapping: Mapping, segment: Segment) -> Taken:
-        """Batches out of row `at` of the partition, which is `mapping`. None of them, and `whole`
-        not set, if they did not come in time: they are in memory when they have come.
+    async def take(self, ask: Ask, mapping: Mapping, segment: Segment) -> Taken:
+        """Batches out of the row `mapping` of the partition, which covers the offset. None of
+        them, and `whole` not set, if they did not come in time: they are kept when they come.
 
         KAFKA_STORAGE_ERROR if they cannot be read, or not now; Exchanged.
         """

@@ -1,0 +1,316 @@
+"""Cold reads: whole batches out of segments that are objects in the remote tier.
+
+An index and then data: two round trips for the first byte, one where the data's place is known
+before (a row's beginning, a small share) or the index is in memory. What is near is loaded with it;
+who reads on finds it there. A read waits only for its first bytes, and only as long as its reader
+has patience; the load goes on, so the next read finds it. Every block is held to the sparse index
+as local ones are; a bad one is loaded once more before it is called damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from log.env import Env
+from log.inflight import InFlight
+from log.partition import Partition
+from log.segments.indexes import DamagedSegment, Key, WarmIndex, WarmIndexes, read_index
+from log.segments.reading import SLACK_BYTES
+from log.segments.remote import Ask, Exchanged, Taken
+from log.segments.store import Segment, SegmentStore
+from offsets.storage import Mapping, OffsetStorage, SegmentRow
+from tiering.cache import BLOCK_BYTES, BlockCache
+from tiering.cache import Key as BlockKey
+from tiering.loads import Loads
+from tiering.pieces import blocks_of
+from tiering.readahead import ReadAhead, Window
+from tiering.requests import ColdCounts, Object, Requests, within
+from tiering.store import NoSuchObject, ObjectStore, Refused, StoreError
+from tiering.stretch import Stretch
+
+logger = logging.getLogger(__name__)
+
+SMALL_SHARE_BLOCKS = 2
+"""A share of an object in so few blocks is loaded while its index is: a round trip less."""
+COPIED_BYTES_AT_MOST = 64 << 20
+"""Batches larger than a block, put together at a time. One that is larger still goes alone."""
+NAMED_AT_MOST = 1000
+"""Damaged, missing and refused objects named in the log, so that each is named once."""
+REFUSED_AT_MOST = 1000
+"""Objects remembered as refused, so that nobody asks for them again at once."""
+
+
+class Tier:
+    """What reading one tier takes: its cache, and who reads what."""
+
+    __slots__ = ("ahead", "cache", "loads", "requests")
+
+    def __init__(
+        self, env: Env, store: ObjectStore, config: BrokerConfig, counts: ColdCounts, size: int
+    ) -> None:
+        self.cache = BlockCache(store.memory, size)
+        self.ahead = ReadAhead(self.cache.slots)
+        self.requests = Requests(env, store, config, counts)
+        self.loads = Loads(env, self.requests, self.cache, config)
+
+
+class ColdReader:
+    """See the module; log.segments.remote.Cold has the promises. `stores` gives the store of a
+    tier by its number; `indexes` are the warm reader's."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        segments: SegmentStore,
+        indexes: WarmIndexes,
+        storage: OffsetStorage,
+        stores: Callable[[int], ObjectStore],
+        block_bytes: int = BLOCK_BYTES,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._segments = segments
+        self._indexes = indexes
+        self._storage = storage
+        self._stores = stores
+        self._block_bytes = block_bytes
+        self._tiers: dict[int, Tier] = {}
+        self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
+        self._troubled: dict[Key, StoreError] = {}
+        self._copied = InFlight(COPIED_BYTES_AT_MOST)
+        self._refused: dict[bytes, tuple[float, Refused]] = {}
+        self._named: set[str] = set()
+        self.counts = ColdCounts()
+
+    def tier(self, number: int) -> Tier:
+        """The parts for reading a tier, made when it is first read."""
+        tier = self._tiers.get(number)
+        if tier is None:
+            store = self._stores(number)
+            tier = Tier(self._env, store, self._config, self.counts, self._block_bytes)
+            self._tiers[number] = tier
+        return tier
+
+    async def take(self, ask: Ask, mapping: Mapping, segment: Segment) -> Taken:
+        """See log.segments.remote.Cold."""
+        row, deadline = segment.row, None
+        if ask.patience_s is not None:
+            deadline = self._env.clock.monotonic() + ask.patience_s
+        try:
+            taken = await self._take(ask, mapping, row, deadline)
+        except (StoreError, DamagedSegment) as failure:
+            raise await self._refusal(ask.partition, ask.offset, segment, row, failure) from failure
+        if taken is None:
+            self.counts.late += 1
+            return Taken([], ask.offset, False)
+        return taken
+
+    async def since(
+        self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
+    ) -> int:
+        """See log.segments.remote.Cold."""
+        row = segment.row
+        try:
+            self._check_refused(row)
+            warm = self._indexes.find((mapping.segment_id, mapping.number))
+            if warm is None:
+                warm = await asyncio.shield(self._index(mapping, row))
+        except (StoreError, DamagedSegment) as failure:
+            offset = mapping.base_offset
+            raise await self._refusal(partition, offset, segment, row, failure) from failure
+        index = warm.index
+        position = index.since(timestamp)
+        if position is None:
+            return mapping.end_offset
+        return max(mapping.base_offset, index.block(index.find(position))[2])
+
+    async def _take(
+        self, ask: Ask, mapping: Mapping, row: SegmentRow, deadline: float | None
+    ) -> Taken | None:
+        tier, target = self.tier(row.tier), Object(row.object, row.size_bytes)
+        self._check_refused(row)
+        warm = self._indexes.find((mapping.segment_id, mapping.number))
+        if warm is None:
+            self._foresee(tier.loads, target, mapping, ask)
+            task = self._index(mapping, row)
+            if not await within(task, tier.loads.left(deadline)):
+                self._check_trouble(mapping)
+                return None
+            warm = task.result()
+        position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+        window = self._load(tier, target, mapping, ask, position, position + length)
+        stretch = Stretch(
+            self._env, tier.loads, self.counts, self._copied, target, warm.index, mapping
+        )
+        taken = await stretch.take(ask, position, position + length, deadline)
+        if taken is not None:
+            now = self._env.clock.monotonic()
+            tier.ahead.went(window, ask.offset, taken.next_offset, now)
+        return taken
+
+    def _foresee(self, loads: Loads, target: Object, mapping: Mapping, ask: Ask) -> None:
+        """Begin to load data whose place is known before the index is."""
+        size, stop = self._block_bytes, mapping.start + mapping.length
+        share = blocks_of(mapping.start, stop, size)
+        if len(share) > SMALL_SHARE_BLOCKS:
+            if ask.offset > mapping.base_offset:
+                return
+            room = max(ask.room, 0) + SLACK_BYTES
+            share = blocks_of(mapping.start, min(stop, mapping.start + room), size)
+        loads.want(target, share)
+
+    def _load(
+        self, tier: Tier, target: Object, mapping: Mapping, ask: Ask, start: int, stop: int
+    ) -> Window:
+        """Begin to load what is asked for, and what its reader will ask for next."""
+        now, number, size = self._env.clock.monotonic(), mapping.number, self._block_bytes
+        asked = blocks_of(start, stop, size)
+        window = tier.ahead.find(number, ask.offset)
+        follows = window is not None and window.next_offset != ask.offset
+        there = asked and BlockKey(target.uuid, asked[0]) in tier.cache
+        if window is None or (follows and not there):
+            window, follows = tier.ahead.begin(number, ask.offset, now), False
+        tier.loads.want(target, asked)
+        room = 0 if follows else tier.ahead.room(window, now)
+        if room:
+            share_stop = mapping.start + mapping.length
+            own = blocks_of(asked.stop * size if asked else start, share_stop, size)[:room]
+            self._read_ahead(tier, ask.partition, mapping, target, own, room, window)
+        return window
+
+    def _read_ahead(
+        self,
+        tier: Tier,
+        partition: Partition,
+        mapping: Mapping,
+        target: Object,
+        own: range,
+        room: int,
+        window: Window,
+    ) -> None:
+        """Load the next `room` blocks behind a read, of this row and of those behind it, when half
+        of them are missing: so that a request has several."""
+        stretches = [(target, own)]
+        room -= len(own)
+        segments = partition.segments
+        at = segments.find(mapping.end_offset)
+        while room > 0 and at < len(segments):
+            following = segments.mapping(partition.number, at)
+            segment = self._segments.by_id.get(following.segment_id)
+            if segment is None or segment.row.local or not segment.row.object:
+                break
+            if following.length and segment.row.tier in self._tiers:
+                if self.tier(segment.row.tier) is not tier:
+                    break
+                if self._indexes.find((following.segment_id, following.number)) is None:
+                    self._index(following, segment.row)
+                stop = following.start + following.length
+                share = blocks_of(following.start, stop, self._block_bytes)[:room]
+                stretches.append((Object(segment.row.object, segment.row.size_bytes), share))
+                room -= len(share)
+            at += 1
+        keys = [BlockKey(found.uuid, number) for found, share in stretches for number in share]
+        missing = sum(key not in tier.cache for key in keys)
+        if 2 * missing >= len(keys):
+            for found, share in stretches:
+                tier.loads.want(found, share, window)
+
+    def _index(self, mapping: Mapping, row: SegmentRow) -> asyncio.Task[WarmIndex]:
+        """Loading the index of a row, once for all who come meanwhile."""
+        key = mapping.segment_id, mapping.number
+        task = self._indexing.get(key)
+        if task is None:
+            task = self._env.spawn(self._load_index(mapping, row), "cold index")
+            self._indexing[key] = task
+            task.add_done_callback(partial(self._indexed, key))
+        return task
+
+    def _indexed(self, key: Key, task: asyncio.Task[WarmIndex]) -> None:
+        del self._indexing[key]
+        self._troubled.pop(key, None)
+        if not task.cancelled() and task.exception() is None:
+            self._indexes.keep(key, task.result())
+
+    async def _load_index(self, mapping: Mapping, row: SegmentRow) -> WarmIndex:
+        requests, length = self.tier(row.tier).requests, mapping.index_length
+        target = Object(row.object, row.size_bytes)
+        failing = partial(self._troubled.__setitem__, (mapping.segment_id, mapping.number))
+
+        async def get() -> bytes:
+            body, _ = await requests.store.get(target.key, mapping.index_start, length)
+            if len(body) != length:
+                raise StoreError("IncompleteRead", f"the index in {target.key} ended early")
+            return body
+
+        async def attempt() -> bytes:
+            await requests.pay(length)
+            return await requests.hedged(length, get, get)
+
+        try:
+            return read_index(await requests.persist(target, attempt, failing), mapping)
+        except DamagedSegment:  # once more: it may have been changed on the way
+            return read_index(await requests.persist(target, attempt, failing), mapping)
+
+    def _check_trouble(self, mapping: Mapping) -> None:
+        """Tell who has waited in vain why that is, if it is not just slow."""
+        trouble = self._troubled.get((mapping.segment_id, mapping.number))
+        if trouble is not None:
+            raise trouble
+
+    def _check_refused(self, row: SegmentRow) -> None:
+        """Nobody asks again for what was refused until a while has passed."""
+        known = self._refused.get(row.object)
+        if known is not None:
+            if self._env.clock.monotonic() < known[0]:
+                raise known[1]
+            del self._refused[row.object]
+
+    async def _refusal(
+        self,
+        partition: Partition,
+        offset: int,
+        segment: Segment,
+        row: SegmentRow,
+        failure: StoreError | DamagedSegment,
+    ) -> Exception:
+        """What a reader is told of a failure; Exchanged if the row is another one by now."""
+        counts = self.counts
+        if isinstance(failure, NoSuchObject):
+            if await self._renewed(segment, row):
+                return Exchanged()
+            counts.gone += 1
+        elif isinstance(failure, Refused) and row.object not in self._refused:
+            until = self._env.clock.monotonic() + self._config.tier_retry_max_ms / 1000
+            self._refused[row.object] = until, failure
+            if len(self._refused) > REFUSED_AT_MOST:
+                del self._refused[next(iter(self._refused))]
+        text = (
+            f"{Object(row.object, 0).key}, {partition.topic}-{partition.index} at offset {offset}: "
+            f"{failure}"
+        )
+        name = f"{row.object.hex()} {type(failure).__name__}"
+        told = isinstance(failure, DamagedSegment) or not failure.retryable
+        if told and name not in self._named and len(self._named) < NAMED_AT_MOST:
+            self._named.add(name)
+            logger.error("%s. It cannot be read, everything else can", text)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
+    async def _renewed(self, segment: Segment, row: SegmentRow) -> bool:
+        """Look the row up in SQL: whether the segment has another object, or a file, by now."""
+        if segment.row is row:
+            try:
+                found = await self._storage.segments_by_id([row.id])
+            except OSError:
+                return False
+            if not found:
+                return True
+            if segment.row is row:
+                segment.row = found[0]
+        now = segment.row
+        return (now.object, now.local, now.tier) != (row.object, row.local, row.tier)
