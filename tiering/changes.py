@@ -1,0 +1,125 @@
+"""What the manifest does not say yet, and what of it goes into the next delta. Pure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from collections.abc import Mapping as Map
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+from offsets.storage import Mapping, ObjectRow, SegmentRow
+
+K = TypeVar("K")
+
+Added = tuple[ObjectRow, SegmentRow, list[Mapping]]
+"""An object, the segment it is a copy of, and what of it is mapped."""
+
+ROWS_AT_MOST = 2000
+"""Topics or partitions of one delta: packing them keeps the loop for some milliseconds."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """Noted changes. Topics and partitions are noted by what names them; what they are is looked
+    up when the delta is made. `waiting` are told when a delta with all of it is there; `sliced`:
+    there is more than goes into one."""
+
+    topics: dict[bytes, None] = field(default_factory=dict)
+    deleted_topics: dict[bytes, None] = field(default_factory=dict)
+    partitions: dict[int, None] = field(default_factory=dict)
+    cluster: bool = False
+    added: dict[bytes, Added] = field(default_factory=dict)
+    deleted: dict[bytes, int] = field(default_factory=dict)
+    commits: dict[int, int] = field(default_factory=dict)
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+    sliced: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.topics or self.deleted_topics or self.partitions or self.cluster
+            or self.added or self.deleted or self.commits
+        )  # fmt: skip
+
+    def topic(self, topic_id: bytes) -> None:
+        """A topic is new or another."""
+        self.topics[topic_id] = None
+
+    def topic_deleted(self, topic_id: bytes) -> None:
+        """A topic is gone."""
+        self.topics.pop(topic_id, None)
+        self.deleted_topics[topic_id] = None
+
+    def objects(
+        self, added: Iterable[Added], deleted: Map[bytes, int], commits: Map[int, int]
+    ) -> None:
+        """Objects have come and gone; what is known of the commit offsets."""
+        for each in added:
+            self.added[each[0].uuid] = each
+        self.deleted.update(deleted)
+        self._raise_commits(commits)
+
+    def without(
+        self, added: Iterable[Added], deleted: Map[bytes, int], commits: Map[int, int]
+    ) -> tuple[list[Added], dict[bytes, int], dict[int, int]]:
+        """What of these is not in here as it is."""
+        return (
+            [each for each in added if each[0].uuid not in self.added],
+            {uuid: at for uuid, at in deleted.items() if self.deleted.get(uuid) != at},
+            {n: offset for n, offset in commits.items() if self.commits.get(n, -1) < offset},
+        )
+
+    def take(self) -> Changes:
+        """What goes into the next delta. Topics go before all else, so that no delta speaks of a
+        partition whose topic no delta had; who waits does so for the last of them."""
+        self.sliced = True
+        if len(self.topics) > ROWS_AT_MOST:
+            return Changes(topics=_first(self.topics))
+        if len(self.partitions) > ROWS_AT_MOST:
+            topics, self.topics = self.topics, {}
+            return Changes(topics=topics, partitions=_first(self.partitions))
+        self.sliced = False
+        taken = Changes(
+            self.topics, self.deleted_topics, self.partitions, self.cluster, self.added,
+            self.deleted, self.commits, self.waiting,
+        )  # fmt: skip
+        self.topics, self.deleted_topics, self.partitions, self.cluster = {}, {}, {}, False
+        self.added, self.deleted, self.commits, self.waiting = {}, {}, {}, []
+        return taken
+
+    def put_back(self, taken: Changes) -> None:
+        """What was taken did not get into a delta."""
+        for topic_id in taken.topics:
+            if topic_id not in self.deleted_topics:
+                self.topics[topic_id] = None
+        self.deleted_topics |= taken.deleted_topics
+        self.partitions |= taken.partitions
+        self.cluster = self.cluster or taken.cluster
+        self.added = taken.added | self.added
+        self.deleted = taken.deleted | self.deleted
+        self._raise_commits(taken.commits)
+        self.waiting += taken.waiting
+
+    def _raise_commits(self, commits: Map[int, int]) -> None:
+        for number, offset in commits.items():
+            self.commits[number] = max(offset, self.commits.get(number, 0))
+
+    def answer(self, failure: Exception | None) -> None:
+        """Tell those who wait."""
+        waiting, self.waiting = self.waiting, []
+        for future in waiting:
+            if future.done():
+                continue
+            if failure is None:
+                future.set_result(None)
+            else:
+                future.set_exception(failure)
+
+
+def _first(noted: dict[K, None]) -> dict[K, None]:
+    """Some of them, out of `noted`."""
+    names = dict.fromkeys(islice(noted, ROWS_AT_MOST))
+    for name in names:
+        del noted[name]
+    return names

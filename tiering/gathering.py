@@ -1,0 +1,159 @@
+"""From noted changes to the delta that says them: looks up what topics and partitions are now.
+
+A partition comes from memory, or from the offset storage if it is not loaded. Shell; called by
+tiering.rounds and tiering.attaching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Map
+
+from kafkawire.manifest.columns import Entry, EntryColumns, ObjectColumns, ObjectRow, PartitionRow
+from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
+from kafkawire.metadata.catalog import ALL_BROKERS, Catalog, TopicInfo
+from kafkawire.metadata.checkpoint import pack_epochs
+from log.env import Env
+from log.partition import Partition
+from offsets.storage import OffsetStorage
+from offsets.storage import PartitionRow as StoredPartition
+from tiering.changes import Added, Changes
+
+SLICE = 200
+"""Rows between two turns of the loop: a millisecond."""
+
+
+def topic_facts(info: TopicInfo) -> TopicFacts:
+    """A topic of the catalog as a manifest has it."""
+    return TopicFacts(
+        info.id,
+        info.name,
+        info.internal,
+        info.created_ms,
+        info.configs,
+        tuple(row.number for row in info.partitions),
+    )
+
+
+def partition_row(partition: Partition) -> PartitionRow:
+    """A partition in memory as a manifest has it."""
+    end = _end(partition.commit_offset, partition.log_start)
+    return PartitionRow(partition.number, partition.log_start, end, pack_epochs(partition.epochs))
+
+
+def stored_row(stored: StoredPartition) -> PartitionRow:
+    """A partition of the offset storage as a manifest has it."""
+    known = stored.checkpoint
+    log_start = 0 if known is None else known.log_start
+    epochs = pack_epochs([] if known is None else known.leader_epochs)
+    return PartitionRow(stored.number, log_start, _end(stored.commit_offset, log_start), epochs)
+
+
+def _end(commit_offset: int, log_start: int) -> int:
+    """0: nothing was ever uploaded, and a log start that moves is nobody's business there."""
+    return max(commit_offset, log_start) if commit_offset else 0
+
+
+class Gathering:
+    """See the module. `next_producer_id`: producer ids from here on were never given, as far as
+    anybody has told."""
+
+    def __init__(
+        self,
+        env: Env,
+        catalog: Catalog,
+        storage: OffsetStorage,
+        partitions: Map[int, Partition],
+        node_id: int,
+    ) -> None:
+        self.next_producer_id = 0
+        self._env = env
+        self._catalog = catalog
+        self._storage = storage
+        self._partitions = partitions
+        self._node_id = node_id
+
+    def cluster_facts(self) -> ClusterFacts:
+        """What belongs to no topic."""
+        return ClusterFacts(
+            self._catalog.last_number() + 1,
+            self.next_producer_id,
+            dict(self._catalog.broker_overrides.get(ALL_BROKERS, {})),
+        )
+
+    async def delta(self, changes: Changes, sequence: int, epoch: int) -> Delta:
+        """The delta with these changes. Raises what the storage raises."""
+        delta = Delta(
+            sequence, self._catalog.cluster_id, self._node_id, epoch, self._env.clock.now_ms()
+        )
+        if changes.cluster:
+            delta.cluster = self.cluster_facts()
+        numbers = dict.fromkeys(changes.partitions)
+        for _, _, mappings in changes.added.values():
+            numbers.update(dict.fromkeys(mapping.number for mapping in mappings))
+        numbers.update(dict.fromkeys(changes.commits))
+        for row in await self._rows(list(numbers), changes):
+            delta.partitions.append(row)
+        delta.deleted_topics = list(changes.deleted_topics)
+        # Topics last: what they are now goes with partitions as they were at most a moment ago.
+        for done, topic_id in enumerate(changes.topics, 1):
+            info = self._catalog.by_id.get(topic_id)
+            if info is not None:
+                delta.topics.append(topic_facts(info))
+            if done % SLICE == 0:
+                await self._env.sleep(0)
+        for each in changes.added.values():
+            add_object(delta.objects, delta.entries, each)
+            await self._env.sleep(0)
+        delta.deleted = dict(changes.deleted)
+        return delta
+
+    async def _rows(self, numbers: Sequence[int], changes: Changes) -> list[PartitionRow]:
+        """Partitions as they are now, those of which nothing was ever uploaded left out."""
+        uploaded = {mapping.number for each in changes.added.values() for mapping in each[2]}
+        rows: list[PartitionRow] = []
+        for start in range(0, len(numbers), SLICE):
+            for row in await self.rows(numbers[start : start + SLICE]):
+                end = max(row.end, changes.commits.get(row.number, 0))
+                if end or row.number in uploaded:
+                    rows.append(row._replace(end=end))
+            await self._env.sleep(0)
+        return rows
+
+    async def rows(self, numbers: Iterable[int]) -> list[PartitionRow]:
+        """Those of some partitions that exist, SLICE at most."""
+        alive = [number for number in numbers if self._catalog.locate(number) is not None]
+        away = [number for number in alive if number not in self._partitions]
+        stored = await self._storage.load_partitions(away) if away else []
+        rows = {row.number: stored_row(row) for row in stored}
+        for number in alive:
+            partition = self._partitions.get(number)  # it may have come or gone meanwhile
+            if partition is not None:
+                rows[number] = partition_row(partition)
+        return [rows[number] for number in alive if number in rows]
+
+
+def add_object(objects: ObjectColumns, entries: EntryColumns, added: Added) -> None:
+    """One more object, with its entries in the order in which they lie."""
+    row, segment, mappings = added
+    objects.append(
+        ObjectRow(
+            row.uuid,
+            segment.uuid,
+            segment.generation,
+            row.node_id,
+            row.size_bytes,
+            row.created_ms,
+            segment.max_timestamp,
+            objects.class_at(segment.retention_class),
+            len(mappings),
+        )
+    )
+    for mapping in sorted(mappings, key=lambda each: (each.number, each.base_offset)):
+        entries.append(
+            Entry(
+                mapping.number, mapping.base_offset, mapping.end_offset, mapping.start,
+                mapping.length, mapping.index_start, mapping.index_length,
+                mapping.index_checksum, mapping.max_timestamp, mapping.batches, mapping.records,
+            )
+        )  # fmt: skip
