@@ -41,12 +41,13 @@ class Publisher(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One segment in the upload buffer, and the object it becomes. `named`: a delta with it was
-    tried, so a manifest may name it."""
+    """One segment in the upload buffer, and the object it becomes; `bytes_by_topic` of what is in
+    it, for the bill. `named`: a delta with it was tried, so a manifest may name it."""
 
     segment: Segment
     row: ObjectRow
     candidate: Candidate
+    bytes_by_topic: dict[str, int]
     named: bool = False
 
     @property

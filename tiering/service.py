@@ -22,6 +22,7 @@ from offsets.storage import OffsetStorage
 from tiering.backoff import wait_s
 from tiering.dispatch import Dispatcher, Limits
 from tiering.finish import Finisher
+from tiering.meter import Meter, MeteredStore
 from tiering.owner import OwnedByOther
 from tiering.progress import Progress
 from tiering.promise import Promise
@@ -63,7 +64,8 @@ class Tiering:
         self.log = log
         self.storage = storage
         self.catalog = catalog
-        self.store = store
+        self.meter = Meter()
+        self.store: ObjectStore = MeteredStore(store, self.meter)
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.tier = 0
@@ -100,7 +102,7 @@ class Tiering:
         )
         self.uploader = Uploader(
             env, storage, segments.store, self.store, self.dispatcher, survey, progress, finisher,
-            node_id, self.tier,
+            self._topic_of, node_id, self.tier,
         )  # fmt: skip
         self.withdrawal = Withdrawal(log, storage, config_of, grace_ms)
         self.remover = Remover(
@@ -195,6 +197,10 @@ class Tiering:
     def _trouble(self) -> str:
         """Why nothing can be uploaded at all; empty if something can."""
         return f"{self.state}, {self.error}" if self.state != "attached" else ""
+
+    def _topic_of(self, number: int) -> str:
+        location = self.catalog.locate(number)
+        return "" if location is None else location.topic
 
     def _grace_ms(self) -> int:
         return max(1, self.config.tier_delete_delay_ms)

@@ -24,6 +24,7 @@ from offsets.storage import COPY_STARTED, ObjectRow, OffsetStorage, SegmentRow, 
 from tiering.backoff import wait_s
 from tiering.dispatch import Dispatcher, Fault
 from tiering.finish import Finisher, Flight
+from tiering.meter import charging
 from tiering.progress import Progress
 from tiering.store import ObjectStore, Refused, SlowDown, StoreError
 from tiering.survey import Survey, wanted
@@ -59,6 +60,7 @@ class Uploader:
         survey: Survey,
         progress: Progress,
         finisher: Finisher,
+        topic_of: Callable[[int], str],
         node_id: int,
         tier: int,
     ) -> None:
@@ -71,6 +73,7 @@ class Uploader:
         self._node_id = node_id
         self._finisher = finisher
         self.dispatcher = dispatcher
+        self._topic_of = topic_of
         self._tier = tier
         self.noted: set[int] = set()
         self.uploads = 0
@@ -209,15 +212,20 @@ class Uploader:
 
     async def _new_flights(self, ids: Sequence[int]) -> list[Flight]:
         ranges: dict[int, list[tuple[int, int, int]]] = {}
+        sizes: dict[int, dict[str, int]] = {}
         for each in await self._storage.segment_mappings(ids):
             some = ranges.setdefault(each.segment_id, [])
             some.append((each.number, each.base_offset, each.end_offset))
+            by_topic = sizes.setdefault(each.segment_id, {})
+            topic = self._topic_of(each.number)
+            by_topic[topic] = by_topic.get(topic, 0) + each.length
         flights = []
         for segment_id in ids:
             segment = self._segments.by_id.get(segment_id)
             if segment is not None and wanted(segment.row) and segment_id in ranges:
                 row = self._row(segment.row, ranges[segment_id])
-                flights.append(Flight(segment, row, self.dispatcher.candidates[segment_id]))
+                candidate = self.dispatcher.candidates[segment_id]
+                flights.append(Flight(segment, row, candidate, sizes[segment_id]))
         return flights
 
     def _row(self, segment: SegmentRow, ranges: list[tuple[int, int, int]]) -> ObjectRow:
@@ -237,7 +245,8 @@ class Uploader:
         key = segment_key(flight.row.uuid)
         try:
             rate = self.dispatcher.limits.bytes_per_second
-            stored = await self._store.upload(key, flight.segment.path, rate)
+            with charging(flight.bytes_by_topic):
+                stored = await self._store.upload(key, flight.segment.path, rate)
             if stored.size_bytes != flight.row.size_bytes:
                 text = f"{stored.size_bytes} of {flight.row.size_bytes} bytes arrived"
                 raise StoreError("Truncated", text)

@@ -1,7 +1,8 @@
 """One broker: its parts, put together and started in order, ended in the opposite one.
 
-Start: metadata (SQL) -> log (recovery) -> table of partitions -> topics, groups. End: groups
-answer what is parked, the log commits and makes a last checkpoint, metadata closes. It serves
+Start: metadata (SQL) -> log (recovery) -> table of partitions -> topics, groups, the remote tier.
+End: groups answer what is parked, the tier ends, the log commits and makes a last checkpoint,
+metadata closes. It serves
 nothing itself: handlers are handed the broker and use its parts. Made by `server.run`, by
 `kafkawire.testing` and by tests, which give it fakes through `env` and `metadata`.
 """
@@ -28,6 +29,7 @@ from offsets.storage import OffsetStorage
 
 if TYPE_CHECKING:
     from groups.service import GroupService
+    from tiering.service import Tiering
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +66,7 @@ class Broker:
         log.unloader.held = INTERNAL_TOPICS  # their coordinators hold on to the partitions
         self.producer_ids = ProducerIds(metadata)
         self.topics = TopicService(self)
+        self.tiering: Tiering | None = None
 
     @cached_property
     def groups(self) -> GroupService:
@@ -124,12 +127,28 @@ class Broker:
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
         if GROUP_METADATA_TOPIC in catalog.by_name:
             await broker.groups.start()
+        if config.tier_url:
+            await broker._start_tiering()
         return broker
+
+    async def _start_tiering(self) -> None:
+        """The remote tier; a broker without one does not import it."""
+        from tiering.opening import open_store
+        from tiering.service import Tiering
+
+        store = open_store(self.config.tier_url, self.config)
+        self.tiering = Tiering(
+            self.env, self.config, self.log, self.storage, self.catalog, store, self.node_id,
+            self.cluster_id,
+        )  # fmt: skip
+        await self.tiering.start()
 
     async def close(self) -> None:
         """Commit what was accepted and let go. Calling it again does nothing."""
         if "groups" in self.__dict__:
             await self.groups.close()
+        if self.tiering is not None:
+            await self.tiering.close()
         await self.log.close()
         await self.storage.close()
         await self.metadata.close()
