@@ -121,10 +121,20 @@ class Timing:
         held = self._held.get(journal.number)
         return held is not None and held.lag_s != NEVER
 
+    def held_since(self, journal: int) -> float:
+        """Since when a journal may have held tiered records; infinity if it has none."""
+        held = self._held.get(journal)
+        return NEVER if held is None else held.tiered_since
+
     def cut_by(self, journal: int) -> float:
         """By when tiered records of a journal are to be in segments; infinity if it has none."""
         held = self._held.get(journal)
         return NEVER if held is None else self._cut_by(held)
+
+    def held_since(self, journal: int) -> float:
+        """Since when a journal may have held tiered records; infinity if it has none."""
+        held = self._held.get(journal)
+        return NEVER if held is None else held.tiered_since
 
     @staticmethod
     def _cut_by(held: Held) -> float:
