@@ -48,7 +48,7 @@ class Block:
         self.ahead: Window | None = None
         self.checked = (0, 0)
         self.trouble: Exception | None = None
-        self.leases: set[weakref.ref[object]] = set()
+        self.leases: dict[int, weakref.ref[object]] = {}
 
 
 class BlockCache:
@@ -123,15 +123,15 @@ class BlockCache:
         if not block.leases and len(self._leased) >= int(self.slots * LEASED_SHARE):
             return memoryview(bytes(self._memory[block.at + start : block.at + stop]))
         held = (ctypes.c_char * self.block_bytes).from_buffer(self._memory, block.at)
-        leases, leased = block.leases, self._leased
+        leases, leased, name = block.leases, self._leased, id(held)
 
-        def gone(lease: weakref.ref[object]) -> None:
+        def gone(_: weakref.ref[object]) -> None:
             # It may be any thread's: each step stands alone, and `leases` is what counts.
-            leases.discard(lease)
+            leases.pop(name, None)
             if not leases:
                 leased.discard(block)
 
-        leases.add(weakref.ref(held, gone))
+        leases[name] = weakref.ref(held, gone)
         leased.add(block)
         return memoryview(held).cast("B")[start:stop].toreadonly()
 

@@ -1,0 +1,118 @@
+"""Logs whose segments are objects, without the uploader: for tests of reading them.
+
+`remote` makes segments of a running `tests.kit.logs.World` objects of a bucket in memory, as an
+upload and local retention would have.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from kafkawire.manifest.keys import segment_key
+from log.segments.store import Segment
+from offsets.storage import LIVE, ObjectRow
+from tests.kit.env import EPOCH_MS, memory_env, sim_env
+from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.logs import World, batch
+from tests.kit.memfs import MemFileSystem
+from tests.kit.segments import read
+from tests.kit.simloop import SimLoop, run
+from tiering.cold import ColdReader
+
+BLOCK_BYTES = 4096
+
+
+class ColdWorld(World):
+    """A world with a bucket. `open_tier` gives the running process its way to it."""
+
+    def __init__(self, loop: SimLoop | None = None, seed: int = 0, **values: Any) -> None:
+        rng = random.Random(seed)
+        env = memory_env() if loop is None else sim_env(loop, rng, MemFileSystem(rng))
+        usual = {"journal_bytes": 16 << 10, "hot_bytes": 0, "tier_hedge_percentile": 100}
+        super().__init__(env, **{**usual, **values})
+        self.bucket = FakeBucket(rng)
+
+    def open_tier(self, blocks: int = 16, block_bytes: int = BLOCK_BYTES) -> ColdReader:
+        """Let reads go to the bucket, through a cache of so many blocks."""
+        self.remote_store = FakeStore(self.bucket, self.fs, blocks * block_bytes)
+        segments = self.log.segments
+        self.cold = ColdReader(
+            self.env, self.config, segments.store, segments.warm.indexes, self.storage,
+            lambda tier: self.remote_store, block_bytes,
+        )  # fmt: skip
+        segments.warm.cold = self.cold
+        return self.cold
+
+    async def fill(self, name: str, count: int, size: int = 500, index: int = 0) -> None:
+        """Append so many batches of one record each; record n begins with b"n:"."""
+        partition = self.find(name, index)
+        for _ in range(count):
+            base = partition.next_offset
+            value = b"%d:" % base + self.env.random.randbytes(size)
+            partition.append(batch(value, timestamp_ms=EPOCH_MS + base), EPOCH_MS)
+            await partition.log.committed()
+
+    async def cut(self) -> None:
+        """Make segments of all there is."""
+        while not self.log.journals.ready:
+            self.log.journals.prepare(again=True)
+            await self.env.sleep(0.001)
+        self.log.commit_log.roll()
+        await self.log.commit_log.committed()
+        waiting = [p for p in self.log.partitions.values() if not p.topic.startswith("__")]
+        while any(p.cut_offset < p.next_offset for p in waiting):
+            await self.env.sleep(0.01)
+            await self.log.segments.cut()
+        await self.log.checkpoint()
+        await self.log.retention.reclaim()
+
+    def segments(self) -> list[Segment]:
+        """Those that are live, oldest first."""
+        found = self.log.segments.store.by_id
+        return [found[key] for key in sorted(found) if found[key].row.state == LIVE]
+
+    async def remote(self, segments: Iterable[Segment], *, local: bool = False) -> None:
+        """Upload segments; without `local` their files go."""
+        for segment in segments:
+            uuid = self.env.random.randbytes(16)
+            row = segment.row
+            self.bucket.store(segment_key(uuid), read(self.fs, segment.path))
+            wanted = ObjectRow(uuid, row.id, 1, size_bytes=row.size_bytes)
+            assert await self.storage.start_objects([wanted], {}) == [uuid]
+            (segment.row,) = await self.storage.finish_objects([uuid], {})
+            if not local:
+                (segment.row,) = await self.storage.set_local([row.id], False)
+                self.log.segments.store._close(row.id)
+                self.fs.remove(segment.path)
+
+
+async def take(
+    world: ColdWorld,
+    name: str,
+    offset: int,
+    room: int = 1 << 20,
+    *,
+    first: bool = True,
+    patience_s: float | None = None,
+) -> tuple[bytes, int]:
+    """The bytes of one read as a Fetch does it, and how many the plan says they are."""
+    partition = world.find(name)
+    plan = partition.plan(offset, room, partition.high_watermark, first)
+    plan.patience_s = patience_s
+    if plan.hot:
+        views, release = partition.log.views(plan)
+        data = b"".join(views)
+        release()
+        return data, plan.size_bytes
+    data = b"".join(await partition.log.read(plan))
+    return data, plan.size_bytes
+
+
+def simulated(
+    main: Callable[[ColdWorld], Coroutine[Any, Any, None]], seed: int = 0, **values: Any
+) -> None:
+    """Run a test in virtual time."""
+    loop = SimLoop()
+    run(loop, main(ColdWorld(loop, seed, **values)))
