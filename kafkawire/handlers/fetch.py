@@ -5,7 +5,9 @@ racks (KIP-392); v12 is flexible and detects a diverged log (KIP-595); v13 names
 
 A parked Fetch is woken by its partitions' high watermarks and by a deadline, whichever comes
 first; nothing polls. Recent bytes go out as views onto the mapped journals, older ones are read
-by the log's pool, so a cold consumer never stops the loop.
+by the log's pool, so a cold consumer never stops the loop. What is in the remote tier is waited for
+as long as `remote.fetch.max.wait.ms` says, in all partitions at once; a partition whose data has
+not come by then is answered empty, and the next Fetch finds it.
 
 Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
 allows), reading from a follower, transactions (last stable offset = high watermark).
@@ -13,7 +15,7 @@ allows), reading from a follower, transactions (last stable offset = high waterm
 
 from __future__ import annotations
 
-from asyncio import TimerHandle
+from asyncio import TimerHandle, gather
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -46,6 +48,10 @@ other clients wait as long."""
 ATTEMPT_BYTES = 32 << 10
 """What a Fetch costs beside its bytes, in bytes that could have been sent meanwhile: so that the
 thousands who wait for one partition do not have all others wait when it moves."""
+
+BESIDE_HOT_S = 0.01
+"""How long a Fetch that has enough from memory waits for a remote tier: what is on its way is there
+next time."""
 
 _FULL = (0, -1)
 """Session epochs of requests that list all their partitions (KIP-227)."""
@@ -227,12 +233,29 @@ class Attempt:
     async def _read_then_answer(
         self, results: list[FetchResult], plans: list[tuple[FetchResult, Plan]]
     ) -> None:
-        for result, plan in plans:
-            try:
-                _fill(result, await self.handler.commit_log.read(plan), plan.size_bytes)
-            except (KafkaError, OSError) as failure:
-                result.error_code = int(code_of(failure))
-        self._answer(results, [])
+        """Read what is not mapped, of all partitions at once; the answer has its turn then."""
+        hot = sum(plan.size_bytes for _, plan in plans if plan.hot)
+        patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
+        if hot and hot >= self.ask.min_bytes:
+            patience_s = min(patience_s, BESIDE_HOT_S)
+        for _, plan in plans:
+            plan.patience_s = patience_s
+        if len(plans) == 1:
+            await self._read(*plans[0])
+        else:
+            await gather(*[self._read(result, plan) for result, plan in plans])
+
+        def answer() -> int:
+            self._answer(results, [])
+            return ATTEMPT_BYTES + sum(result.size_bytes for result in results)
+
+        self.handler.budget.do(answer)
+
+    async def _read(self, result: FetchResult, plan: Plan) -> None:
+        try:
+            _fill(result, await self.handler.commit_log.read(plan), plan.size_bytes)
+        except (KafkaError, OSError) as failure:
+            result.error_code = int(code_of(failure))
 
     def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
         exchange = self.exchange
