@@ -131,11 +131,6 @@ class Timing:
         held = self._held.get(journal)
         return NEVER if held is None else self._cut_by(held)
 
-    def held_since(self, journal: int) -> float:
-        """Since when a journal may have held tiered records; infinity if it has none."""
-        held = self._held.get(journal)
-        return NEVER if held is None else held.tiered_since
-
     @staticmethod
     def _cut_by(held: Held) -> float:
         return held.tiered_since + (0.0 if held.found else CUT_PART * held.lag_s)
