@@ -20,6 +20,7 @@ from log.env import Env, WorkerError
 from log.manager import Log
 from offsets.storage import OffsetStorage
 from tiering.backoff import wait_s
+from tiering.commands import Commands
 from tiering.dispatch import Dispatcher, Limits
 from tiering.finish import Finisher
 from tiering.meter import Meter, MeteredStore
@@ -29,6 +30,7 @@ from tiering.promise import Promise
 from tiering.recovery import enter_tier, give_up_uploads
 from tiering.removal import Remover
 from tiering.rounds import Rounds
+from tiering.spending import Spending
 from tiering.store import ObjectStore, Refused, StoreError
 from tiering.survey import Survey
 from tiering.upload import Uploader
@@ -64,7 +66,11 @@ class Tiering:
         self.log = log
         self.storage = storage
         self.catalog = catalog
-        self.meter = Meter()
+        self.meter = Meter(env.clock.now_ms)
+        self.spending = Spending(
+            env, config, storage, self.meter, node_id, os.path.join(log.folder, "tier")
+        )
+        self.commands = Commands(self)
         self.store: ObjectStore = MeteredStore(store, self.meter)
         self.node_id = node_id
         self.cluster_id = cluster_id
@@ -86,6 +92,7 @@ class Tiering:
         self._started = True
         self._tasks.append(self.env.spawn(self._run(), "tiering"))
         self._tasks.append(self.env.spawn(self._watch(), "watch tiering"))
+        self._tasks.append(self.env.spawn(self.spending.run(), "count what tiering costs"))
 
     def _build(self) -> None:
         """Put the parts together; nothing of them runs yet."""
@@ -125,31 +132,32 @@ class Tiering:
             await self.remover.close()
             await self.rounds.close()
             await self.store.close()
+            await self.spending.close()
 
     def store_of(self, tier: int) -> ObjectStore | None:
         """Where objects of a tier are; None: it cannot be reached from here."""
         return self.store if tier == self.tier else None
 
-    async def log_starts_told(self, numbers: Iterable[int], timeout_s: float) -> bool:
-        """Have moved log starts in the manifest, as far as these partitions have anything in the
-        remote tier; False if that took too long (it will follow). True if nobody is to be told:
-        the bucket belongs to another broker by now."""
-        partitions = self.log.partitions
-        tiered = [
-            number
-            for number in numbers
-            if (partition := partitions.get(number)) is not None and partition.dispatch_offset
-        ]
+    async def log_starts_told(
+        self, names: Iterable[tuple[str, int]], timeout_s: float
+    ) -> set[tuple[str, int]]:
+        """Have the log starts of partitions (topic, index), which are in memory, in the manifest;
+        those that have something in the remote tier and are not there in time, which will follow.
+        None of them if the bucket is another broker's now: there is nobody to be told."""
+        tiered = set()
+        for name, index in names:
+            info = self.catalog.by_name.partition_of(name, index)
+            partition = None if info is None else self.log.partitions.get(info.number)
+            if partition is not None and partition.dispatch_offset:
+                tiered.add((name, index))
         if not tiered or self.dispatcher.foreign:
-            return True
-        for number in tiered:
-            self.rounds.log_start_moved(number)
+            return set()
         task = self.env.spawn(self._tell(), "tell log starts")
         await asyncio.wait({task}, timeout=timeout_s)
-        if not task.done():
-            task.cancel()
-            return False
-        return True
+        if task.done():
+            return set()
+        task.cancel()
+        return tiered
 
     async def _tell(self) -> None:
         """Publish what is noted, trying for as long as somebody waits."""
@@ -225,7 +233,9 @@ class Tiering:
 
     def _log_starts_moved(self, numbers: Collection[int]) -> None:
         for number in numbers:
-            self.rounds.log_start_moved(number)
+            partition = self.log.partitions.get(number)
+            if partition is None or partition.dispatch_offset or partition.config.tiered:
+                self.rounds.log_start_moved(number)
         self.remover.wake()
 
     def _topics_changed(self, infos: Collection[TopicInfo]) -> None:

@@ -21,13 +21,15 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
     """DeleteRecords v0-2.
 
     v1 throttles like every other; v2 flexible. The low watermark of the answer is the new log
-    start, which is durable when it is answered.
-    Not done: the timeout (there are no followers to wait for), access control.
+    start, which is durable when it is answered. Of a partition with something in the remote tier
+    the manifest there has it too, else the bucket could bring the records back; if that takes
+    longer than the request's timeout, REQUEST_TIMED_OUT: the log start has moved all the same.
+    Not done: access control.
     """
     await ctx.broker.table.load(
         (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
     )
-    return DeleteRecordsResponse(
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
@@ -36,6 +38,28 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
             for topic in req.topics
         ]
     )
+    if ctx.broker.tiering is not None:
+        await _tell_tier(ctx, response, req.timeout_ms / 1000)
+    return response
+
+
+async def _tell_tier(
+    ctx: RequestContext, response: DeleteRecordsResponse, timeout_s: float
+) -> None:
+    """Have the new log starts in the bucket's manifest, or change the results: they are not."""
+    moved = [
+        (topic.name, result)
+        for topic in response.topics
+        for result in topic.partitions
+        if not result.error_code
+    ]
+    assert ctx.broker.tiering is not None
+    names = [(name, result.partition_index) for name, result in moved]
+    late = await ctx.broker.tiering.log_starts_told(names, timeout_s)
+    for name, result in moved:
+        if (name, result.partition_index) in late:
+            result.error_code = ErrorCode.REQUEST_TIMED_OUT
+            result.low_watermark = NO_WATERMARK
 
 
 async def _delete(
