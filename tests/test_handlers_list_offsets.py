@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 from typing import Any
 
 import pytest
@@ -16,7 +18,11 @@ from kafkawire.handlers.list_offsets import (
     MAX_TIMESTAMP,
     list_offsets,
 )
-from kafkawire.messages.create_topics import CreatableReplicaAssignment, CreatableTopic
+from kafkawire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+)
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -27,6 +33,7 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from offsets.storage import Mapping
 from tests.kit.admin import ME, OTHER, FakeBroker, call, context
 
 
@@ -78,6 +85,84 @@ async def test_timestamps(
         found,
         epoch,
     )
+
+
+def lie_in(broker: FakeBroker, *borders: int, remote: int) -> Any:
+    """t-0 lies in segments between these offsets, the first `remote` of them without a file."""
+    partition = broker.partition("t")
+    pairs = list(itertools.pairwise(borders))
+    rows = [Mapping(1, at, *pair, *[0] * 8) for at, pair in enumerate(pairs)]
+    partition.segments.splice(0, 0, rows)
+    partition.cut_offset = borders[-1]
+    broker.log.remote = set(range(remote))
+    return partition
+
+
+async def tier_places(broker: FakeBroker) -> list[tuple[int, int]]:
+    places = (EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD)
+    rows = [await ask(broker, place) for place in places]
+    assert [row.error_code for row in rows] == [0, 0, 0]
+    return [(row.offset, row.leader_epoch) for row in rows]
+
+
+async def test_places_in_the_tiers() -> None:
+    broker = FakeBroker(tier_url="s3://bucket")
+    await broker.topics.create([CreatableTopic("t", 1, 1)])
+    partition = lie_in(broker, 3, 8, 14, 17, remote=0)
+    partition.log_start, partition.next_offset, partition.high_watermark = 5, 20, 20
+    partition.epochs, partition.leader_epoch = [(0, 0), (3, 12)], 3
+    assert partition.config.tiered
+    assert await tier_places(broker) == [(5, 0), (-1, -1), (5, 0)]
+    partition.commit_offset = 14
+    assert await tier_places(broker) == [(5, 0), (13, 3), (14, 3)]
+    for remote, offset in [(1, 8), (2, 14), (3, 17)]:
+        broker.log.remote = set(range(remote))
+        assert (await tier_places(broker))[0] == (offset, 3 if offset >= 12 else 0)
+    broker.log.remote = {1}  # a hole: what is before it is not contiguous with the end
+    assert (await tier_places(broker))[0] == (14, 3)
+    partition.log_start = 15  # all that was tiered is gone
+    assert await tier_places(broker) == [(15, 3), (-1, -1), (15, 3)]
+
+
+async def test_a_topic_that_is_not_tiered_has_nothing_to_upload() -> None:
+    broker = FakeBroker(tier_url="s3://bucket")
+    await broker.topics.create(
+        [
+            CreatableTopic(
+                "t", 1, 1, configs=[CreatableTopicConfig("remote.storage.enable", "false")]
+            )
+        ]
+    )
+    assert await tier_places(broker) == [(0, 0), (-1, -1), (-1, -1)]
+
+
+@pytest.mark.parametrize(("version", "given"), [(11, 50), (11, 0), (7, 0)])
+async def test_what_takes_too_long_is_timed_out_and_the_rest_is_answered(
+    broker: FakeBroker, version: int, given: int
+) -> None:
+    broker.config.remote_list_offsets_request_timeout_ms = 60
+    partition = broker.partition("t")
+    quick = partition.offset_for_time
+
+    async def look_up(timestamp: int) -> tuple[int, int] | None:
+        if timestamp == 7:
+            await asyncio.Event().wait()
+        found: tuple[int, int] | None = await quick(timestamp)
+        return found
+
+    partition.offset_for_time = look_up
+    await broker.topics.create([CreatableTopic("t2", 1, 1)])
+    broker.partition("t2").times = [(1, 0)]
+    broker.partition("t2").next_offset = broker.partition("t2").high_watermark = 1
+    topics = [
+        ListOffsetsTopic("t", [ListOffsetsPartition(0, -1, 7)]),
+        ListOffsetsTopic("t2", [ListOffsetsPartition(0, -1, 1)]),
+    ]
+    request = ListOffsetsRequest(-1, topics=topics, timeout_ms=given)
+    answer = await call(broker, request, version)
+    rows = [topic.partitions[0] for topic in answer.topics]
+    assert [row.error_code for row in rows] == [ErrorCode.REQUEST_TIMED_OUT, 0]
+    assert [row.offset for row in rows] == [-1, 0]
 
 
 @pytest.mark.parametrize("version", range(1, 12))

@@ -1,8 +1,9 @@
-"""ListOffsets: offsets by timestamp, and the ends of a partition."""
+"""ListOffsets: offsets by timestamp, and the ends of a partition and of its parts in the tiers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.newtopics import duplicates
@@ -16,6 +17,7 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from log.segments.remote import local_log_start
 
 if TYPE_CHECKING:
     from log.partition import Partition
@@ -36,6 +38,9 @@ _SINCE = {  # the version that brought each special timestamp
 }
 UNKNOWN = -1
 
+LOOKED_UP_AT_ONCE = 16
+"""Look-ups by time that may read, of one request: each may wait for object storage."""
+
 Found = tuple[int, int, int]  # offset, timestamp, leader epoch; -1 for what there is not
 _NOTHING: Found = (UNKNOWN, UNKNOWN, UNKNOWN)
 
@@ -48,8 +53,10 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     look-ups; v11 -6 (earliest to be uploaded).
     Whatever depends on the log end waits for the commit that covers the end it found, so that
     a client reads its own writes.
-    Not done: the remote tier (-4 is the log start, -5 and -6 are unknown), transactions (the last
-    stable offset is the high watermark), the timeout (nothing here takes long).
+    What has to be read is looked up beside each other, and within that timeout
+    (`remote.list.offsets.request.timeout.ms` where the client sends none): REQUEST_TIMED_OUT for
+    partitions whose answer has not come by then.
+    Not done: transactions (the last stable offset is the high watermark).
     """
     twice = duplicates(
         (topic.name, partition.partition_index)
@@ -60,23 +67,84 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
         (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
     )
     uncommitted = await _commit(ctx, req)
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[
-                    await _answer(
-                        ctx, topic.name, asked,
-                        ErrorCode.INVALID_REQUEST
-                        if (topic.name, asked.partition_index) in twice
-                        else uncommitted,
-                    )
-                    for asked in topic.partitions
-                ],
-            )
-            for topic in req.topics
-        ]
-    )  # fmt: skip
+    topics: list[ListOffsetsTopicResponse] = []
+    readings: list[LookUp] = []
+    for topic in req.topics:
+        rows: list[ListOffsetsPartitionResponse] = []
+        for asked in topic.partitions:
+            error = uncommitted
+            if (topic.name, asked.partition_index) in twice:
+                error = ErrorCode.INVALID_REQUEST
+            rows.append(ListOffsetsPartitionResponse(partition_index=asked.partition_index))
+            look_up = LookUp(ctx, topic.name, asked, error, rows[-1])
+            if _reads(asked.timestamp):
+                readings.append(look_up)
+            else:
+                await look_up.answer()
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+    if readings:
+        await _look_up_all(ctx, readings, req.timeout_ms)
+    return ListOffsetsResponse(topics=topics)
+
+
+class LookUp:
+    """One partition of a request, and the row of the answer that is filled in for it."""
+
+    __slots__ = ("_asked", "_ctx", "_error", "_topic", "done", "row")
+
+    def __init__(
+        self,
+        ctx: RequestContext,
+        topic: str,
+        asked: ListOffsetsPartition,
+        error: ErrorCode,
+        row: ListOffsetsPartitionResponse,
+    ) -> None:
+        self._ctx = ctx
+        self._topic = topic
+        self._asked = asked
+        self._error = error
+        self.row = row
+        self.done = False
+
+    async def answer(self) -> None:
+        """Look it up. Errors are in the row."""
+        ctx, asked, error, row = self._ctx, self._asked, self._error, self.row
+        try:
+            if error is ErrorCode.INVALID_REQUEST or (error and _needs_end(asked.timestamp)):
+                raise KafkaError(error)
+            since = _SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else None)
+            if since is None or ctx.version < since:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+            partition = ctx.broker.table.named(self._topic, asked.partition_index)
+            check_leader_epoch(partition, asked.current_leader_epoch)
+            row.offset, row.timestamp, epoch = await _find(ctx, partition, asked.timestamp)
+            if ctx.version >= 4:
+                row.leader_epoch = epoch
+        except (KafkaError, OSError) as refused:
+            row.error_code = code_of(refused)
+        self.done = True
+
+
+async def _look_up_all(ctx: RequestContext, look_ups: list[LookUp], timeout_ms: int) -> None:
+    """Answer what may have to be read, some at a time, until the time is over."""
+    if timeout_ms <= 0:
+        timeout_ms = ctx.broker.config.remote_list_offsets_request_timeout_ms
+    waiting: Iterator[LookUp] = iter(look_ups)
+
+    async def answer_some() -> None:
+        for look_up in waiting:
+            await look_up.answer()
+
+    ctx.park()
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            at_once = min(LOOKED_UP_AT_ONCE, len(look_ups))
+            await asyncio.gather(*[answer_some() for _ in range(at_once)])
+    except TimeoutError:
+        for look_up in look_ups:
+            if not look_up.done:
+                look_up.row.error_code = ErrorCode.REQUEST_TIMED_OUT
 
 
 async def _commit(ctx: RequestContext, req: ListOffsetsRequest) -> ErrorCode:
@@ -115,33 +183,24 @@ def _needs_end(timestamp: int) -> bool:
     return timestamp in (LATEST, MAX_TIMESTAMP) or timestamp >= 0
 
 
-async def _answer(
-    ctx: RequestContext, topic: str, asked: ListOffsetsPartition, error: ErrorCode
-) -> ListOffsetsPartitionResponse:
-    answer = ListOffsetsPartitionResponse(partition_index=asked.partition_index)
-    try:
-        if error is ErrorCode.INVALID_REQUEST or (error and _needs_end(asked.timestamp)):
-            raise KafkaError(error)
-        since = _SINCE.get(asked.timestamp, 0 if asked.timestamp >= 0 else None)
-        if since is None or ctx.version < since:
-            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
-        partition = ctx.broker.table.named(topic, asked.partition_index)
-        check_leader_epoch(partition, asked.current_leader_epoch)
-        answer.offset, answer.timestamp, epoch = await _look_up(partition, asked.timestamp)
-        if ctx.version >= 4:
-            answer.leader_epoch = epoch
-    except (KafkaError, OSError) as refused:
-        answer.error_code = code_of(refused)
-    return answer
+def _reads(timestamp: int) -> bool:
+    """Whether it may have to be looked up in what is not in memory."""
+    return timestamp == MAX_TIMESTAMP or timestamp >= 0
 
 
-async def _look_up(partition: Partition, timestamp: int) -> Found:
+async def _find(ctx: RequestContext, partition: Partition, timestamp: int) -> Found:
     if timestamp == LATEST:
         return partition.high_watermark, UNKNOWN, partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        return partition.log_start, UNKNOWN, _epoch_at(partition, partition.log_start)
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NOTHING
+    if timestamp == EARLIEST:
+        return _place(partition, partition.log_start)
+    if timestamp == EARLIEST_LOCAL:
+        return _place(partition, local_log_start(partition, ctx.broker.log.segments.store))
+    if timestamp == LATEST_TIERED:
+        tiered = partition.commit_offset > partition.log_start
+        return _place(partition, partition.commit_offset - 1) if tiered else _NOTHING
+    if timestamp == EARLIEST_PENDING_UPLOAD:
+        pending = max(partition.commit_offset, partition.log_start)
+        return _place(partition, pending) if partition.config.tiered else _NOTHING
     if timestamp == MAX_TIMESTAMP:
         offset, found_timestamp = await partition.max_timestamp()
     else:
@@ -153,6 +212,10 @@ async def _look_up(partition: Partition, timestamp: int) -> Found:
     if offset < 0 or offset >= partition.high_watermark:
         return _NOTHING
     return offset, found_timestamp, _epoch_at(partition, offset)
+
+
+def _place(partition: Partition, offset: int) -> Found:
+    return offset, UNKNOWN, _epoch_at(partition, offset)
 
 
 def _epoch_at(partition: Partition, offset: int) -> int:

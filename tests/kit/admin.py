@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 from kafkawire.broker.partitions import PartitionTable
@@ -21,6 +22,7 @@ from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
+from log.segments.rows import SegmentRows
 from log.topicconfigs import TopicConfigs
 from offsets.manager import PartitionOffsetManager
 from offsets.storage import StoredStats
@@ -42,6 +44,9 @@ class FakePartition:
     high_watermark: int = 0
     size_bytes: int = 0
     times: list[tuple[int, int]] = field(default_factory=list)  # (timestamp, offset)
+    commit_offset: int = 0
+    segments: SegmentRows = field(default_factory=SegmentRows)
+    cut_offset: int = 0
 
     @property
     def offsets(self) -> PartitionOffsetManager:
@@ -158,6 +163,10 @@ class FakeLog:
         self.commit_log = FakeCommitLog(steps)
         self.loader = FakeLoader(catalog, config)
         self.partitions = self.commit_log.partitions = self.loader.partitions
+        self.remote: set[int] = set()  # ids of segments that have no file here
+        self.segments = SimpleNamespace(
+            store=SimpleNamespace(is_local=lambda number: number not in self.remote)
+        )
 
     def add_topics(self, infos: Sequence[TopicInfo]) -> None:
         self.steps.append("log add " + " ".join(info.name for info in infos))
@@ -261,6 +270,7 @@ class FakeBroker:
         self.metadata = FakeMetadata(self.steps)
         self.log = FakeLog(self.steps, self.catalog, self.config)
         self.groups = FakeGroups(self.steps)
+        self.tiering: Any = None
         self.storage = FakeStorage()
         self.table = PartitionTable(self.catalog, self.log.loader, ME)  # type: ignore[arg-type]
         self.producer_ids = ProducerIds(self.metadata)  # type: ignore[arg-type]
