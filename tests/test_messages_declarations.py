@@ -12,7 +12,7 @@ import pytest
 
 from kafkawire.codec.schema import Field, MessageInfo, fields_of, info_of
 from kafkawire.messages import headers, registry, stored
-from kafkawire.messages.registry import APIS, request_class, response_class
+from kafkawire.messages.registry import APIS, OWN, request_class, response_class
 
 _RESOURCES = importlib.resources.files("kafka.protocol.schemas.resources")
 _ALL = 32767
@@ -154,9 +154,9 @@ def snake(name: str) -> str:
     return re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name).lower()
 
 
-@pytest.mark.parametrize("key", APIS)
+@pytest.mark.parametrize("key", [*APIS, *OWN])
 def test_the_registry_says_what_the_declarations_say(key: int) -> None:
-    spec = registry.APIS[key]
+    spec = registry.spec_of(key)
     assert spec.key == key
     for kind, cls in (("request", request_class(key)), ("response", response_class(key))):
         expected = MessageInfo(kind, key, spec.min_version, spec.max_version, spec.flexible_from)
@@ -165,11 +165,16 @@ def test_the_registry_says_what_the_declarations_say(key: int) -> None:
         assert cls.__module__ == f"kafkawire.messages.{spec.module}"
 
 
+def test_our_own_keys_are_none_of_kafkas() -> None:
+    assert not set(OWN) & set(APIS)
+    assert min(OWN) > 100 * max(APIS)
+
+
 def test_every_declared_name_is_a_module() -> None:
     """A struct is declared in the module of its API, and every module belongs to one."""
     folder = importlib.resources.files("kafkawire.messages")
     names = {file.name.removesuffix(".py") for file in folder.iterdir() if file.is_file()}
-    assert names == {spec.module for spec in APIS.values()} | {
+    assert names == {spec.module for spec in (*APIS.values(), *OWN.values())} | {
         "__init__",
         "headers",
         "registry",

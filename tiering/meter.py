@@ -9,13 +9,21 @@ up to what was made. A call that failed counts as one request: it may have been 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from heapq import nlargest
 
-from tiering.store import Listed, ObjectStore, Part, Stored, StoreError
+from tiering.store import (
+    ConditionFailed,
+    Listed,
+    NoSuchObject,
+    ObjectStore,
+    Part,
+    Stored,
+    StoreError,
+)
 
 CLUSTER = "(cluster)"
 OTHERS = "(others)"
@@ -92,9 +100,14 @@ class Meter:
 
     `requests` by kind, `errors` by class of failure, bytes; `topics` the same by topic; `month`
     likewise, but whoever keeps months (tiering.spending) puts another one in its place.
+    `uploaded_ms`: when the last upload of a file succeeded, 0: none has; `trouble` the last failure
+    that was not an answer one may expect, with its time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+        self.now_ms = now_ms
+        self.uploaded_ms = 0
+        self.trouble: tuple[int, StoreError] | None = None
         self.requests: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.in_bytes = 0
@@ -114,10 +127,12 @@ class Meter:
             self.topics.of(name).add(kind, micro, into, out)
             self.month.of(name).add(kind, micro, into, out)
 
-    def fail(self, kind: str, failure: BaseException) -> None:
+    def fail(self, kind: str, failure: StoreError) -> None:
         """A call failed."""
         self.count(kind, 1)
         self.errors[type(failure).__name__] += 1
+        if not isinstance(failure, NoSuchObject | ConditionFailed):
+            self.trouble = self.now_ms(), failure
 
 
 def _shares(charged: Mapping[str, int]) -> tuple[list[str], list[int]]:
@@ -145,6 +160,7 @@ class MeteredStore:
         with self._failing("PUT"):
             stored = await self.inner.upload(key, path, bytes_per_second)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
+        self.meter.uploaded_ms = self.meter.now_ms()
         return stored
 
     async def put(

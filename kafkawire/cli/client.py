@@ -19,7 +19,7 @@ from kafkawire.codec.compile import decode, decoder, encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import DecodeError
 from kafkawire.messages.headers import RequestHeader, ResponseHeader
-from kafkawire.messages.registry import API_VERSIONS, APIS, response_class
+from kafkawire.messages.registry import API_VERSIONS, APIS, OWN, response_class, spec_of
 
 TIMEOUT_S = 30.0
 """For connecting and for each answer: as long as Kafka's tools wait (request.timeout.ms)."""
@@ -30,6 +30,10 @@ CLIENT_ID = "kafkawire-cli"
 
 class ClientError(Exception):
     """It did not work; the text is one sentence."""
+
+
+class Closed(ClientError):
+    """The broker closed the connection instead of answering."""
 
 
 class BrokerError(ClientError):
@@ -84,6 +88,17 @@ class Connection:
         """Send a request, wait for its response, and return that, decoded."""
         return self._exchange(key, self.version(key, at_most), message)
 
+    def request_own(self, key: int, message: object) -> Any:
+        """As `request`, for an API of our own, of which ApiVersions says nothing: any other Kafka
+        closes the connection."""
+        try:
+            return self._exchange(key, OWN[key].max_version, message)
+        except Closed:
+            raise ClientError(
+                f"the broker at {self.address} closed the connection instead of answering "
+                f"{OWN[key].name}: it is no kafkawire, or an older one"
+            ) from None
+
     def _learn_versions(self) -> None:
         from kafkawire.messages.api_versions import ApiVersionsRequest
 
@@ -98,7 +113,7 @@ class Connection:
 
     def _exchange(self, key: int, version: int, message: object) -> Any:
         self._correlation_id += 1
-        spec = APIS[key]
+        spec = spec_of(key)
         header = RequestHeader(key, version, self._correlation_id, CLIENT_ID)
         body = encode(header, spec.request_header_version(version)) + encode(message, version)
         try:
@@ -123,12 +138,12 @@ class Connection:
         while len(parts) < size:
             part = self._socket.recv(min(size - len(parts), 1 << 20))
             if not part:
-                raise ClientError(f"{self.address} closed the connection")
+                raise Closed(f"{self.address} closed the connection")
             parts += part
         return bytes(parts)
 
     def _decode(self, key: int, version: int, frame: bytes) -> Any:
-        spec = APIS[key]
+        spec = spec_of(key)
         header_version = spec.response_header_version(version)
         header, at = decoder(ResponseHeader, header_version)(frame, 0, len(frame))
         if header.correlation_id != self._correlation_id:

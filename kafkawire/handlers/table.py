@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.messages.registry import APIS as DECLARED
+from kafkawire.messages.registry import TIER, spec_of
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -71,6 +71,8 @@ ROWS: tuple[Row, ...] = (
     Row(74, "list_config_resources", 0, 1),
     Row(75, "describe_topic_partitions", 0, 0),
 )
+OWN_ROWS: tuple[Row, ...] = (Row(TIER, "tier", 0, 0),)
+"""Served, but not told by ApiVersions: Kafka's clients know no such APIs, ours need no telling."""
 
 
 class Api:
@@ -82,7 +84,7 @@ class Api:
     )  # fmt: skip
 
     def __init__(self, row: Row) -> None:
-        declared = DECLARED[row.key]
+        declared = spec_of(row.key)
         self.key = row.key
         self.name = declared.name
         self.module = row.module
@@ -140,7 +142,7 @@ class Unmade:
 
 def serve_all(broker: Broker) -> dict[int, Api]:
     """The table for `broker`, by API key."""
-    apis = {row.key: Api(row) for row in ROWS}
+    apis = {row.key: Api(row) for row in (*ROWS, *OWN_ROWS)}
     for row in ROWS:
         if row.hot_class is not None:
             apis[row.key].hot = Unmade(apis[row.key], row.hot_class, broker)

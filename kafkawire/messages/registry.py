@@ -126,6 +126,17 @@ APIS: dict[int, ApiSpec] = {
     94: ApiSpec(94, "UnregisterController", "unregister_controller", 0, 0, 0),
 }
 
+TIER = 10000
+OWN: dict[int, ApiSpec] = {TIER: ApiSpec(TIER, "Tier", "tier", 0, 0, 0)}
+"""APIs of our own: no other Kafka serves them and ApiVersions does not name them. Kafka's keys are
+far below."""
+
+
+def spec_of(key: int) -> ApiSpec:
+    """The row of a key, Kafka's or our own; KeyError for others."""
+    return APIS.get(key) or OWN[key]
+
+
 _classes: dict[tuple[int, str], type[Any]] = {}
 
 
@@ -140,7 +151,7 @@ def response_class(key: int) -> type[Any]:
 
 
 def _load(key: int, kind: str) -> type[Any]:
-    spec = APIS[key]
+    spec = spec_of(key)
     module = importlib.import_module(f"kafkawire.messages.{spec.module}")
     found: type[Any] = getattr(module, spec.name + kind)
     _classes[key, kind] = found
