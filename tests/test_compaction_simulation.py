@@ -175,7 +175,7 @@ class CleaningLife(Life):
         assert latest in there or value is None, f"{key!r}: neither {latest} nor those before"
 
     def append(self, partition: Partition) -> None:
-        if self.log.commit_log.full:
+        if self.log.commit_log.full or partition.removed:
             return
         rows = [self.model.fresh() for _ in range(self.rng.randrange(1, 5))]
         batch = batch_of(rows, self.env.clock.now_ms(), self.rng.choice((0, 0, 4)))
@@ -198,9 +198,11 @@ class CleaningLife(Life):
 
     async def idempotent_writer(self, producer: Producer) -> None:
         assert isinstance(producer, Updater)
-        partition = self.partitions[producer.id % PARTITIONS]
         while True:
             await self.env.sleep(self.rng.random() * 0.05)
+            partition = self.partitions[producer.id % PARTITIONS]
+            if partition.removed:
+                continue
             rows = producer.rows()
             more = {"producer_id": producer.id, "producer_epoch": 0}
             now_ms = self.env.clock.now_ms()
