@@ -96,6 +96,18 @@ class SqlObjects:
 
         await self._transact(work)
 
+    async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
+        """See `OffsetStorage.condemn_objects`."""
+
+        def work(session: Session) -> None:
+            known = {row.uuid for row in by_uuid(session, [row.uuid for row in rows])}
+            for row in rows:
+                if row.uuid not in known:
+                    _enter(session, [replace(row, state=DELETE_STARTED)])
+                    _state(session, [row.uuid], DELETE_STARTED, row.delete_after_ms)
+
+        await self._transact(work)
+
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
         """See `OffsetStorage.drop_objects`."""
         gone = f"DELETE FROM remote_objects WHERE uuid = ? AND state = {DELETE_STARTED}"

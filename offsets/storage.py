@@ -280,6 +280,11 @@ class OffsetStorage(Protocol):
         segment that has one of them as its object has none from then on."""
         ...
 
+    async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
+        """Enters objects that are no segment's as DELETE_STARTED, with their `delete_after_ms`: a
+        scrub found them without a row. Those that have one by now are left as they are."""
+        ...
+
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
         """Forgets objects that are gone. Those that are not DELETE_STARTED are left alone."""
         ...

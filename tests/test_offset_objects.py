@@ -232,6 +232,22 @@ async def test_an_object_goes_in_two_steps(world: World) -> None:
     assert await storage.start_objects([thing(4, row)], {}) == [uuid(4)], "it may be tried anew"
 
 
+async def test_what_a_scrub_found_is_entered_to_be_deleted(world: World) -> None:
+    storage = await world.start()
+    await uploaded(storage, 1, mapping(1, 0, 10))
+    (known,) = await storage.objects_by_uuid([uuid(1)])
+    strange = ObjectRow(uuid(2), 0, 1, 0, COPY_FINISHED, 77, 5, 99)
+    await storage.condemn_objects([strange, ObjectRow(uuid(1), 0, 1, delete_after_ms=9)])
+    await storage.condemn_objects([ObjectRow(uuid(2), 0, 1, delete_after_ms=1)])
+    storage = await world.start()
+    assert await storage.objects_by_uuid([uuid(1)]) == [known], "it has an owner"
+    (found,) = await storage.objects(1, [DELETE_STARTED], 9)
+    assert (found.uuid, found.size_bytes, found.delete_after_ms) == (uuid(2), 77, 99)
+    assert await storage.unneeded_objects(1, 9) == []
+    await storage.drop_objects([uuid(2)])
+    assert await states(storage) == {1: COPY_FINISHED}
+
+
 async def test_objects_are_found_by_broker_state_and_uuid(world: World) -> None:
     storage = await world.start()
     row = await finished(storage, mapping(1, 0, 10))
