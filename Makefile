@@ -12,12 +12,12 @@ SEEDS ?= 500
 ARGS ?=
 
 .DEFAULT_GOAL := run
-.PHONY: run test check bench bench-peers bench-clients bench-guard sim docs clean java
+.PHONY: run test check bench bench-peers bench-clients bench-guard sim docs clean java minio
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
-test: .venv/.dev .venv/.system java
+test: .venv/.dev .venv/.system java minio
 	$(BIN)/python -m pytest -q -n auto --dist loadgroup $(ARGS)
 
 check: .venv/.dev
@@ -88,3 +88,7 @@ java: | .venv/bin/python
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
 	  sh tests/java/install.sh >/dev/null || echo "the jars cannot be had: see tests/java"; \
 	else echo "no Java or no Maven here: tests marked java are skipped"; fi
+
+# An object storage: from docker, from PATH, or built once with Go. The file says how.
+minio: .venv/.dev
+	$(BIN)/python -m tests.kit.minio

@@ -1,9 +1,12 @@
 """Hypothesis profiles: `deterministic` on every run, others by HYPOTHESIS_PROFILE: `quick` in
-`make check`, `exhaustive` for a night."""
+`make check`, `exhaustive` for a night. And which MinIO is taken, where tests need one."""
 
 import os
 
 from hypothesis import HealthCheck, settings
+
+from tests.kit import minio as kit_minio
+from tests.kit.minio import minio, tier_url  # noqa: F401  (fixtures, by name)
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile(
@@ -26,3 +29,9 @@ settings.register_profile(
     "exhaustive", max_examples=500, deadline=None, suppress_health_check=_QUIET
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
+
+
+def pytest_report_header() -> str:
+    """One line at the top of every run."""
+    found = kit_minio.source()
+    return f"MinIO: {found.words if found else 'none, so tests that need it fail in CI or skip'}"

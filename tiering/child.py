@@ -113,7 +113,8 @@ class Storage:
         if operation == "read":
             return self._read(provider, call, *arguments)
         if operation == "copy_from":
-            return self._copy_from(provider, call, *arguments)
+            url, key, size_bytes, source_key = arguments
+            return copy_object(provider, url, source_key, key, size_bytes, call)
         return getattr(provider, operation)(*arguments, call)
 
     def _opened(self) -> Provider:
@@ -128,17 +129,18 @@ class Storage:
         views = [self._memory[part.at : part.at + part.length] for part in parts]
         provider.read(key, parts[0].start, views, call)
 
-    def _copy_from(
-        self, provider: Provider, call: Call, url: str, key: str, size_bytes: int, source_key: str
-    ) -> Stored:
-        tier = parse_tier(url)
-        source = make_provider(tier, self._hello.part_bytes, self._hello.threads["upload"], True)
-        stored = provider.copy(source, source_key, key, call)
-        if stored is None:
-            with source.reading(source_key, call) as body:
-                stored = provider.upload_from(key, body, size_bytes, call)
-        expect_size(key, stored.size_bytes, size_bytes)
-        return stored
+
+def copy_object(
+    provider: Provider, url: str, source_key: str, key: str, size_bytes: int, call: Call
+) -> Stored:
+    """See ObjectStore.copy_from: by the storage itself where it can, else through here."""
+    source = make_provider(parse_tier(url), 0, 1, seen=True)
+    stored = provider.copy(source, source_key, key, call)
+    if stored is None:
+        with source.reading(source_key, call) as body:
+            stored = provider.upload_from(key, body, size_bytes, call)
+    expect_size(key, stored.size_bytes, size_bytes)
+    return stored
 
 
 def serve(source: int, sink: int) -> None:

@@ -1,0 +1,261 @@
+"""MinIO for the tests: where it comes from, and one server for a worker of a test run.
+
+From a container where a docker engine answers, else a program `minio` on PATH, else one that was
+built with the Go toolchain and is kept in $KAFKAWIRE_TEST_HOME (~/.cache/kafkawire-tests).
+`python -m tests.kit.minio` builds that one where nothing else is there, once, in some minutes;
+`make test` calls it. Where none can be had, tests are skipped, and fail where CI is set.
+
+Fixtures: `minio` (session), `tier_url` (a bucket of the test's own).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MODULE = "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
+IMAGE = "minio/minio"
+USER, SECRET = "kafkawire-tests", "kafkawire-tests-secret"
+READY_WITHIN_S = 60.0
+BUILT_WITHIN_S = 1800.0
+PORT = 9000
+DOCKER_SOCKET = "/var/run/docker.sock"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a server comes from. `program`: empty for a container."""
+
+    words: str
+    program: str = ""
+
+
+@dataclass(frozen=True)
+class Minio:
+    """A running server."""
+
+    endpoint: str
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """What boto3 is to find in the environment, and nothing of the machine's owner."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": USER,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_DEFAULT_REGION": "us-east-1",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def client(self) -> Any:
+        """A client of boto3's own, to look at what is in the buckets."""
+        import boto3
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=USER,
+            aws_secret_access_key=SECRET,
+            region_name="us-east-1",
+        )
+
+
+@cache
+def source() -> Source | None:
+    """Where a server would come from; None if from nowhere."""
+    if _engine_answers():
+        return Source(f"a container of {IMAGE}")
+    on_path = shutil.which("minio")
+    if on_path:
+        return Source(f"{on_path} (on PATH)", on_path)
+    if _is_built():
+        return Source(f"{_built()} (built from {MODULE})", str(_built()))
+    return None
+
+
+def _engine_answers() -> bool:
+    if not (os.environ.get("DOCKER_HOST") or os.path.exists(DOCKER_SOCKET)):
+        return False
+    from testcontainers.core.docker_client import DockerClient
+
+    try:
+        return bool(DockerClient(timeout=10).client.ping())
+    except Exception:  # whatever it is, there is no engine to be used
+        return False
+
+
+def _built() -> Path:
+    home = os.environ.get("KAFKAWIRE_TEST_HOME") or Path.home() / ".cache" / "kafkawire-tests"
+    return Path(home) / "minio" / "minio"
+
+
+def _is_built() -> bool:
+    version = _built().with_suffix(".version")
+    return _built().is_file() and version.is_file() and version.read_text() == MODULE
+
+
+def build() -> str:
+    """Build it where nothing else is there and Go is; in words, what there is in the end.
+
+    Runs at the same time take turns, and the program is put in place whole.
+    """
+    found = source()
+    if found is not None:
+        return found.words
+    if shutil.which("go") is None:
+        return "nowhere to be had: no docker engine, no minio on PATH, and no Go to build one with"
+    folder = _built().parent
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("w") as turn:
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        if not _is_built():
+            print(f"building MinIO in {folder}, once; this takes some minutes", flush=True)
+            _install(folder)
+    return f"{_built()} (built from {MODULE})"
+
+
+def _install(folder: Path) -> None:
+    """Raises CalledProcessError, TimeoutExpired."""
+    new = folder / f"new.{os.getpid()}"
+    jobs = str(max(1, (os.cpu_count() or 1) // 2))
+    environ = {
+        **os.environ,
+        "GOBIN": str(new),
+        "GOFLAGS": f"-p={jobs} -buildvcs=false",
+        "CGO_ENABLED": "0",
+    }
+    command = ["go", "install", "-trimpath", "-tags", "kqueue", "-ldflags", "-s -w", MODULE]
+    try:
+        subprocess.run(command, check=True, env=environ, timeout=BUILT_WITHIN_S)
+        (new / "minio").rename(_built())
+        _built().with_suffix(".version").write_text(MODULE)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(folder: Path) -> Iterator[Minio]:
+    """A server that answers, with its data in a folder; ended at the end.
+
+    Skips, or fails where CI is set, if there is none.
+    """
+    found = source()
+    if found is None:
+        message = "there is no MinIO: `make test` builds one where there is Go or docker"
+        if os.environ.get("CI"):
+            pytest.fail(message)
+        pytest.skip(message)
+    with _container() if not found.program else _process(found.program, folder) as minio:
+        yield minio
+
+
+@contextlib.contextmanager
+def _container() -> Iterator[Minio]:
+    from testcontainers.core.container import DockerContainer
+
+    container = (
+        DockerContainer(IMAGE)
+        .with_env("MINIO_ROOT_USER", USER)
+        .with_env("MINIO_ROOT_PASSWORD", SECRET)
+        .with_command("server /data")
+        .with_exposed_ports(PORT)
+    )
+    with container:
+        host, port = container.get_container_host_ip(), container.get_exposed_port(PORT)
+        minio = Minio(f"http://{host}:{port}")
+        assert _answers_in_time(minio.endpoint), "MinIO in its container does not answer"
+        yield minio
+
+
+@contextlib.contextmanager
+def _process(program: str, folder: Path) -> Iterator[Minio]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for _ in range(3):  # somebody else may take the port in between
+        endpoint = f"127.0.0.1:{_free_port()}"
+        with (folder / "server.log").open("wb") as log:
+            child = subprocess.Popen(
+                [program, "server", "--quiet", "--address", endpoint,
+                 "--config-dir", str(folder / "config"), "--certs-dir", str(folder / "certs"),
+                 str(folder / "data")],
+                stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
+                env={**os.environ, "MINIO_ROOT_USER": USER, "MINIO_ROOT_PASSWORD": SECRET,
+                     "MINIO_BROWSER": "off", "MINIO_UPDATE": "off"},
+            )  # fmt: skip
+        try:
+            if _answers_in_time(f"http://{endpoint}", child):
+                yield Minio(f"http://{endpoint}")
+                return
+        finally:
+            child.kill()  # its data is no longer wanted
+            child.wait()
+    raise AssertionError("MinIO does not start:\n" + (folder / "server.log").read_text()[-3000:])
+
+
+def _die_with_parent() -> None:
+    """In the child of a test run that may be killed itself."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _answers_in_time(endpoint: str, child: subprocess.Popen[bytes] | None = None) -> bool:
+    """Whether it is healthy in time; not, if its process ends before."""
+    end = time.monotonic() + READY_WITHIN_S
+    while time.monotonic() < end and (child is None or child.poll() is None):
+        ready = f"{endpoint}/minio/health/ready"
+        with contextlib.suppress(OSError), urllib.request.urlopen(ready, timeout=5):
+            return True  # an HTTP error would be an OSError too
+        time.sleep(0.05)
+    return False
+
+
+@pytest.fixture(scope="session")
+def minio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Minio]:
+    """The server of this worker of the run."""
+    with running(tmp_path_factory.mktemp("minio")) as server:
+        yield server
+
+
+@pytest.fixture
+def tier_url(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A tier in a bucket nobody else has, which is not made yet; the environment leads to it."""
+    for name, value in minio.environ.items():
+        monkeypatch.setenv(name, value)
+    return f"s3://test-{uuid.uuid4().hex[:16]}/tier"
+
+
+def main() -> None:
+    """See the module. Ends with 1 only where CI is set: elsewhere the tests are skipped."""
+    try:
+        print(f"MinIO for the tests: {build()}")
+    except (OSError, subprocess.SubprocessError) as failure:
+        print(f"MinIO for the tests cannot be built: {failure}", file=sys.stderr)
+        sys.exit(1 if os.environ.get("CI") else 0)
+
+
+if __name__ == "__main__":
+    main()
