@@ -103,8 +103,8 @@ def test_damage_is_said_and_the_rest_is_shown(path: Path) -> None:
 
 
 def test_a_file_that_is_neither(path: Path) -> None:
-    assert "no journal and no segment" in dumped(path, bytes(100), code=1)
-    assert "no journal and no segment" in dumped(path, b"", code=1)
+    assert "no journal, no segment and no manifest" in dumped(path, bytes(100), code=1)
+    assert "no journal, no segment and no manifest" in dumped(path, b"", code=1)
 
 
 def test_the_golden_file() -> None:

@@ -256,7 +256,8 @@ class Rounds:
     async def _back_off(self, failure: Exception) -> None:
         self.failures += 1
         self.error = failure
-        self._answer_all(failure)
+        known = isinstance(failure, StoreError | OSError)
+        self._answer_all(failure if known else StoreError("WorkerError", str(failure)))
         bound = self._config.tier_retry_max_ms / 1000
         mended = getattr(failure, "retryable", True)
         wait = wait_s(self.failures, bound, self._env.random.random()) if mended else bound

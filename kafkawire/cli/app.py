@@ -103,11 +103,13 @@ def serve(
 
 @app.command()
 def dump(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A journal or a segment.")],
-    records: Annotated[bool, typer.Option("--records", help="Each record, too.")] = False,
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="A journal, a segment or a manifest.")
+    ],
+    records: Annotated[bool, typer.Option("--records", help="Each record or entry, too.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is in a journal, frame by frame, or in a segment."""
+    """Show what is in a journal, frame by frame, in a segment, or in a file of a manifest."""
     from kafkawire.cli.dump import run
 
     run(file, records, as_json)

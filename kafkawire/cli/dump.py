@@ -1,8 +1,8 @@
 """`kafkawire dump FILE`: a journal frame by frame, for people or as JSON, a line a frame.
 
 Reads the file as it lies there, also while a broker writes to it, and changes nothing. What the
-bytes mean is in log.frame and log.dump; segments are shown by kafkawire.cli.dump_segment. Called
-by kafkawire.cli.app.
+bytes mean is in log.frame and log.dump; segments are shown by kafkawire.cli.dump_segment, files of
+a manifest by kafkawire.cli.dump_manifest. Called by kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from typing import Any
 from kafkawire.cli.dump_segment import batch_json, batch_text, dump_segment, records_of
 from kafkawire.cli.tables import fail, print_json_line
 from kafkawire.codec.segment import MAGIC
+from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC
 from log.dump import BatchShown, FrameShown, GapShown, walk
 from log.frame import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
+
+NOTHING_WE_KNOW = "no journal, no segment and no manifest"
 
 
 def run(path: str, records: bool, as_json: bool) -> None:
@@ -27,9 +30,14 @@ def run(path: str, records: bool, as_json: bool) -> None:
         if view[:8] == MAGIC:
             dump_segment(path, view, records, as_json)
             return
+        if view[:8] == MANIFEST_MAGIC:
+            from kafkawire.cli.dump_manifest import dump_manifest
+
+            dump_manifest(path, view, records, as_json)
+            return
         header = read_header(view, path)
         if header is None:
-            fail(f"{path} is no journal and no segment: it has no header, or a damaged one")
+            fail(f"{path} is {NOTHING_WE_KNOW}: it has no header, or a damaged one")
         _dump(view, header, records, as_json)
     except BrokenPipeError:  # `| head`: enough was seen
         sys.stderr.close()
@@ -44,7 +52,7 @@ def _mapped(path: str) -> memoryview:
         size = os.fstat(file.fileno()).st_size
         if size < HEADER_BYTES:
             fail(
-                f"{path} is no journal and no segment: it has {size} bytes, "
+                f"{path} is {NOTHING_WE_KNOW}: it has {size} bytes, "
                 f"a header alone has {HEADER_BYTES}"
             )
         # Unmapped with the last view: closing it by hand fails while a traceback holds one.

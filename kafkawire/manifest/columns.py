@@ -214,7 +214,7 @@ class ObjectColumns(Columns[ObjectRow]):
 
 
 class PartitionColumns(Columns[PartitionRow]):
-    """Partitions. The epochs of all lie in one run of bytes; `epochs_end`: where each one's end."""
+    """Partitions. The epochs of all lie in one run of bytes, `blob`."""
 
     FORM = (("number", "Q"), ("log_start", "q"), ("end", "q"), ("epochs_length", "I"))
     __slots__ = ("_ends", "blob")
@@ -247,6 +247,11 @@ class PartitionColumns(Columns[PartitionRow]):
     def number(self) -> Numbers:
         """Partition numbers."""
         return self._numbers("number")
+
+    @property
+    def log_start(self) -> Numbers:
+        """Log starts."""
+        return self._numbers("log_start")
 
     @property
     def end(self) -> Numbers:

@@ -60,7 +60,6 @@ __all__ = ["FormatError", "NewerFormatError", "pack", "unpack"]
 
 _TOPIC_FORM = (UUID, "q", "I", "I", "I", "I")
 _INTERNAL = 1
-_TOO_LONG = "{} bytes of {}: u32 is not enough"
 
 
 def pack(content: Delta) -> bytes:
@@ -177,7 +176,7 @@ def _read_head(body: memoryview, kind: type[Delta]) -> tuple[Delta, list[str]]:
 
 def _read_json(body: bytes | memoryview, what: str) -> dict[str, Any]:
     try:
-        value = json.loads(bytes(body))
+        value = json.loads(str(body, "utf-8"))
     except (ValueError, RecursionError):
         raise FormatError(f"its {what} is no JSON") from None
     if not isinstance(value, dict):
@@ -286,8 +285,9 @@ def _check(content: Delta) -> None:
         raise FormatError("its objects have a retention class its head does not name")
     if any(map(operator.gt, entries.base_offset, entries.end_offset)):
         raise FormatError("its entries have one that ends before it begins")
-    if min(entries.base_offset, default=0) < 0:
-        raise FormatError("its entries have a negative offset")
+    columns = (entries.base_offset, content.partitions.log_start, content.partitions.end)
+    if any(min(column, default=0) < 0 for column in columns):
+        raise FormatError("it has a negative offset")
 
 
 def first_entries(objects: ObjectColumns) -> array[int]:

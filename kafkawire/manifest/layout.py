@@ -88,7 +88,7 @@ class TableRow:
     @property
     def name(self) -> str:
         """In words."""
-        return SECTION_NAMES.get(self.kind, f"section of type {self.kind}")
+        return f"{SECTION_NAMES.get(self.kind, f'type {self.kind}')} section"
 
     @property
     def known(self) -> bool:
@@ -103,8 +103,8 @@ class TableRow:
             return self.stored
         try:
             body = memoryview(decompress(ZSTD, self.stored, self.length))
-        except KafkaError as failure:
-            raise FormatError(f"its {self.name} cannot be unpacked: {failure}") from None
+        except KafkaError:
+            raise FormatError(f"its {self.name} cannot be unpacked") from None
         if len(body) != self.length:
             raise FormatError(f"its {self.name} unpacks to {len(body)} bytes, not {self.length}")
         return body
@@ -196,6 +196,6 @@ def read_sections(data: bytes | memoryview) -> tuple[int, dict[int, Section]]:
         if not row.known:
             continue
         if row.kind in sections:
-            raise FormatError(f"it has two sections of {row.name}")
+            raise FormatError(f"it has its {row.name} twice")
         sections[row.kind] = Section(row.kind, row.rows, body)
     return kind, sections
