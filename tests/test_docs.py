@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from kafkawire.cli.options import parse_advertised, parse_listeners
+from tiering.opening import parse_tier
 
 ROOT = Path(__file__).parent.parent
 
@@ -61,7 +62,8 @@ def test_compose_advertises_what_each_side_can_reach(compose: Any) -> None:
     assert all(listener.host == "0.0.0.0" for listener in listeners)
     assert told["INSIDE"] == ("kafkawire", ports["INSIDE"])  # the service's name in the network
     published = dict(port.split(":")[1:] for port in broker["ports"])
-    assert published == {str(told["HOST"][1]): str(ports["HOST"])}
+    monitors = broker["environment"]["KAFKAWIRE_SET_METRICS_LISTENER"].rpartition(":")[2]
+    assert published == {str(told["HOST"][1]): str(ports["HOST"]), monitors: monitors}
     health = broker["environment"]["KAFKAWIRE_SERVER"]
     assert health == f"127.0.0.1:{ports['INSIDE']}"
 
@@ -70,6 +72,17 @@ def test_compose_keeps_data_in_volumes_it_declares(compose: Any) -> None:
     used = [v.split(":")[0] for s in compose["services"].values() for v in s["volumes"]]
     assert sorted(used) == sorted(compose["volumes"])
     assert "minio" in compose["services"]
+
+
+def test_compose_tiers_to_the_store_beside_it(compose: Any) -> None:
+    broker, store = (compose["services"][name] for name in ("kafkawire", "minio"))
+    environ = broker["environment"]
+    tier = parse_tier(environ["KAFKAWIRE_TIER"])
+    assert tier.url == "s3://kafkawire/cluster"
+    assert environ["AWS_ENDPOINT_URL"] == "http://minio:9000"
+    assert "minio" in broker["depends_on"]
+    assert environ["AWS_ACCESS_KEY_ID"] == store["environment"]["MINIO_ROOT_USER"]
+    assert environ["AWS_SECRET_ACCESS_KEY"] == store["environment"]["MINIO_ROOT_PASSWORD"]
 
 
 def test_the_image_runs_without_rights_and_says_how_it_is() -> None:
