@@ -129,15 +129,11 @@ def compare(
             result.suspects.append(Suspect(Kind.SIZE, each.uuid))
         elif row.state == COPY_FINISHED:
             result.sound.append(each.uuid)
-    for row in rows:
-        if row.state != COPY_FINISHED:
-            continue
-        if row.uuid not in sizes:
-            result.suspects.append(Suspect(Kind.DANGLING, row.uuid))
-        if named is not None and row.uuid not in named:
-            result.suspects.append(Suspect(Kind.UNNAMED, row.uuid))
-    for uuid in sorted((named or set()) - by_uuid.keys()):
-        result.suspects.append(Suspect(Kind.NAMED, uuid))
+    finished = [row.uuid for row in rows if row.state == COPY_FINISHED]
+    result.suspects += [Suspect(Kind.DANGLING, uuid) for uuid in finished if uuid not in sizes]
+    if named is not None:
+        result.suspects += [Suspect(Kind.UNNAMED, uuid) for uuid in finished if uuid not in named]
+        result.suspects += [Suspect(Kind.NAMED, uuid) for uuid in sorted(named - by_uuid.keys())]
     return result
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from typing import Any
 
 from kafkawire.codec.configs import BrokerConfig
@@ -30,6 +30,9 @@ from tiering.promise import Promise
 from tiering.recovery import enter_tier, give_up_uploads
 from tiering.removal import Remover
 from tiering.rounds import Rounds
+from tiering.scrub import Scrub
+from tiering.scrubplan import ScrubProgress, ScrubReport
+from tiering.scrubrepair import Site
 from tiering.spending import Spending
 from tiering.store import ObjectStore, Refused, StoreError
 from tiering.survey import Survey
@@ -133,6 +136,19 @@ class Tiering:
             await self.rounds.close()
             await self.store.close()
             await self.spending.close()
+
+    def scrub(self, repair: bool, deep: bool) -> AsyncIterator[ScrubProgress | ScrubReport]:
+        """Hold bucket, rows and manifest against each other (tiering.scrub): progress, and the
+        report last. One at a time."""
+        segments, config = self.log.segments, self.config
+        rate = config.remote_log_manager_fetch_max_bytes_per_second
+        site = Site(
+            self.env, self.store, self.storage, self.catalog, segments.store, segments.swapper,
+            self.rounds, self.node_id, self.cluster_id, self.tier,
+            os.path.join(self.log.folder, "tier-scrub"), self._grace_ms, self.remover.wake,
+            self._trouble, lambda: -1 if rate >= NO_LIMIT else rate,
+        )  # fmt: skip
+        return Scrub(site).run(repair, deep)
 
     def store_of(self, tier: int) -> ObjectStore | None:
         """Where objects of a tier are; None: it cannot be reached from here."""

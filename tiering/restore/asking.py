@@ -9,7 +9,7 @@ from typing import TypeVar
 from log.env import Env
 from log.fsck.report import Progress
 from tiering.backoff import wait_s
-from tiering.store import Listed, ObjectStore, StoreError
+from tiering.store import Listed, ObjectStore, Stored, StoreError
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -31,7 +31,8 @@ class Asking:
         self._env = env
         self._store = store
 
-    async def _try(self, request: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
+        """What a request answers, once it is answered."""
         for failures in range(1, TRIES):
             try:
                 return await request()
@@ -44,7 +45,11 @@ class Asking:
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         """See ObjectStore."""
-        return await self._try(lambda: self._store.get(key, start, length))
+        return await self.retry(lambda: self._store.get(key, start, length))
+
+    async def head(self, key: str) -> Stored:
+        """See ObjectStore."""
+        return await self.retry(lambda: self._store.head(key))
 
     async def whole(self, key: str) -> bytes:
         """All of a small object. NoSuchObject."""
@@ -54,7 +59,7 @@ class Asking:
         """Everything below a prefix, by key, a page at a time."""
         after = ""
         while True:
-            page = await self._try(lambda after=after: self._store.list(prefix, after, PAGE))  # type: ignore[misc]
+            page = await self.retry(lambda after=after: self._store.list(prefix, after, PAGE))  # type: ignore[misc]
             yield page
             if len(page) < PAGE:
                 return
