@@ -27,6 +27,7 @@ from offsets.storage import Mapping, OffsetStorage, SegmentRow
 from tiering.cache import BLOCK_BYTES, BlockCache
 from tiering.cache import Key as BlockKey
 from tiering.loads import Loads
+from tiering.meter import charging
 from tiering.pieces import blocks_of
 from tiering.readahead import ReadAhead, Window
 from tiering.requests import ColdCounts, Object, Requests, within
@@ -70,7 +71,7 @@ class ColdReader:
         segments: SegmentStore,
         indexes: WarmIndexes,
         storage: OffsetStorage,
-        stores: Callable[[int], ObjectStore],
+        stores: Callable[[int], ObjectStore | None],
         block_bytes: int = BLOCK_BYTES,
     ) -> None:
         self._env = env
@@ -93,6 +94,8 @@ class ColdReader:
         tier = self._tiers.get(number)
         if tier is None:
             store = self._stores(number)
+            if store is None:
+                raise Refused("UnknownTier", f"tier {number} cannot be reached from here")
             tier = Tier(self._env, store, self._config, self.counts, self._block_bytes)
             self._tiers[number] = tier
         return tier
@@ -103,11 +106,12 @@ class ColdReader:
         if ask.patience_s is not None:
             deadline = self._env.clock.monotonic() + ask.patience_s
         try:
-            taken = await self._take(ask, mapping, row, deadline)
+            with charging({ask.partition.topic: 1}):
+                taken = await self._take(ask, mapping, row, deadline)
         except (StoreError, DamagedSegment) as failure:
             raise await self._refusal(ask.partition, ask.offset, segment, row, failure) from failure
         if taken is None:
-            self.counts.late += 1
+            self.counts.late += ask.patience_s != 0
             return Taken([], ask.offset, False)
         return taken
 
@@ -120,7 +124,9 @@ class ColdReader:
             self._check_refused(row)
             warm = self._indexes.find((mapping.segment_id, mapping.number))
             if warm is None:
-                warm = await asyncio.shield(self._index(mapping, row))
+                with charging({partition.topic: 1}):
+                    task = self._index(mapping, row)
+                warm = await asyncio.shield(task)
         except (StoreError, DamagedSegment) as failure:
             offset = mapping.base_offset
             raise await self._refusal(partition, offset, segment, row, failure) from failure
@@ -141,6 +147,7 @@ class ColdReader:
             task = self._index(mapping, row)
             if not await within(task, tier.loads.left(deadline)):
                 self._check_trouble(mapping)
+                task.add_done_callback(partial(self._go_on, tier.loads, target, ask))
                 return None
             warm = task.result()
         position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
@@ -153,6 +160,12 @@ class ColdReader:
             now = self._env.clock.monotonic()
             tier.ahead.went(window, ask.offset, taken.next_offset, now)
         return taken
+
+    def _go_on(self, loads: Loads, target: Object, ask: Ask, task: asyncio.Task[WarmIndex]) -> None:
+        """The index came too late for a read: load the data for the next one all the same."""
+        if not task.cancelled() and task.exception() is None:
+            position, length = task.result().index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+            loads.want(target, blocks_of(position, position + length, self._block_bytes))
 
     def _foresee(self, loads: Loads, target: Object, mapping: Mapping, ask: Ask) -> None:
         """Begin to load data whose place is known before the index is."""
@@ -250,7 +263,7 @@ class ColdReader:
 
         async def attempt() -> bytes:
             await requests.pay(length)
-            return await requests.hedged(length, get, get)
+            return await requests.hedged(length, get, lambda: get)
 
         try:
             return read_index(await requests.persist(target, attempt, failing), mapping)

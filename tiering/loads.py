@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from kafkawire.codec.configs import BrokerConfig
@@ -21,7 +21,7 @@ from tiering.store import Part, StoreError
 
 RUN_BLOCKS = 8
 """Blocks of one request at most: more would only make the first of them come later."""
-RUNS_BESIDE = 4
+RUNS_BESIDE = 2
 """What is loaded together is split into about so many requests beside each other."""
 
 
@@ -164,21 +164,21 @@ class Loads:
                 over.set()
             return into
 
-        def start(into: list[int]) -> Awaitable[list[int]]:
+        def request(into: list[int]) -> Callable[[], Awaitable[list[int]]]:
             over = asyncio.Event()
             tried.append((into, over))
-            return read(into, over)
+            return partial(read, into, over)
 
-        def again() -> Awaitable[list[int]] | None:
+        def again() -> Callable[[], Awaitable[list[int]]] | None:
             more = self.cache.room(len(blocks))
             if len(more) < len(blocks):
                 self.cache.give_back(more)
                 return None
-            return start(more)
+            return request(more)
 
         won: list[int] | None = None
         try:
-            won = await self._requests.hedged(size, lambda: start(places), again)
+            won = await self._requests.hedged(size, request(places), again)
             return won
         finally:
             for into, over in tried:

@@ -129,14 +129,14 @@ class Requests:
         self,
         size_bytes: int,
         start: Callable[[], Awaitable[T]],
-        again: Callable[[], Awaitable[T] | None],
+        again: Callable[[], Callable[[], Awaitable[T]] | None],
     ) -> T:
-        """The result of a request, or of a second one that `again` starts where the first takes
-        longer than nearly all do (it may give None: not now). Either goes on to its end."""
+        """The result of a request, or of a second one where the first takes longer than nearly all
+        do, if `again` has one to give then. Either goes on to its end."""
         env, hedge = self._env, self._hedge
         size_class = (size_bytes >> 20).bit_length()
         began = env.clock.monotonic()
-        first = self._request(size_bytes, start())
+        first = self._request(size_bytes, start)
         after = hedge.begin(size_class, self._config.tier_hedge_percentile)
         pending = {first}
         slow = after is not None and not await within(first, after) and hedge.take()
@@ -162,9 +162,9 @@ class Requests:
         if due > now:
             await self._env.sleep(due - now)
 
-    def _request(self, size_bytes: int, request: Awaitable[T]) -> asyncio.Task[T]:
+    def _request(self, size_bytes: int, request: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
         async def run() -> T:
-            return await request
+            return await request()
 
         self.counts.requests += 1
         self.counts.bytes_read += size_bytes

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from kafkawire.manifest.keys import segment_key
+from log.segments.indexes import WarmIndexes
 from log.segments.store import Segment
 from offsets.storage import LIVE, ObjectRow
 from tests.kit.env import EPOCH_MS, memory_env, sim_env
@@ -21,7 +22,7 @@ from tests.kit.segments import read
 from tests.kit.simloop import SimLoop, run
 from tiering.cold import ColdReader
 
-BLOCK_BYTES = 4096
+BLOCK_BYTES = 16 << 10
 
 
 class ColdWorld(World):
@@ -30,7 +31,7 @@ class ColdWorld(World):
     def __init__(self, loop: SimLoop | None = None, seed: int = 0, **values: Any) -> None:
         rng = random.Random(seed)
         env = memory_env() if loop is None else sim_env(loop, rng, MemFileSystem(rng))
-        usual = {"journal_bytes": 16 << 10, "hot_bytes": 0, "tier_hedge_percentile": 100}
+        usual = {"journal_bytes": 1 << 20, "hot_bytes": 0, "tier_hedge_percentile": 100}
         super().__init__(env, **{**usual, **values})
         self.bucket = FakeBucket(rng)
 
@@ -38,6 +39,7 @@ class ColdWorld(World):
         """Let reads go to the bucket, through a cache of so many blocks."""
         self.remote_store = FakeStore(self.bucket, self.fs, blocks * block_bytes)
         segments = self.log.segments
+        segments.warm.indexes = WarmIndexes()  # as after a start
         self.cold = ColdReader(
             self.env, self.config, segments.store, segments.warm.indexes, self.storage,
             lambda tier: self.remote_store, block_bytes,
