@@ -174,8 +174,8 @@ class Offload(Protocol):
 class Worker(Protocol):
     """Other processes, for what loops over batches: cutting, rewriting, compaction, scrubbing.
 
-    Jobs are functions by name (log.segments.jobs). Cuts run one at a time, in the order of the
-    calls; so do all others, beside them.
+    Jobs are functions by name (log.segments.jobs). Short ones, as cuts, run one at a time, in the
+    order of the calls; so do all others, beside them.
     """
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:

@@ -98,7 +98,7 @@ async def test_a_cut_waits_for_no_other_job(
     monkeypatch.setattr(segments, "FOLDER", str(tmp_path))
     process = WorkerProcess()
     await scrubbed(process, put(tmp_path))
-    other = process._other.pid
+    other = process._long.pid
     assert other is not None
     os.kill(other, signal.SIGSTOP)
     waiting = asyncio.ensure_future(scrubbed(process, put(tmp_path)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 
 from kafkawire.manifest.keys import CURRENT, OWNER, delta_key, snapshot_key
+from kafkawire.manifest.reader import unpack_current
 from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
 from tests.kit.env import EPOCH_MS
 from tests.kit.fakestore import StoreFaults
@@ -198,6 +200,56 @@ def test_deltas_are_folded_and_removed_an_hour_later_without_a_listing() -> None
         broker = RoundsBroker(world)
         await broker.rounds.open()
         assert broker.rounds.sequence == 16
+
+    world.run(main)
+
+
+def test_a_fold_that_fails_is_not_tried_after_every_delta() -> None:
+    world = RoundsWorld(fold=4)
+    world.topic("a")
+
+    async def main() -> None:
+        broker = RoundsBroker(world)
+        await broker.rounds.open()
+        broker.fs.faults.room_bytes = 0
+        for n in range(9):
+            await broker.upload((1, n, n + 1))
+            await broker.env.sleep(5)
+        assert world.bucket.requests["get"] < 10, "two tries"
+        assert world.manifest().state.sequence == 9
+        assert snapshot_key(4) not in world.bucket.objects
+        broker.fs.faults.room_bytes = None
+        for n in range(9, 13):
+            await broker.upload((1, n, n + 1))
+            await broker.env.sleep(5)
+        assert snapshot_key(12) in world.bucket.objects
+        assert len(world.manifest().spans(1)) == 13
+
+    world.run(main)
+
+
+def test_what_cannot_be_removed_does_not_keep_it_from_folding() -> None:
+    world = RoundsWorld(fold=2)
+    world.topic("a")
+
+    async def main() -> None:
+        broker = RoundsBroker(world)
+
+        async def refuse(keys: Sequence[str]) -> int:
+            raise Refused("AccessDenied", "nothing may be removed")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(broker.store, "delete", refuse)
+            await broker.rounds.open()
+            for n in range(9):
+                await broker.upload((1, n, n + 1))
+                await broker.env.sleep(3600)
+        assert snapshot_key(8) in world.bucket.objects
+        assert len(unpack_current(world.bucket.objects[CURRENT]).obsolete) == 4
+        await broker.upload((1, 9, 10))
+        await broker.env.sleep(5)
+        assert delta_key(1) not in world.bucket.objects
+        assert len(world.manifest().spans(1)) == 10
 
     world.run(main)
 

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 KEPT_MS = 3_600_000
 """A reader that takes longer than an hour for a manifest has another problem."""
 KEYS_AT_ONCE = 1000
+OBSOLETE_AT_MOST = 1000
+"""Folds whose files could not be removed, as when nothing may be: scrub finds what is older."""
 
 
 class DamagedManifest(StoreError):
@@ -70,7 +72,8 @@ class Folding:
         )
 
     async def _remove(self, now_ms: int) -> list[Obsolete]:
-        """Remove what was folded long enough ago; what stays for another time."""
+        """Remove what was folded long enough ago; what stays for another time. That it cannot be
+        removed is no reason not to fold."""
         kept: list[Obsolete] = []
         for each in self._state.current.obsolete:
             # A clock that was set back leaves it for longer, never for less.
@@ -78,6 +81,10 @@ class Folding:
                 kept.append(each)
                 continue
             keys = each.keys()
-            for start in range(0, len(keys), KEYS_AT_ONCE):
-                await self._store.delete(keys[start : start + KEYS_AT_ONCE])
-        return kept
+            try:
+                for start in range(0, len(keys), KEYS_AT_ONCE):
+                    await self._store.delete(keys[start : start + KEYS_AT_ONCE])
+            except StoreError as failure:
+                logger.warning("old deltas of the manifest could not be removed: %s", failure)
+                kept.append(each)
+        return kept[-OBSOLETE_AT_MOST:]

@@ -103,6 +103,7 @@ class Rounds:
         self._task: asyncio.Task[None] | None = None
         self._side: set[asyncio.Task[None]] = set()
         self._folds: asyncio.Task[None] | None = None
+        self._tried = 0
 
     @property
     def epoch(self) -> int:
@@ -249,8 +250,9 @@ class Rounds:
             return False
         self.failures, self.error = 0, None
         self._not_before_s = self._env.clock.monotonic() + SPACING_S
-        if self.sequence - self._state.current.snapshot >= self._config.tier_manifest_fold:
-            self._fold()
+        folded = max(self._state.current.snapshot, self._tried)
+        if self._folds is None and self.sequence - folded >= self._config.tier_manifest_fold:
+            self._folds = self._env.spawn(self._fold(), "fold the manifest")
         return not self._changes.sliced
 
     async def _back_off(self, failure: Exception) -> None:
@@ -362,12 +364,9 @@ class Rounds:
                 except (StoreError, OSError):
                     await self._env.sleep(self._config.tier_retry_max_ms / 1000)
 
-    def _fold(self) -> None:
-        if self._folds is None:
-            self._folds = self._env.spawn(self._fold_now(), "fold the manifest")
-
-    async def _fold_now(self) -> None:
-        """A fold that fails is tried again after the next delta."""
+    async def _fold(self) -> None:
+        """One that fails is tried again after as many deltas: each try reads all of them."""
+        self._tried = self.sequence
         try:
             await self._folding.fold(self.sequence)
         except OwnedByOther as failure:

@@ -35,6 +35,9 @@ JOBS = {
 """The job of each name is the function `run` of this module, imported when it is first asked for:
 the broker process, which runs none, imports none."""
 
+SHORT = frozenset({"cut", "manifest"})
+"""Jobs of seconds that others wait for; all others, of minutes, run in a process beside theirs."""
+
 
 @dataclass(slots=True)
 class JournalFile:

@@ -1,10 +1,10 @@
 """The worker process: both ends of the Worker port of log.env, and what runs in between.
 
-A device. `WorkerProcess` is the broker's end: a child for cutting, and one for all else, so that a
-cut never waits for a compaction. A child, `python -P -m log.segments.worker`, is started at its
-first job and ended when it had none for a while. Requests and answers are pickled, each in a frame
-with its length before it, over the child's standard input and output. Both ends are the same
-program of the same installation, so pickle is no danger and no version is needed.
+A device. `WorkerProcess` is the broker's end: a child for short jobs, cuts above all, and one for
+all else, so that a cut never waits for a compaction. A child, `python -P -m log.segments.worker`,
+is started at its first job and ended when it had none for a while. Requests and answers are
+pickled, each in a frame with its length before it, over the child's standard input and output. Both
+ends are the same program of the same installation, so pickle is no danger and no version is needed.
 
 A child is nice, lets the terminal's Ctrl-C pass (the broker decides when it ends), and does not
 outlive the broker: Linux kills it with its parent, elsewhere it looks for itself before each piece
@@ -26,7 +26,7 @@ from struct import Struct
 from typing import Any
 
 from log.env import FileSystem, WorkerError
-from log.segments.jobs import run_job
+from log.segments.jobs import SHORT, run_job
 
 IDLE_S = 60.0
 """An idle child costs 30 MB; starting one costs a tenth of a second."""
@@ -43,21 +43,21 @@ _PR_SET_PDEATHSIG = 1
 class WorkerProcess:
     """The real Worker; see log.env.Worker. `idle_s`: how long a child without jobs is kept."""
 
-    __slots__ = ("_cutting", "_other")
+    __slots__ = ("_long", "_short")
 
     def __init__(self, idle_s: float = IDLE_S) -> None:
-        self._cutting = Child(idle_s)
-        self._other = Child(idle_s)
+        self._short = Child(idle_s)
+        self._long = Child(idle_s)
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         """See log.env.Worker."""
-        child = self._cutting if job == "cut" else self._other
+        child = self._short if job in SHORT else self._long
         return await child.run(job, arguments, bytes_per_second)
 
     async def close(self) -> None:
         """See log.env.Worker."""
-        await self._cutting.close()
-        await self._other.close()
+        await self._short.close()
+        await self._long.close()
 
 
 class Child:

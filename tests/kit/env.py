@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from log.env import Env, FileSystem, Offload, WorkerError
-from log.segments.jobs import no_pace, run_job
+from log.segments.jobs import SHORT, no_pace, run_job
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop
 
@@ -134,7 +134,7 @@ class OffloadWorker:
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         if self._closed:
             raise WorkerError(f"the job {job!r} was not begun: the worker is closed")
-        pool = "cut" if job == "cut" else "worker"
+        pool = "cut" if job in SHORT else "worker"
         return await self._offload.submit(pool, run_job, self._fs, job, arguments, no_pace)
 
     async def close(self) -> None:
