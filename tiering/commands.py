@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tiering import status
+from tiering import rates, status
 from tiering.store import StoreError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ class Commands:
             "status": self._status,
             "why": self._why,
             "cost": self._cost,
+            "estimate": self._estimate,
         }
 
     async def run(self, name: str, arguments: Arguments) -> Answer:
@@ -55,6 +56,21 @@ class Commands:
 
     async def _cost(self, _: Arguments) -> Answer:
         return await self._tiering.spending.report()
+
+    async def _estimate(self, arguments: Arguments) -> Answer:
+        changes, reads = arguments.get("set") or {}, arguments.get("reads")
+        if not isinstance(changes, dict) or not all(isinstance(v, str) for v in changes.values()):
+            raise CommandError("set: it must be settings by name, as texts")
+        if reads is not None and not isinstance(reads, int | float):
+            raise CommandError(f"reads={reads!r}: it must be bytes a second")
+        try:
+            now, then, currency = await rates.estimates(
+                self._tiering, self._topic(arguments), changes, reads
+            )
+        except ValueError as wrong:
+            raise CommandError(str(wrong)) from None
+        values = {"now": rates.as_values(now), "then": rates.as_values(then)}
+        return {**values, "currency": currency}
 
     def _topic(self, arguments: Arguments) -> str | None:
         topic = arguments.get("topic")

@@ -100,12 +100,13 @@ class Meter:
 
     `requests` by kind, `errors` by class of failure, bytes; `topics` the same by topic; `month`
     likewise, but whoever keeps months (tiering.spending) puts another one in its place.
-    `uploaded_ms`: when the last upload of a file succeeded, 0: none has; `trouble` the last failure
-    that was not an answer one may expect, with its time.
+    `since_ms`: when counting began; `uploaded_ms`: when the last upload of a file succeeded, 0:
+    none has; `trouble` the last failure that was not an answer one may expect, with its time.
     """
 
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.now_ms = now_ms
+        self.since_ms = now_ms()
         self.uploaded_ms = 0
         self.trouble: tuple[int, StoreError] | None = None
         self.requests: Counter[str] = Counter()
