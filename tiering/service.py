@@ -20,6 +20,7 @@ from log.env import Env, WorkerError
 from log.manager import Log
 from offsets.storage import OffsetStorage
 from tiering.backoff import wait_s
+from tiering.cold import ColdReader
 from tiering.commands import Commands
 from tiering.dispatch import Dispatcher, Limits
 from tiering.finish import Finisher
@@ -37,6 +38,7 @@ from tiering.spending import Spending
 from tiering.store import ObjectStore, Refused, StoreError
 from tiering.survey import Survey
 from tiering.upload import Uploader
+from tiering.warnings import Warnings
 from tiering.withdrawal import Withdrawal
 
 logger = logging.getLogger(__name__)
@@ -50,8 +52,8 @@ NO_LIMIT = (1 << 63) - 1
 
 class Tiering:
     """See the module. `state`: "attaching", "attached", "refused" or "owned by another"; `error`
-    what is in the way then. Parts that others reach: `store`, `rounds`, `dispatcher`, `uploader`,
-    `remover`, `promise`."""
+    what is in the way then. Parts that others reach: `store`, `cold`, `rounds`, `dispatcher`,
+    `uploader`, `remover`, `promise`."""
 
     def __init__(
         self,
@@ -82,6 +84,7 @@ class Tiering:
         self.error: Exception | None = None
         self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
         self._tasks: list[asyncio.Task[Any]] = []
+        self._warnings = Warnings(env, logger)
         self._started = False
 
     async def start(self) -> None:
@@ -105,6 +108,10 @@ class Tiering:
             env, self.config, self.catalog, storage, self.store, log.partitions, node_id,
             self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
         )  # fmt: skip
+        self.cold = ColdReader(
+            env, self.config, segments.store, segments.warm.indexes, storage, self.store_of
+        )
+        segments.warm.cold = self.cold
         survey = Survey(env, storage, segments.store, config_of)
         progress = Progress(env, log.partitions, storage)
         finisher = Finisher(
@@ -154,6 +161,12 @@ class Tiering:
         """Where objects of a tier are; None: it cannot be reached from here."""
         return self.store if tier == self.tier else None
 
+    def broker_changed(self) -> None:
+        """Settings of the broker have changed, the dynamic ones of all brokers perhaps."""
+        self.rounds.cluster_changed()
+        self._take_settings()
+        self.uploader.wake()
+
     async def log_starts_told(
         self, names: Iterable[tuple[str, int]], timeout_s: float
     ) -> set[tuple[str, int]]:
@@ -189,6 +202,8 @@ class Tiering:
     async def _run(self) -> None:
         """Attach, for as long as it takes, then let the parts work."""
         failures = 0
+        self.dispatcher.detached = self.state
+        self.uploader.start()
         while self.state != "attached":
             try:
                 await self.rounds.open()
@@ -200,17 +215,19 @@ class Tiering:
                 await self.env.sleep(whole_s if refused else wait_s(failures, whole_s, jitter))
             else:
                 self.state, self.error = "attached", None
-                self.dispatcher.foreign = False
+                self.dispatcher.foreign, self.dispatcher.detached = False, ""
         logger.info("the remote tier %s is attached", self.config.tier_url)
-        self.uploader.start()
+        self.uploader.wake()
         self.remover.start()
 
     def _refused(self, failure: Exception) -> None:
         """Say why the bucket cannot be attached: what needs a person as an ERROR, once."""
         told = str(self.error) == str(failure)
         self.error = failure
+        code = failure.code if isinstance(failure, StoreError) else type(failure).__name__
+        self.dispatcher.detached = code
         if not isinstance(failure, Refused):
-            logger.warning("the remote tier cannot be attached yet: %s", failure)
+            self._warnings.warn("attaching the remote tier", failure, known=True)
             return
         other = isinstance(failure, OwnedByOther)
         self.state = "owned by another" if other else "refused"
