@@ -1,20 +1,19 @@
 """A tiered broker in a world of its own: disk, SQL and bucket that outlive its processes.
 
 `TierWorld` is the world, `TierProcess` one life of a broker in it, put together as
-kafkawire.broker.broker does. A life ends by `close`, or in the middle of anything: `Points.hit` is
-called at every step that changes the world, and raises `Died` where the life is to end.
+kafkawire.broker.broker does. A life ends by `close`, or in the middle of anything.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic, TopicInfo
+from kafkawire.metadata.store import MetadataError
 from log.env import Env
 from log.manager import Log
 from log.partition import Partition
@@ -23,10 +22,11 @@ from offsets.memory_storage import MemoryStorage
 from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload
 from tests.kit.fakestore import FakeBucket, FakeStore
 from tests.kit.logs import FOLDER, settings
-from tests.kit.memfs import MemFile, MemFileSystem
+from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.simloop import SimLoop
 from tests.kit.tiermodel import Expected, Promises, Row, batch_of, end_of, rows_in
+from tests.kit.tierpoints import Died, PointFileSystem, Points
 from tiering.service import Tiering
 
 T = TypeVar("T")
@@ -34,94 +34,25 @@ T = TypeVar("T")
 CLUSTER_NODE = 1
 SWITCHES = {"remote_storage_enable", "remote_log_copy_disable"}
 MEMORY_BYTES = 4 << 20
-
-
-class Died(SystemExit):
-    """The process is dead from here on: no handler stops this on its way out of the loop."""
-
-
-class Points:
-    """Moments at which a life may end. `names`: those that came by; the life ends at number
-    `fatal`, counted from 0. Counting begins when `on` is set."""
-
-    def __init__(self, fatal: int = -1) -> None:
-        self.fatal = fatal
-        self.names: list[str] = []
-        self.on = False
-        self.dead = False
-
-    def hit(self, name: str) -> None:
-        """The world is about to change, or has just changed."""
-        if self.dead:
-            raise OSError(errno.EIO, "this process has crashed")
-        if not self.on:
-            return
-        self.names.append(name)
-        if len(self.names) - 1 == self.fatal:
-            self.dead = True
-            raise Died(name)
-
-
-class PointFile:
-    """A file of a process that may die."""
-
-    def __init__(self, file: MemFile, path: str, points: Points) -> None:
-        self._file, self._path, self._points = file, path, points
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._file, name)
-        if name not in ("pwritev", "sync"):
-            return method
-        return lambda *args: _around(self._points, f"{name} {kind_of(self._path)}", method, *args)
-
-
-class PointFileSystem:
-    """The file system of a process that may die: what changes it is a point before and after."""
-
-    def __init__(self, fs: MemFileSystem, points: Points) -> None:
-        self._fs, self._points = fs, points
-
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self._fs, name)
-        if name not in ("rename", "remove", "sync_dir"):
-            return method
-        return lambda path, *more: _around(
-            self._points, f"{name} {kind_of(path)}", method, path, *more
-        )
-
-    def open(self, path: str, *, create: bool = False) -> Any:
-        if self._points.dead:
-            raise OSError(errno.EIO, "this process has crashed")
-        return PointFile(self._fs.open(path, create=create), path, self._points)
-
-
-def kind_of(path: str) -> str:
-    """What a path is, for the name of a point; "" for journals, which are other tests' business."""
-    return "segment" if "/segments" in path else ""
-
-
-def _around(points: Points, name: str, method: Callable[..., T], *args: Any) -> T:
-    counts = not name.endswith(" ")
-    if counts or points.dead:
-        points.hit("before " + name)
-    result = method(*args)
-    if counts:
-        points.hit("after " + name)
-    return result
+BURIED_WITHIN = 20
+"""Cancellations of what a dead process has left: each may end in a `finally` that waits again."""
 
 
 class PointStorage(MemoryStorage):
-    """The offsets' rows of a process that may die: each transaction is a point before and after."""
+    """The offsets' rows of a process that may die: each transaction is a point before and after.
+    Any of them may fail, done or not."""
 
-    points: Points
+    process: TierProcess
 
     async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
-        counts = "checkpoint" not in method
-        if counts:
-            self.points.hit(f"before sql {method}")
+        if method == "save_checkpoint":
+            return await super()._write(method, work)
+        process = self.process
+        process.points.hit(f"before sql {method}")
+        process.may_fail("the database is locked")
         result = await super()._write(method, work)
-        if counts:
-            self.points.hit(f"after sql {method}")
+        process.points.hit(f"after sql {method}")
+        process.may_fail("the connection was lost")
         return result
 
 
@@ -222,6 +153,7 @@ class TierProcess:
         self.loop = SimLoop()
         self.loop.now = world.now_s
         self.over = False
+        self.sql_fails = 0.0
         self.metadata = MemoryMetadata(world.database, self.sql_pause)
         fs: Any = PointFileSystem(world.fs, self.points)
         offload = SimOffload(self.loop, self.rng)
@@ -245,6 +177,11 @@ class TierProcess:
         """A transaction takes time, before it commits and before that is known."""
         await self.env.sleep(self.rng.random() * 0.004)
 
+    def may_fail(self, text: str) -> None:
+        """A transaction fails, at the rate `sql_fails`."""
+        if self.sql_fails and self.rng.random() < self.sql_fails:
+            raise MetadataError(text)
+
     async def start(self) -> None:
         """Open everything, as Broker.start does."""
         world, metadata = self.world, self.metadata
@@ -258,7 +195,7 @@ class TierProcess:
             world.database.leader_of,
             pause=self.sql_pause,
         )
-        self.storage.points = self.points
+        self.storage.process = self
         metadata._storages.append(self.storage)
         self.log = await Log.open(
             self.env, FOLDER, world.config, self.catalog, self.storage, metadata, CLUSTER_NODE
@@ -283,20 +220,26 @@ class TierProcess:
         except Died:
             self.die(how)
         finally:
-            left = asyncio.all_tasks(self.loop)
-            for task in left:
-                task.cancel()
-            if left:
-                self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-            self.loop.close()
             self.world.now_s = self.loop.now
+            self._bury()
         failures = [each for each in self.loop.failures if not isinstance(each, Died)]
         if failures and not self.over:
             raise failures[0]
 
+    def _bury(self) -> None:
+        """End the tasks that are left, those too that wait for what a dead process cannot do."""
+        for _ in range(BURIED_WITHIN):
+            left = asyncio.all_tasks(self.loop)
+            if not left:
+                break
+            for task in left:
+                task.cancel()
+            self.loop.run_until_complete(asyncio.wait(left, timeout=0.01))
+        self.loop.close()
+
     def die(self, how: str) -> None:
         """From now on nothing this process does has an effect."""
-        self.over = self.points.dead = True
+        self.over = self.points.dead = self.points.buried = True
         self.store.crash()
         self.metadata.crash()
         self.env.offload.close()

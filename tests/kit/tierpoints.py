@@ -1,0 +1,93 @@
+"""Moments at which a simulated process may end, and the file system of one that may.
+
+`Points.hit` is called at every step that changes the world, and raises `Died` where a life is to
+end: from then on nothing that process does has an effect.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tests.kit.memfs import MemFile, MemFileSystem
+
+T = TypeVar("T")
+
+
+class Died(SystemExit):
+    """The process is dead from here on: no handler stops this on its way out of the loop."""
+
+
+class Points:
+    """Moments at which a life may end. `names`: those that came by; the life ends at number
+    `fatal`, counted from 0. Counting begins when `on` is set. Between its death and its burial a
+    process may still clean up on its way out of the loop, which is what kills it again."""
+
+    def __init__(self, fatal: int = -1) -> None:
+        self.fatal = fatal
+        self.names: list[str] = []
+        self.on = False
+        self.dead = False
+        self.buried = False
+
+    def hit(self, name: str) -> None:
+        """The world is about to change, or has just changed."""
+        if self.buried:
+            raise OSError(errno.EIO, "this process has crashed")
+        if self.dead:
+            raise Died(name)
+        if not self.on:
+            return
+        self.names.append(name)
+        if len(self.names) - 1 == self.fatal:
+            self.dead = True
+            raise Died(name)
+
+
+class PointFile:
+    """A file of a process that may die."""
+
+    def __init__(self, file: MemFile, path: str, points: Points) -> None:
+        self._file, self._path, self._points = file, path, points
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._file, name)
+        if name not in ("pwritev", "sync"):
+            return method
+        return lambda *args: _around(self._points, f"{name} {kind_of(self._path)}", method, *args)
+
+
+class PointFileSystem:
+    """The file system of a process that may die: what changes it is a point before and after."""
+
+    def __init__(self, fs: MemFileSystem, points: Points) -> None:
+        self._fs, self._points = fs, points
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._fs, name)
+        if name not in ("rename", "remove", "sync_dir"):
+            return method
+        return lambda path, *more: _around(
+            self._points, f"{name} {kind_of(path)}", method, path, *more
+        )
+
+    def open(self, path: str, *, create: bool = False) -> Any:
+        if self._points.dead:
+            self._points.hit("open")
+        return PointFile(self._fs.open(path, create=create), path, self._points)
+
+
+def kind_of(path: str) -> str:
+    """What a path is, for the name of a point; "" for journals, which are other tests' business."""
+    return "segment" if "/segments" in path else ""
+
+
+def _around(points: Points, name: str, method: Callable[..., T], *args: Any) -> T:
+    counts = not name.endswith(" ")
+    if counts or points.dead:
+        points.hit("before " + name)
+    result = method(*args)
+    if counts:
+        points.hit("after " + name)
+    return result

@@ -1,0 +1,204 @@
+"""Kill -9 at every step of upload, deletion, local retention, the manifest's fold, the owner's
+claim, topic deletion and cleaning: each request to the bucket (before it is sent, when it is done
+and not yet answered, when it is answered), each transaction, each change of a segment's file.
+
+A scenario runs once to count its points, then once for each of them with the process killed there.
+The next process must find everything that was acknowledged, finish what was begun, and leave
+nothing over; tests.kit.tierchecks looks at rows, files and manifest at every request.
+
+With few SIM_SEEDS only some of the points are tried; with 500, a power cut at each of them too.
+`-s` prints how many there were.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from offsets.storage import COPY_FINISHED
+from tests.kit.tierchecks import check_moment, objects_in
+from tests.kit.tierlife import SETTLE_S, Life
+from tests.kit.tierpoints import Died, Points
+from tests.kit.tierworld import TierWorld
+
+SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
+STRIDE = 1 if SEEDS >= 100 else 10
+Act = Callable[[Life], Awaitable[None]]
+
+
+async def upload(life: Life) -> None:
+    """Two rounds of two topics, one of them in segments of its own."""
+    await life.start()
+    await life.topic("a", 2)
+    await life.topic("b")
+    life.points.on = True
+    await life.produce("a")
+    await life.produce("b", 1)
+    await life.env.sleep(SETTLE_S / 3)
+
+
+async def deletion(life: Life) -> None:
+    """Records are deleted, so objects go after their grace."""
+    await life.start()
+    await life.topic("a", 2)
+    await life.produce("a", 3)
+    await life.env.sleep(SETTLE_S / 4)
+    assert objects_in(life.world, COPY_FINISHED)
+    life.points.on = True
+    await life.delete_records("a", 4)
+    await life.env.sleep(SETTLE_S / 2)
+
+
+async def local_retention(life: Life) -> None:
+    """What is uploaded goes from the disk."""
+    await life.start()
+    await life.topic("a", 2, local_retention_ms="1")
+    await life.produce("a", 1)
+    life.points.on = True
+    await life.produce("a", 2)
+    await life.env.sleep(SETTLE_S / 2)
+    rows = life.log.segments.store.by_id.values()
+    assert not all(segment.row.local for segment in rows)
+    await life.check()
+
+
+async def folding(life: Life) -> None:
+    """Every second delta is folded."""
+    life.world.config.tier_manifest_fold = 2
+    await life.start()
+    await life.topic("a")
+    life.points.on = True
+    await life.produce("a", 5)
+    await life.env.sleep(3700)  # what was folded goes after an hour, at the next fold
+    await life.produce("a", 4)
+    await life.env.sleep(SETTLE_S / 3)
+
+
+async def claiming(life: Life) -> None:
+    """A bucket is taken, and taken again by the next process."""
+    life.points.on = True
+    await life.start()
+    await life.topic("a")
+    await life.produce("a", 1)
+    await life.env.sleep(SETTLE_S / 4)
+
+
+async def topic_deletion(life: Life) -> None:
+    """A topic goes with all its objects; its neighbour in shared segments stays."""
+    await life.start()
+    await life.topic("a", 2)
+    await life.topic("b", 2, local_retention_ms="1")
+    await life.produce("a")
+    await life.produce("b")
+    await life.env.sleep(SETTLE_S / 4)
+    life.points.on = True
+    await life.delete("b")
+    await life.env.sleep(SETTLE_S / 2)
+
+
+async def cleaning(life: Life) -> None:
+    """A compacted topic is cleaned, from what is local and what is not; new objects replace old
+    ones."""
+    await life.start()
+    configs = {"cleanup_policy": "compact", "min_cleanable_dirty_ratio": "0"}
+    await life.topic("c", 1, delete_retention_ms="100000000", **configs)
+    await life.topic("r", 1, delete_retention_ms="100000000", local_retention_ms="1", **configs)
+    await life.produce("c", 2)
+    await life.produce("r", 2)
+    life.points.on = True
+    await life.produce("c", 2)
+    await life.produce("r", 2)
+    await life.env.sleep(SETTLE_S / 2)
+
+
+async def disabling(life: Life) -> None:
+    """Tiering ends for a topic, with what is in the bucket only."""
+    await life.start()
+    await life.topic("a", 2, local_retention_ms="1")
+    await life.produce("a")
+    await life.env.sleep(SETTLE_S / 4)
+    life.points.on = True
+    off = {"remote_storage_enable": "false", "remote_log_delete_on_disable": "true"}
+    await life.alter("a", **off)
+    await life.env.sleep(SETTLE_S / 2)
+
+
+SCENARIOS: list[Act] = [
+    upload,
+    deletion,
+    local_retention,
+    folding,
+    claiming,
+    topic_deletion,
+    cleaning,
+    disabling,
+]
+
+
+def run_until(act: Act, fatal: int, how: str) -> Points:
+    """One run: the first process dies at a point, the next one finishes."""
+    world = TierWorld(1)
+    points = Points(fatal)
+    first = Life(world, points)
+
+    async def begin() -> None:
+        await act(first)
+        points.on = False
+        await first.settle()
+        await first.close()
+
+    first.run(begin, how)
+    if fatal < 0 or not points.dead:
+        return points
+    check_moment(world)
+    second = Life(world)
+
+    async def go_on() -> None:
+        await second.start()
+        await second.check()
+        await second.settle()
+        await second.close()
+
+    second.run(go_on)
+    return points
+
+
+@pytest.mark.parametrize("act", SCENARIOS, ids=lambda act: act.__name__)
+def test_a_kill_at_every_step(act: Act) -> None:
+    logging.disable(logging.CRITICAL)
+    try:
+        points = run_until(act, -1, "kill")
+        tried: Counter[str] = Counter()
+        for fatal in range(0, len(points.names), STRIDE):
+            for how in ("kill", "power") if SEEDS >= 500 else ("kill",):
+                try:
+                    died = run_until(act, fatal, how)
+                except BaseException as failure:
+                    name = points.names[fatal]
+                    failure.add_note(f"{act.__name__}: {how} at point {fatal}, {name!r}")
+                    raise
+                assert died.dead, f"point {fatal} did not come by again"
+                tried[points.names[fatal]] += 1
+    finally:
+        logging.disable(logging.NOTSET)
+    assert len(points.names) > 10
+    print(f"{act.__name__}: {sum(tried.values())} of {len(points.names)} points {dict(tried)}")
+
+
+def test_a_point_ends_a_process_at_once() -> None:
+    """Nothing after a fatal point has an effect."""
+    points = Points(1)
+    points.on = True
+    points.hit("first")
+    with pytest.raises(Died):
+        points.hit("second")
+    with pytest.raises(Died):
+        points.hit("third")
+    points.buried = True
+    with pytest.raises(OSError, match="crashed"):
+        points.hit("fourth")
+    assert points.names == ["first", "second"]
