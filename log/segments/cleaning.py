@@ -208,9 +208,13 @@ class SegmentCleaner:
         """The time of the first dirty record, as its batch says."""
         partition = dirty.partition
         mapping = partition.segments.mapping(partition.number, dirty.first)
-        async with self._store.opened(mapping.segment_id) as (_, file):
-            at = mapping.start + BASE_TIMESTAMP_AT
-            read = await self._env.offload.submit("warm", file.pread, 8, at)
+        at = mapping.start + BASE_TIMESTAMP_AT
+        localizer = self._store.localizer
+        if localizer is not None and not self._store.is_local(mapping.segment_id):
+            read = await localizer.read(self._store.by_id[mapping.segment_id], at, 8)
+        else:
+            async with self._store.opened(mapping.segment_id) as (_, file):
+                read = await self._env.offload.submit("warm", file.pread, 8, at)
         return int.from_bytes(read, "big", signed=True)
 
     async def _try(self, kind: str, batch: list[Dirty]) -> None:
@@ -243,12 +247,20 @@ class SegmentCleaner:
 
     async def _clean(self, kind: str, batch: list[Dirty]) -> None:
         """From dirty partitions to segments that readers see."""
-        env, config = self._env, self._commit_log.config
         await self._check_room(sum(dirty.size_bytes for dirty in batch))
         batch = self._anew(batch)
         if not batch:
             return
         job = CleanJob(batch, kind, self._store)
+        job.pin()
+        try:
+            await self._store.have_files(job.segments)
+            await self._run(job)
+        finally:
+            job.unpin()
+
+    async def _run(self, job: CleanJob) -> None:
+        env, config = self._env, self._commit_log.config
         rows = job.rows(env, self._node_id)
         started = env.clock.monotonic()
         for row, row_id in zip(rows, await self._storage.start_segments(rows), strict=True):
@@ -257,9 +269,8 @@ class SegmentCleaner:
             "cleaning %s: %d bytes, %d of them new",
             job.title,
             job.size_bytes,
-            sum(dirty.dirty_bytes for dirty in batch),
+            job.dirty_bytes,
         )
-        job.pin()
         try:
             origin = await self._origins.of(job.planned)
             result: CompactResult = await env.worker.run(
@@ -272,8 +283,6 @@ class SegmentCleaner:
             if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)
             raise
-        finally:
-            job.unpin()
         done = {row.id for row, _ in finished}
         await self._give_up([row for row in rows if row.id not in done])
         self._conclude(job, result, env.clock.monotonic() - started)

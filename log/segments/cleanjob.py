@@ -23,11 +23,11 @@ Finished = list[tuple[SegmentRow, list[Mapping]]]
 
 class CleanJob:
     """The dirty partitions of one job as they are now. `planned`: the rows each is cleaned from,
-    `dirty_from`: the offset from which on; `left`: those to be looked at again."""
+    `dirty_from`: the offset from which on; `segments`: what is read; `left`: to look at again."""
 
     __slots__ = (
-        "_batch", "_generation", "_kind", "_pinned", "_segment_bytes", "_store", "dirty_from",
-        "left", "planned",
+        "_batch", "_generation", "_kind", "_segment_bytes", "_store", "dirty_from", "left",
+        "planned", "segments",
     )  # fmt: skip
 
     def __init__(self, batch: list[Dirty], kind: str, store: SegmentStore) -> None:
@@ -40,25 +40,30 @@ class CleanJob:
             for dirty in self._batch
         }
         ids = {mapping.segment_id for rows in self.planned.values() for mapping in rows}
-        self._pinned = [store.by_id[segment_id] for segment_id in ids]
+        self.segments = [store.by_id[segment_id] for segment_id in ids]
         self._segment_bytes = SHARED_BYTES
-        self._generation = 1 + max(segment.row.generation for segment in self._pinned)
+        self._generation = 1 + max(segment.row.generation for segment in self.segments)
         self.left: list[int] = []
 
     def pin(self) -> None:
         """Keep the files that are read."""
-        for segment in self._pinned:
+        for segment in self.segments:
             segment.pins += 1
 
     def unpin(self) -> None:
         """Let go of them."""
-        for segment in self._pinned:
+        for segment in self.segments:
             segment.pins -= 1
 
     @property
     def size_bytes(self) -> int:
         """How much is read, and at most written."""
         return sum(dirty.size_bytes for dirty in self._batch)
+
+    @property
+    def dirty_bytes(self) -> int:
+        """How much of that was not cleaned yet."""
+        return sum(dirty.dirty_bytes for dirty in self._batch)
 
     @property
     def title(self) -> str:

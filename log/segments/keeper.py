@@ -18,12 +18,12 @@ from log.env import FileSystem
 from log.partition import Partition
 from log.segments.cleaning import SegmentCleaner
 from log.segments.cutting import Cutter
-from log.segments.files import SUFFIX
+from log.segments.files import SUFFIX, segment_path
 from log.segments.lifecycle import Lifecycle
 from log.segments.origin import Origins
 from log.segments.reading import WarmReader
 from log.segments.rewriting import Rewriter
-from log.segments.store import Segment, SegmentStore
+from log.segments.store import Segment, SegmentStore, remove
 from log.segments.swap import Swapper
 from offsets.storage import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
 
@@ -77,7 +77,8 @@ class Segments:
         )
         self._config = config
         self._leftover: list[Segment] = []
-        self._turn = asyncio.Lock()  # two cuts at once would cut the same
+        self._cutting = asyncio.Lock()  # two cuts at once would cut the same
+        self._tending = asyncio.Lock()  # and so would two rewrites
 
     async def open(self) -> None:
         """Learn which segments there are. Raises what the storage raises, OSError."""
@@ -89,7 +90,9 @@ class Segments:
             else:
                 self.store.add(row)
         self.store.condemn(row.id for row in rows if row.state == DELETING)
-        await self._env.offload.submit("files", self._compare, self._env.fs, rows)
+        alone = await self._env.offload.submit("files", self._compare, self._env.fs, rows)
+        if alone:
+            await self.swapper.update(lambda: self.storage.set_local(alone, True))
 
     async def _rows(self, states: tuple[int, ...]) -> list[SegmentRow]:
         rows: list[SegmentRow] = []
@@ -100,16 +103,25 @@ class Segments:
             if len(page) < PAGE:
                 return rows
 
-    def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> None:
+    def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> list[int]:
         """Name what rows and files do not agree on. A crash leaves no file without a row: such a
-        one may be all there is of lost metadata, and is left to `kafkawire fsck`."""
+        one may be all there is of lost metadata, and is left to `kafkawire fsck`. Files of
+        segments that have left for the remote tier go; the ids of those that have a file, though
+        their rows say that they have none, and no object."""
         there = {name for name in fs.listdir(self.folder) if name.endswith(SUFFIX)}
         known = {row.uuid.hex() + SUFFIX: row for row in rows}
         for name in sorted(there - known.keys()):
             logger.error("%s has no row in the metadata; it is left as it is", name)
         for name in sorted(known.keys() - there):
-            if known[name].state == LIVE:
+            row = known[name]
+            if row.state == LIVE and (row.local or not row.object):
                 logger.critical("segment %s is missing: what is in it cannot be read", name)
+        away = [row for name in there & known.keys() if not (row := known[name]).local]
+        left = [row for row in away if row.object and row.state == LIVE]
+        if left:
+            logger.info("removing the files of %d segments that are in the remote tier", len(left))
+            remove(fs, self.folder, [segment_path(self.folder, row.uuid) for row in left])
+        return [row.id for row in away if row.state == LIVE and not row.object]
 
     async def clean(self) -> None:
         """Remove what cuts left that a crash ended."""
@@ -120,7 +132,7 @@ class Segments:
 
     async def cut(self) -> set[int]:
         """Cut what is due; the partitions that got further segments."""
-        async with self._turn:
+        async with self._cutting:
             await self.cutter.run()
         taken = self.cutter.taken()
         self.rewriter.note(taken)
@@ -130,12 +142,13 @@ class Segments:
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
         """These partitions have other settings, None: all."""
         changed = None if numbers is None else list(numbers)
+        self.cutter.timing.settings_changed()
         self.lifecycle.settings_changed(changed)
         self.cleaner.settings_changed(changed)
 
     async def tend(self) -> None:
         """What does not follow from a cut: rows and files that are dead, segments to rewrite."""
-        async with self._turn:
+        async with self._tending:
             await self._tend()
 
     async def _tend(self) -> None:
@@ -146,7 +159,7 @@ class Segments:
         await self.sweep(self._config.file_delete_delay_ms / 1000)
         await self.rewriter.survey(self._config.segment_dead_max_ms / 1000)
         while await self.rewriter.run():
-            await self.cutter.run()  # it is more urgent
+            pass
 
     async def sweep(self, grace_s: float) -> None:
         """Remove files that nobody needs or reads after a grace."""
@@ -154,4 +167,5 @@ class Segments:
 
     def close(self) -> None:
         """Give all handles back."""
+        self.rewriter.fetcher.close()
         self.store.close()

@@ -151,4 +151,4 @@ class Lifecycle:
         """Remove rows below log starts, and take over what became of their segments."""
         env, config = self._commit_log.env, self._commit_log.config
         after_ms = env.clock.now_ms() + config.file_delete_delay_ms
-        self._swapper.take(await self._storage.remove_mappings(below, after_ms))
+        await self._swapper.update(lambda: self._storage.remove_mappings(below, after_ms))

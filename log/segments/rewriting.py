@@ -13,6 +13,7 @@ from collections.abc import Mapping as Map
 from kafkawire.codec.configs import BrokerConfig
 from log.env import Env, FileSystem
 from log.partition import Partition
+from log.segments.fetching import Fetcher
 from log.segments.jobs import Input, JobResult, Keep, Output, RewriteArguments, pack
 from log.segments.origin import Origins
 from log.segments.outcome import mappings_of
@@ -52,6 +53,7 @@ class Rewriter:
         "_storage",
         "_store",
         "_swapper",
+        "fetcher",
     )
 
     def __init__(
@@ -74,6 +76,7 @@ class Rewriter:
         self._node_id = node_id
         self._origins = origins
         self._many: set[int] = set()
+        self.fetcher = Fetcher(env, store)
         self._resting: dict[int, float] = {}
         self._deadlines: dict[int, float] = {}  # segment -> when (monotonic) dead bytes must go
 
@@ -91,6 +94,9 @@ class Rewriter:
         if not inputs:
             return False
         rewrite = await self._plan(inputs)
+        first = self._store.by_id[inputs[0].id]
+        if not first.row.local and not self._fetch(first, rewrite):
+            return True
         try:
             await self._rewrite(rewrite)
         except StaleSwap:
@@ -98,7 +104,18 @@ class Rewriter:
         except Exception:
             self._rest(inputs)
             raise
+        finally:
+            self.fetcher.release(first)
         return True
+
+    def _fetch(self, segment: Segment, rewrite: Rewrite) -> bool:
+        """Whether a remote segment is here. It is fetched only if what is made of it is uploaded
+        in its place: else the local disk would get what had left it."""
+        localizer = self._store.localizer
+        if localizer is None or not localizer.copies(rewrite.parts):
+            self._rest(rewrite.inputs)
+            return False
+        return self.fetcher.fetch(segment)
 
     async def _plan(self, inputs: list[SegmentRow]) -> Rewrite:
         """As many of the inputs as fit into one job, from the first on."""
@@ -115,12 +132,16 @@ class Rewriter:
         raise AssertionError("the last step is the plan")
 
     def _choose(self) -> list[SegmentRow]:
-        """The segments of the next rewrite, in order; none if there is nothing to do."""
+        """The segments of the next rewrite, in order; none if there is nothing to do. One that is
+        not local comes alone: nothing is downloaded only to be merged."""
         now = self._env.clock.monotonic()
+        self._resting.update(dict.fromkeys(self.fetcher.tidy(), now + RESTED_S))
         self._resting = {at: until for at, until in self._resting.items() if until > now}
         for segment in self._store.by_id.values():
             row = segment.row
             if row.id in self._resting or row.state != LIVE or not row.live_bytes:
+                continue
+            if not row.local and not self.fetcher.takes(segment):
                 continue
             due = self._deadlines.get(row.id)
             if (due is not None and due <= now) or is_half_dead(row, segment.payload_bytes):
@@ -128,7 +149,7 @@ class Rewriter:
         by_id = {
             segment_id: segment.row
             for segment_id, segment in self._store.by_id.items()
-            if segment_id not in self._resting
+            if segment_id not in self._resting and segment.row.local
         }
         while self._many:
             partition = self._partitions.get(self._many.pop())
@@ -233,7 +254,9 @@ class Rewriter:
         How much was once written to those of earlier starts is learned from their trailers.
         """
         living = [item for item in self._store.by_id.values() if item.row.state == LIVE]
-        unknown = [item for item in living if item.payload_bytes < 0][:SURVEYED_AT_ONCE]
+        unknown = [item for item in living if item.payload_bytes < 0]
+        self.fetcher.learn(item for item in unknown if not item.row.local)
+        unknown = [item for item in unknown if item.row.local][:SURVEYED_AT_ONCE]
         if unknown:
             paths = [segment.path for segment in unknown]
             sizes = await self._env.offload.submit("files", payloads, self._env.fs, paths)

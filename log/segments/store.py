@@ -4,19 +4,23 @@ A file is opened when it is first read, and checked then: that it is the segment
 of, whole, and of a version this program reads. It stays open as long as it is among those read
 last. It is removed when no row needs it any more, a grace has passed, and nobody reads it; its row
 goes after it, so a file without a row is never left by a crash.
+
+A segment whose row says that it is not local is in the remote tier and has no file, or one that is
+about to go, or one that was brought back for a job of the worker: readers do not look for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
 from log.env import Env, File, FileSystem
 from log.segments.files import check_file, segment_path
+from log.segments.localizing import Localizer
 from offsets.storage import OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
@@ -35,13 +39,15 @@ class Segment:
     """One segment: its row, `pins` of who reads it, its handle while it is open.
 
     `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
-    cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives.
+    cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives;
+    `has_file`: whether there may be a file, whatever the row says.
     """
 
     __slots__ = (
         "bad",
         "file",
         "gone_at",
+        "has_file",
         "name",
         "opening",
         "path",
@@ -60,12 +66,14 @@ class Segment:
         self.file: File | None = None
         self.opening: asyncio.Future[File] | None = None
         self.gone_at: float | None = None
+        self.has_file = row.local
 
 
 class SegmentStore:
-    """See the module. `by_id` has every segment with a row, also those that wait for their end."""
+    """See the module. `by_id` has every segment with a row, also those that wait for their end;
+    `localizer` brings back files from a remote tier, where there is one."""
 
-    __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder")
+    __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder", "localizer")
 
     def __init__(self, env: Env, storage: OffsetStorage, folder: str) -> None:
         self._env = env
@@ -74,6 +82,7 @@ class SegmentStore:
         self.by_id: dict[int, Segment] = {}
         self._gone: list[Segment] = []
         self._opened: dict[int, Segment] = {}  # in the order of last use
+        self.localizer: Localizer | None = None
 
     def add(self, row: SegmentRow) -> Segment:
         """A segment that has a row."""
@@ -96,8 +105,7 @@ class SegmentStore:
         if segment is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no segment {segment_id}")
         if not segment.row.local:
-            text = f"segment {segment.name} is in the remote tier alone"
-            raise NotLocal(ErrorCode.KAFKA_STORAGE_ERROR, text)
+            raise _not_local(segment)
         segment.pins += 1
         try:
             file = segment.file
@@ -146,6 +154,28 @@ class SegmentStore:
             segment.file.close()
             segment.file = None
 
+    async def have_files(self, segments: Collection[Segment]) -> None:
+        """Return when all of these, which the caller keeps pinned, have a file for the worker.
+
+        NotLocal if one has none and nothing brings it back; raises as `Localizer.localize`.
+        """
+        away = [segment for segment in segments if not segment.row.local]
+        if away and self.localizer is None:
+            raise _not_local(away[0])
+        if away and self.localizer is not None:
+            await self.localizer.localize(away)
+
+    async def remove_files(self, segments: Collection[Segment]) -> None:
+        """Remove files of segments that are not local, durably; their rows stay. Nobody may pin
+        one of them, or come to."""
+        for segment in segments:
+            self._close(segment.row.id)
+            segment.bad = None  # said of this file
+        paths = [segment.path for segment in segments]
+        await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
+        for segment in segments:
+            segment.has_file = False
+
     def condemn(self, ids: Iterable[int]) -> None:
         """No row needs these any more: they go after the grace."""
         for segment_id in ids:
@@ -186,6 +216,11 @@ class SegmentStore:
         """Give all handles back."""
         for segment_id in list(self._opened):
             self._close(segment_id)
+
+
+def _not_local(segment: Segment) -> NotLocal:
+    text = f"segment {segment.name} is in the remote tier alone"
+    return NotLocal(ErrorCode.KAFKA_STORAGE_ERROR, text)
 
 
 def payload_bytes(fs: FileSystem, path: str) -> int:

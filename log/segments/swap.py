@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Mapping as Map
 
 from kafkawire.codec.configs import TopicConfig
@@ -39,6 +39,7 @@ class Swapper:
     """See the module."""
 
     __slots__ = (
+        "_answers",
         "_doubts",
         "_env",
         "_hooks",
@@ -68,6 +69,7 @@ class Swapper:
         self._released = released
         self._doubts: list[Swap] = []
         self._lock = asyncio.Lock()
+        self._answers = asyncio.Lock()
         self.grace_ms = grace_ms
         self._hooks = hooks
         self.version = 0
@@ -157,7 +159,15 @@ class Swapper:
     async def refresh(self, ids: set[int]) -> None:
         """Take over what became of these segments."""
         if ids:
-            self.take(await self._storage.segments_by_id(sorted(ids)))
+            await self.update(lambda: self._storage.segments_by_id(sorted(ids)))
+
+    async def update(self, call: Callable[[], Awaitable[list[SegmentRow]]]) -> list[SegmentRow]:
+        """Take over segments as a call of the storage says that they are then; one call at a time,
+        so that no older answer is taken over after a newer one."""
+        async with self._answers:
+            rows = await call()
+            self.take(rows)
+            return rows
 
     def take(self, rows: Sequence[SegmentRow]) -> None:
         """Segments as they are now in SQL; those without mappings wait for their end."""
@@ -165,6 +175,7 @@ class Swapper:
             segment = self._store.by_id.get(row.id)
             if segment is not None:
                 segment.row = row
+                segment.has_file |= row.local
         self._store.condemn(row.id for row in rows if row.state > LIVE)
         if rows:
             self._hooks.segments([row.id for row in rows])
