@@ -101,13 +101,15 @@ class Candidate:
 
 
 class Dispatcher:
-    """See the module. `paused`: by whom, "" if nobody; `foreign`: another broker owns the bucket.
-    `failures` counts failed tries by what failed."""
+    """See the module. `paused`: by whom, "" if nobody; `foreign`: another broker owns the bucket;
+    `detached`: why the bucket cannot be used yet, "" if it can. `failures` counts failed tries by
+    what failed."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.paused = ""
         self.foreign = False
+        self.detached = ""
         self.failures: Counter[Fault] = Counter()
         self.candidates: dict[int, Candidate] = {}
         self.buffered_bytes = 0
@@ -177,7 +179,7 @@ class Dispatcher:
 
     def wake_at(self, now: float) -> float:
         """When to decide again if nothing is reported before; NEVER: not by time."""
-        if self.paused or self.foreign:
+        if self.paused or self.foreign or self.detached:
             return NEVER
         times = [self._waiting[0][0]] if self._waiting else []
         if self._admitted or self._ready or self._history:
@@ -246,11 +248,18 @@ class Dispatcher:
         if candidate.state == _WAITING and candidate.when > now:
             reason = Reason.ERROR if candidate.error else Reason.WAIT_AGE
             return Why(reason, candidate.when, candidate.error)
+        if self.detached:
+            return Why(Reason.ERROR, NEVER, self.detached)
         if now < self._gate_until:
             return Why(Reason.ERROR, self._gate_until, self._gate_error)
         if now < self._free_at:
             return Why(Reason.RATE_LIMITED, self._free_at)
         return Why(Reason.QUEUED, NEVER, candidate.error)
+
+    @property
+    def trouble(self) -> str:
+        """The last failure of the storage, if nothing has succeeded since."""
+        return self._gate_error
 
     def error(self, now: float) -> tuple[str, float]:
         """What holds everybody up (code, when it is tried again); ("", 0) if nothing does."""
@@ -286,7 +295,7 @@ class Dispatcher:
         return not self.buffered_bytes or filled <= self.limits.buffer_bytes
 
     def _held(self, now: float) -> bool:
-        return bool(self.paused) or self.foreign or now < self._gate_until
+        return bool(self.paused or self.detached) or self.foreign or now < self._gate_until
 
     def _slots(self) -> int:
         """Uploads at a time: one after a failure, until one has succeeded."""

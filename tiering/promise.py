@@ -58,7 +58,8 @@ class Promise:
                     reason = self._dispatcher.why(candidate.segment_id, now)
                     why = why or f"{reason.reason.value} {reason.detail}".strip()
         self._note(missed, await self._timing.overdue())
-        self._say(missed, self._trouble() or why or "the records are in the journals still")
+        why = self._trouble() or self._dispatcher.trouble or why
+        self._say(missed, why or "the records are in the journals still")
 
     def _note(self, missed: dict[bytes, str], numbers: Iterable[int]) -> None:
         for number in numbers:

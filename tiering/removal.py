@@ -28,6 +28,7 @@ from tiering.backoff import wait_s
 from tiering.finish import Publisher
 from tiering.store import ObjectStore, StoreError
 from tiering.survey import ConfigOf
+from tiering.warnings import Warnings
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Remover:
         self._retry_max_s = retry_max_s
         self._withdraw = withdraw
         self.foreign = False
+        self._warnings = Warnings(env, logger)
         self._tier = tier
         self.removed = 0
         self.failures = 0
@@ -109,7 +111,7 @@ class Remover:
                 due_s = 0.0
                 pause_s = wait_s(self.failures, self._retry_max_s(), self._env.random.random())
                 known = isinstance(failure, StoreError)
-                logger.warning("objects could not be removed: %s", failure, exc_info=not known)
+                self._warnings.warn("removing objects", failure, known=known)
             if due_s is not None:
                 self._env.call_later(max(due_s, pause_s), self._wake.set)
             await self._env.sleep(pause_s)

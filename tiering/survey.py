@@ -9,7 +9,7 @@ The age of a segment is that by the wall clock, which may jump, but never less t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from kafkawire.codec.configs import TopicConfig
@@ -104,3 +104,15 @@ class Survey:
             if at % SLICE == 0:
                 await self._env.sleep(0)
         return missed
+
+
+def inherit(candidates: Iterable[Candidate], gone: Sequence[Candidate]) -> None:
+    """What a rewrite made of segments that were not uploaded yet is as old as these: a promise
+    does not begin anew because small segments became one."""
+    for candidate in candidates:
+        numbers = set(candidate.numbers)
+        for old in gone:
+            if not numbers.isdisjoint(old.numbers):
+                candidate.made = min(candidate.made, old.made)
+                candidate.late = min(candidate.late, old.late)
+                candidate.history = candidate.history or old.history

@@ -27,7 +27,8 @@ from tiering.finish import Finisher, Flight
 from tiering.meter import charging
 from tiering.progress import Progress
 from tiering.store import ObjectStore, Refused, SlowDown, StoreError
-from tiering.survey import Survey, wanted
+from tiering.survey import Survey, inherit, wanted
+from tiering.warnings import Warnings
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Uploader:
         self._flights: dict[int, Flight] = {}
         self._uploaded: list[Flight] = []
         self._garbage: list[bytes] = []
+        self._warnings = Warnings(env, logger)
         self._wake = asyncio.Event()
         self._publish = asyncio.Event()
         self._uploads: set[asyncio.Task[Any]] = set()
@@ -92,8 +94,8 @@ class Uploader:
         """Begin with every segment there is."""
         self.note_all()
         self._tasks = [
-            self._env.spawn(self._repeat(self._look, self._wake), "upload"),
-            self._env.spawn(self._repeat(self._round, self._publish), "publish uploads"),
+            self._env.spawn(self._repeat("uploading", self._look, self._wake), "upload"),
+            self._env.spawn(self._repeat("publishing", self._round, self._publish), "publish"),
         ]
 
     async def close(self) -> None:
@@ -120,7 +122,9 @@ class Uploader:
 
     # --- tasks
 
-    async def _repeat(self, work: Callable[[], Awaitable[float]], event: asyncio.Event) -> None:
+    async def _repeat(
+        self, what: str, work: Callable[[], Awaitable[float]], event: asyncio.Event
+    ) -> None:
         """Do `work` whenever `event` is set or the time has come that it gave last."""
         failures = 0
         while True:
@@ -131,13 +135,7 @@ class Uploader:
             except Exception as failure:  # tried again; ERROR is for promises that are missed
                 failures += 1
                 pause_s = wait_s(failures, self.dispatcher.limits.retry_max_s, self._jitter())
-                known = isinstance(failure, StoreError)
-                logger.warning(
-                    "uploading failed, it goes on in %.1f s: %s",
-                    pause_s,
-                    failure,
-                    exc_info=not known,
-                )
+                self._warnings.warn(what, failure, known=isinstance(failure, StoreError))
                 await self._env.sleep(pause_s)
                 continue
             timer = self._env.call_later(pause_s, event.set)
@@ -164,6 +162,8 @@ class Uploader:
         while self.noted:
             ids = sorted(self.noted)[:100]
             found = {each.segment_id: each for each in await self._survey.candidates(ids)}
+            known = self.dispatcher.candidates
+            inherit(found.values(), [known[each] for each in ids if each in known])
             for segment_id in ids:
                 self.noted.discard(segment_id)
                 self.dispatcher.forget(segment_id)
@@ -266,10 +266,8 @@ class Uploader:
         """A try failed: WARN, and later again."""
         fault, now = fault_of(failure), self._now()
         error = failure.code if isinstance(failure, StoreError) else type(failure).__name__
-        before = self.dispatcher.error(now)[0]
         self.dispatcher.fail(segment_id, fault, error, now, self._jitter())
-        if fault is Fault.FILE or not before:
-            logger.warning("uploading segment %d failed, tried again: %s", segment_id, failure)
+        self._warnings.warn("an upload", failure, known=isinstance(failure, StoreError | OSError))
         if segment_id not in self._segments.by_id:
             self.dispatcher.forget(segment_id)
 

@@ -142,6 +142,7 @@ class Broker:
             self.cluster_id,
         )  # fmt: skip
         await self.tiering.start()
+        self.producer_ids.leased = self.tiering.rounds.producer_ids_leased
 
     async def close(self) -> None:
         """Commit what was accepted and let go. Calling it again does nothing."""

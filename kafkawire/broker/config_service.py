@@ -178,6 +178,8 @@ class ConfigService:
         of_brokers = [c for c in changes if c.resource_type == ResourceType.BROKER]
         if of_brokers:
             broker.config.update(self.layers().merged())
+            if broker.tiering is not None:
+                broker.tiering.broker_changed()
         if any(BROKER_CONFIGS[c.key].of_topic for c in of_brokers if c.key in BROKER_CONFIGS):
             await broker.log.alter_defaults()
         named = dict.fromkeys(c.name for c in changes if c.resource_type == ResourceType.TOPIC)

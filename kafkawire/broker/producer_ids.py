@@ -9,6 +9,7 @@ a fresh id at epoch 0 (Kafka: TransactionCoordinator.handleInitProducerId).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -20,15 +21,17 @@ BLOCK = 1000
 
 
 class ProducerIds:
-    """The current block and the way to the next one."""
+    """The current block and the way to the next one. `leased` is told of each: ids below what it
+    is given may have been given out."""
 
-    __slots__ = ("_end", "_leasing", "_metadata", "_next")
+    __slots__ = ("_end", "_leasing", "_metadata", "_next", "leased")
 
     def __init__(self, metadata: Metadata) -> None:
         self._metadata = metadata
         self._next = 0
         self._end = 0
         self._leasing = asyncio.Lock()
+        self.leased: Callable[[int], None] = _nobody
 
     async def take(self) -> int:
         """A producer id nobody else has. Waits for SQL once in a thousand calls; raises what
@@ -39,6 +42,11 @@ class ProducerIds:
                 if self._next == self._end:
                     first = await self._metadata.lease_producer_ids(BLOCK)
                     self._next, self._end = first, first + BLOCK
+                    self.leased(self._end)
         taken = self._next
         self._next += 1
         return taken
+
+
+def _nobody(_: int) -> None:
+    """Until somebody wants to know."""

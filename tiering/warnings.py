@@ -1,0 +1,42 @@
+"""Failures that pass, told once and then now and then: an hour without the bucket is one trouble,
+not a thousand. Shell; whoever tries again and again has one of its own."""
+
+from __future__ import annotations
+
+import logging
+
+from log.env import Env
+
+EVERY_S = 60.0
+"""Between two lines about the same trouble."""
+
+
+class Warnings:
+    """See the module. `count` of all that was to be told."""
+
+    def __init__(self, env: Env, logger: logging.Logger) -> None:
+        self._env = env
+        self._logger = logger
+        self._told: dict[str, float] = {}  # what failed -> when that was told last
+        self._silent = 0
+        self.count = 0
+
+    def warn(self, what: str, failure: BaseException, *, known: bool) -> None:
+        """WARN that something failed and is tried again. A failure that is not `known` is told
+        with where it came from."""
+        self.count += 1
+        now = self._env.clock.monotonic()
+        last = self._told.get(what)
+        if last is not None and now - last < EVERY_S:
+            self._silent += 1
+            return
+        self._told[what] = now
+        more = f" ({self._silent} more were not written)" if self._silent else ""
+        self._silent = 0
+        self._logger.warning(
+            "%s failed, it is tried again: %s%s",
+            what,
+            failure,
+            more,
+            exc_info=not known and failure,
+        )
