@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,7 +24,8 @@ from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
-from tests.test_produce_fetch import fetch, make, produce
+from tests.test_produce_fetch import fetch, make, produce, until
+from tiering.opening import parse_tier
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -187,3 +190,75 @@ def test_histogram() -> None:
     assert buckets["+Inf"] == 4
     assert len(buckets) == len(SECONDS) + 1
     assert found.total == pytest.approx(99.00215)
+
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "metrics.md"
+DASHBOARD = Path(__file__).parent.parent / "docs" / "grafana.json"
+BEGIN, END = "<!-- families: UPDATE_DOCS=1 pytest tests/test_metrics.py -->\n", "<!-- /families -->"
+
+
+async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
+    """(name, type, words) of everything a broker with a tier and a group has to say."""
+    async with watched(data, tier_url=parse_tier(str(tier)).url) as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await client.call(produce("t", batch(b"x")), 7)
+        await server.broker.groups.open()
+        _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        await client.close()
+    return [
+        (family.name, family.type, family.documentation)
+        for family in text_string_to_metric_families(body.decode())
+        if family.name.startswith("kafkawire")
+    ]
+
+
+async def test_the_document_names_every_family(tmp_path: Path) -> None:
+    found = await families_of(tmp_path / "data", tmp_path / "bucket")
+    assert len({name for name, _, _ in found}) == len(found)
+    rows = ["| name | type | |", "|---|---|---|"]
+    for name, kind, words in found:
+        shown = f"{name}_total" if kind == "counter" else name
+        rows.append(f"| `{shown}` | {kind} | {words} |")
+    wanted = BEGIN + "\n" + "\n".join(rows) + "\n\n" + END
+    text = DOCUMENT.read_text(encoding="utf-8")
+    start, stop = text.index(BEGIN), text.index(END) + len(END)
+    if "UPDATE_DOCS" in os.environ:
+        DOCUMENT.write_text(text[:start] + wanted + text[stop:], encoding="utf-8")
+    else:
+        assert text[start:stop] == wanted, "UPDATE_DOCS=1 pytest tests/test_metrics.py"
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    known = set(re.findall(r"`(kafkawire\w*)`", DOCUMENT.read_text(encoding="utf-8")))
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    asked = {
+        re.sub(r"_bucket$", "", name)
+        for panel in panels
+        for target in panel.get("targets", ())
+        for name in re.findall(r"kafkawire\w+", target["expr"])
+    }
+    assert len(asked) > 20
+    assert asked <= known
+
+
+async def test_the_tier_is_watched(tmp_path: Path) -> None:
+    settings = {"tier_url": parse_tier(str(tmp_path / "bucket")).url, "cut_interval_ms": "20"}
+    async with watched(tmp_path / "data", **settings) as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "t", **{"tiering_max_lag_ms": "5000"})
+        await client.call(produce("t", batch(b"x", b"y")), 7)
+        before = await scrape(port)
+        loaded = server.broker.log.partitions
+        await until(lambda: all(p.commit_offset == 2 for p in loaded.values()))
+        after = await scrape(port)
+        await client.close()
+    assert of(before, "kafkawire_tier_lag_records") == 2
+    assert of(before, "kafkawire_tier_partition_lag_records", topic="t", partition="0") == 2
+    assert of(after, "kafkawire_tier_lag_records") == 0
+    assert of(after, "kafkawire_tier_attached") == 1
+    assert of(after, "kafkawire_tier_uploaded_bytes_total") > 0
+    assert of(after, "kafkawire_tier_requests_total", kind="PUT") >= 2
+    assert of(after, "kafkawire_tier_lag_seconds") == 0
+    assert of(after, "kafkawire_tier_promise_missed_total") == 0
+    assert of(after, "kafkawire_tier_last_upload_timestamp_seconds") > 1.6e9

@@ -16,6 +16,7 @@ from prometheus_client.exposition import generate_latest
 from kafkawire.server.metrics.broker import broker_families
 from kafkawire.server.metrics.groups import group_families
 from kafkawire.server.metrics.log import log_families, partition_families
+from kafkawire.server.metrics.tier import tier_families
 
 if TYPE_CHECKING:
     from kafkawire.server.run import Server
@@ -45,4 +46,5 @@ def families(server: Server) -> Iterator[Metric]:
     yield from log_families(broker)
     yield from partition_families(broker)
     yield from group_families(broker)
+    yield from tier_families(broker)
     yield from ProcessCollector(registry=None).collect()

@@ -1,0 +1,142 @@
+"""What the remote tier does: requests, bytes, errors, what waits and for how long, cold reads."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client.core import Metric
+
+from kafkawire.server.metrics.families import counter, counters, gauge, gauges, within_bound
+from tiering.dispatch import Reason
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from log.partition import Partition
+    from tiering.service import Tiering
+
+
+def tier_families(broker: Broker) -> Iterator[Metric]:
+    """See the module. Nothing where there is no tier."""
+    tiering = broker.tiering
+    if tiering is None:
+        return
+    yield from _state(tiering)
+    yield from _requests(tiering)
+    yield from _waiting(tiering)
+    yield from _cold(tiering)
+    copied = [each for each in broker.log.partitions.values() if each.config.copies]
+    yield gauge(
+        "tier_lag_records",
+        "Records that are to be in the remote tier and are not, of all partitions in memory.",
+        sum(map(_behind, copied)),
+    )
+    yield gauges(
+        "tier_partition_lag_records",
+        "Records of a partition that are to be in the remote tier and are not.",
+        ["topic", "partition"],
+        within_bound(([each.topic, str(each.index)], _behind(each)) for each in copied),
+    )
+
+
+def _behind(partition: Partition) -> int:
+    start = max(partition.commit_offset, partition.log_start)
+    return max(0, partition.high_watermark - start)
+
+
+def _state(tiering: Tiering) -> Iterator[Metric]:
+    yield gauge(
+        "tier_attached", "1 while the bucket is attached and ours.", tiering.state == "attached"
+    )
+    yield gauge(
+        "tier_paused", "1 while a person has paused uploads.", bool(tiering.dispatcher.paused)
+    )
+    yield gauge(
+        "tier_promise_missed_topics",
+        "Topics whose records wait longer than tiering.max.lag.ms.",
+        len(tiering.promise.missed),
+    )
+    yield counter(
+        "tier_promise_missed",
+        "How often a topic's records began to wait longer than tiering.max.lag.ms.",
+        tiering.promise.episodes,
+    )
+    yield gauge(
+        "tier_last_upload_timestamp_seconds",
+        "When the last upload of a segment succeeded, since 1970; 0: none has since the start.",
+        tiering.meter.uploaded_ms / 1000,
+    )
+    yield gauge(
+        "tier_month_cost",
+        "What this month's requests and bytes cost by tier.prices, in its currency.",
+        tiering.spending.spent(),
+    )
+
+
+def _requests(tiering: Tiering) -> Iterator[Metric]:
+    meter = tiering.meter
+    yield counters("tier_requests", "Requests by kind.", ["kind"], _by_name(meter.requests))
+    yield counters(
+        "tier_errors", "Failed requests by class of failure.", ["class"], _by_name(meter.errors)
+    )
+    yield counter("tier_uploaded_bytes", "Bytes put into the bucket.", meter.in_bytes)
+    yield counter("tier_downloaded_bytes", "Bytes got out of the bucket.", meter.out_bytes)
+    yield counters(
+        "tier_failed_uploads",
+        "Uploads that failed, by what did.",
+        ["what"],
+        (([fault.value], number) for fault, number in tiering.dispatcher.failures.items()),
+    )
+
+
+def _waiting(tiering: Tiering) -> Iterator[Metric]:
+    """Of segments; what is in the journals still is as old as its journal."""
+    now = tiering.env.clock.monotonic()
+    candidates = list(tiering.dispatcher.candidates.values())
+    reasons = Counter(tiering.dispatcher.why(each.segment_id, now).reason for each in candidates)
+    yield gauges(
+        "tier_waiting_segments",
+        "Segments that are to be uploaded, by what they wait for.",
+        ["reason"],
+        (([reason.value], reasons[reason]) for reason in Reason if reasons[reason]),
+    )
+    yield gauge(
+        "tier_waiting_bytes",
+        "Bytes of these segments.",
+        sum(each.size_bytes for each in candidates),
+    )
+    timing, journals = tiering.log.segments.cutter.timing, tiering.log.journals
+    since = [each.made for each in candidates]
+    since += [timing.held_since(journal.number) for journal in journals]
+    yield gauge(
+        "tier_lag_seconds",
+        "For how long the oldest record has waited that is to be in the remote tier.",
+        max(0.0, now - min([*since, now])),
+    )
+
+
+def _cold(tiering: Tiering) -> Iterator[Metric]:
+    counts = tiering.cold.counts
+    for name, words, value in (
+        ("tier_cache_hits", "Blocks that were in the cache when asked for.", counts.hits),
+        ("tier_cache_misses", "Blocks that were not.", counts.misses),
+        ("tier_read_requests", "GETs of cold reads.", counts.requests),
+        ("tier_read_bytes", "Bytes they brought.", counts.bytes_read),
+        ("tier_hedged_reads", "Second GETs because the first took long.", counts.hedged),
+        ("tier_hedges_won", "... that were there first.", counts.hedges_won),
+        ("tier_failed_reads", "GETs of cold reads that failed.", counts.failed),
+        ("tier_late_reads", "Cold reads answered with nothing yet.", counts.late),
+        ("tier_missing_objects", "Objects that should be in the bucket and are not.", counts.gone),
+        ("tier_damaged_blocks", "Blocks that were not what was written.", counts.damaged),
+        (
+            "tier_local_fallbacks",
+            "Remote reads that failed and were served from a local file.",
+            tiering.log.segments.warm.fallbacks,
+        ),
+    ):
+        yield counter(name, words, value)
+
+
+def _by_name(counted: Counter[str]) -> Iterator[tuple[list[str], int]]:
+    return (([name], number) for name, number in sorted(counted.items()))
