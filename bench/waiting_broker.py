@@ -1,0 +1,53 @@
+"""`python -m bench.waiting_broker MS COMMAND...`: a broker whose remote tier only waits.
+
+Every request to read from the tier, which is a folder, takes so many milliseconds more, spent in a
+timer: what bench.micro_cold measures is then the broker's, and no server takes part of the machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import tiering.opening as opening
+from kafkawire.__main__ import main
+from kafkawire.codec.configs import BrokerConfig
+from tiering.store import Part
+
+
+class WaitingStore:
+    """A store whose reads take `wait_s` longer."""
+
+    def __init__(self, store: Any, wait_s: float) -> None:
+        self._store = store
+        self._wait_s = wait_s
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> Any:
+        """See ObjectStore."""
+        await asyncio.sleep(self._wait_s)
+        return await self._store.get(key, start, length)
+
+    async def read(self, key: str, parts: Sequence[Part]) -> None:
+        """See ObjectStore."""
+        await asyncio.sleep(self._wait_s)
+        await self._store.read(key, parts)
+
+
+def patch(wait_s: float) -> None:
+    """From now on stores wait."""
+    usual = opening.open_store
+
+    def open_store(url: str, config: BrokerConfig) -> Any:
+        return WaitingStore(usual(url, config), wait_s)
+
+    opening.open_store = open_store  # type: ignore[assignment]
+
+
+if __name__ == "__main__":
+    patch(int(sys.argv.pop(1)) / 1000)
+    main()
