@@ -1,7 +1,8 @@
 """Watching the disk: what is used of it, and whether it answers.
 
 Past `disk.warn.percent` the broker warns, past `disk.delete.percent` what retention allows to go
-goes at once, past `disk.refuse.percent` produces are refused: a disk that is full to the last byte
+goes at once, and so do the files of what is in a remote tier. If then `disk.refuse.percent` is
+passed all the same, produces are refused: a disk that is full to the last byte
 would take no transaction and no group's offsets either. While a write or an fsync takes longer
 than `busy.disk.ms`, produces are refused as well, since they would only wait (RocketMQ does so when
 its page cache is busy); clients retry them. Reads go on in any case.
@@ -53,10 +54,22 @@ class DiskWatch:
 
     async def measure(self) -> None:
         """See how full the disk is, and act on it. Raises what `relieve` raises."""
-        log = self._commit_log
-        config = log.config
-        total, free = await log.env.offload.submit("files", log.env.fs.free_bytes, self._folder)
-        used = 100 * (total - free) // max(total, 1)
+        used, free = await self._used()
+        try:
+            if used >= self._commit_log.config.disk_delete_percent:
+                await self._relieve()
+                used, free = await self._used()
+        finally:
+            self._judge(used, free)
+
+    async def _used(self) -> tuple[int, int]:
+        """(percent of the disk that are used, free bytes)."""
+        env = self._commit_log.env
+        total, free = await env.offload.submit("files", env.fs.free_bytes, self._folder)
+        return 100 * (total - free) // max(total, 1), free
+
+    def _judge(self, used: int, free: int) -> None:
+        config = self._commit_log.config
         full = used >= config.disk_refuse_percent and free < REFUSED_BELOW_BYTES
         self._full = f"{used} % of the disk of {self._folder} are used" if full else None
         self.look()
@@ -69,5 +82,3 @@ class DiskWatch:
                     self._folder,
                     free >> 20,
                 )
-        if used >= config.disk_delete_percent:
-            await self._relieve()

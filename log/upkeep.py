@@ -163,6 +163,8 @@ class Upkeep:
         self._commit_log.journals.drop_spares()
         await self.retain()
         await self._segments.sweep(0)
+        if self._segments.relief is not None:
+            await self._segments.relief()
 
     async def _try(self, what: str, work: Work) -> bool:
         try:

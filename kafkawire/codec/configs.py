@@ -189,10 +189,11 @@ class TopicConfig:
             self.segment_ms = min(self.segment_ms, self.max_compaction_lag_ms)
         self.tiered = self.tiered and tiered_by_default(broker)
         self.copies = self.tiered and not self.copies  # as read: remote.log.copy.disable
-        self.local_retention_ms = local_retention(self.local_retention_ms, self.retention_ms)
-        self.local_retention_bytes = local_retention(
-            self.local_retention_bytes, self.retention_bytes
-        )
+        total_ms, total_bytes = self.retention_ms, self.retention_bytes
+        if not self.cleanup_delete:  # retention.* has no effect, so nothing follows from it
+            total_ms = total_bytes = -1
+        self.local_retention_ms = local_retention(self.local_retention_ms, total_ms)
+        self.local_retention_bytes = local_retention(self.local_retention_bytes, total_bytes)
         self.compression = _CODECS[codec]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Mapping as Map
 
 from kafkawire.metadata.catalog import Catalog
@@ -76,6 +76,7 @@ class Segments:
             commit_log, partitions, storage, self.store, self.swapper, node_id, origins
         )
         self._config = config
+        self.relief: Callable[[], Awaitable[None]] | None = None  # a remote tier's, if there is one
         self._leftover: list[Segment] = []
         self._cutting = asyncio.Lock()  # two cuts at once would cut the same
         self._tending = asyncio.Lock()  # and so would two rewrites

@@ -1,0 +1,79 @@
+"""How long a segment's file stays here once the segment is in the remote tier. Pure.
+
+Kafka's local.retention.ms and local.retention.bytes count for each partition; a file that several
+share stays as long as one of them keeps its part. Sizes are those of what lies in finished segments
+and journals here; what is being uploaded counts once, as the segment it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Map
+from itertools import accumulate
+
+from kafkawire.codec.configs import TierLevel, TopicConfig
+from offsets.storage import NEVER, Mapping
+
+ConfigOf = Callable[[int], TopicConfig | None]
+"""The settings of a partition that is led here; None: it is deleted, or another broker's."""
+
+
+class LocalBytes:
+    """How much of a partition lies here, counted from its end. `mappings` in order of offsets."""
+
+    __slots__ = ("_after", "_ends")
+
+    def __init__(
+        self, mappings: Sequence[Mapping], is_local: Callable[[int], bool], journals: int
+    ) -> None:
+        here = [row.length if is_local(row.segment_id) else 0 for row in reversed(mappings)]
+        self._ends = [row.end_offset for row in mappings]
+        self._after = list(accumulate(here, initial=journals))[-2::-1]
+
+    def after(self, end_offset: int) -> int:
+        """Bytes behind the mapping that ends here; 0 if there is none: rows have changed."""
+        at = bisect_left(self._ends, end_offset)
+        found = at < len(self._ends) and self._ends[at] == end_offset
+        return self._after[at] if found else 0
+
+
+def stays_ms(
+    mappings: Iterable[Mapping], config_of: ConfigOf, sizes: Map[int, LocalBytes], now_ms: int
+) -> int:
+    """How long the file of a segment with these mappings stays, as far as time alone decides; 0:
+    it may go now, NEVER: time alone never lets it go."""
+    return max(
+        (_stays_ms(row, config_of(row.number), sizes, now_ms) for row in mappings), default=0
+    )
+
+
+def _stays_ms(
+    row: Mapping, config: TopicConfig | None, sizes: Map[int, LocalBytes], now_ms: int
+) -> int:
+    if config is None or not row.length:
+        return 0
+    if not config.tiered:
+        return NEVER  # its records are to be here, whatever else is in the file
+    limit = config.local_retention_bytes
+    if limit >= 0 and row.number in sizes and sizes[row.number].after(row.end_offset) >= limit:
+        return 0
+    if config.local_retention_ms < 0 or row.max_timestamp < 0:
+        return NEVER
+    return max(0, row.max_timestamp + config.local_retention_ms + 1 - now_ms)
+
+
+def by_size(mappings: Iterable[Mapping], config_of: ConfigOf) -> set[int]:
+    """Those of the partitions whose size here decides too."""
+    numbers = {row.number for row in mappings}
+    found = ((number, config_of(number)) for number in numbers)
+    return {n for n, config in found if config is not None and config.local_retention_bytes >= 0}
+
+
+def may_be_remote(mappings: Iterable[Mapping], config_of: ConfigOf) -> bool:
+    """Whether a full disk may take the file: everything in it is read from the remote tier then."""
+    configs = [config_of(row.number) for row in mappings if row.length]
+    return all(
+        config is None or (config.tiered and config.tier_level is not TierLevel.DISABLE)
+        for config in configs
+    )
