@@ -123,6 +123,25 @@ def test_a_change_nobody_waits_for_is_written_a_little_later_with_its_neighbours
     world.run(main)
 
 
+def test_what_means_nothing_to_the_bucket_costs_no_request() -> None:
+    world = RoundsWorld()
+    world.topic("a", 2)
+
+    async def main() -> None:
+        broker = RoundsBroker(world)
+        await broker.rounds.open()
+        await broker.rounds.publish()
+        asked = world.bucket.requests.total()
+        await broker.start_log_at(2, 500)
+        broker.rounds.log_start_moved(2)  # nothing of it was ever uploaded
+        broker.rounds.log_start_moved(99)  # there is no such
+        await broker.rounds.publish()
+        assert world.bucket.requests.total() == asked
+        assert broker.rounds.sequence == 1
+
+    world.run(main)
+
+
 def test_many_topics_go_in_slices() -> None:
     world = RoundsWorld(fold=100)
     count = 2 * ROWS_AT_MOST + 7

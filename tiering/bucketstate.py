@@ -18,13 +18,21 @@ from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from log.env import Env
 from tiering.manifestjob import ManifestArguments, ManifestResult
+from tiering.outline import Outline
 from tiering.owner import OwnedByOther, Owner
-from tiering.store import ConditionFailed, NoSuchObject, ObjectStore
+from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 
 DELTAS_AT_MOST = 100_000
 """Behind one snapshot. A fold comes after some dozens; whatever has more is no manifest."""
+
+
+class DamagedManifest(StoreError):
+    """A snapshot or delta of the bucket cannot be read: it must be written anew."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("DamagedManifest", text)
 
 
 class BucketState:
@@ -44,6 +52,24 @@ class BucketState:
         self._cluster_id = cluster_id
         self._node_id = node_id
 
+    async def attach(self, after: int) -> Outline:
+        """Claim the bucket; what its manifest says. One that cannot be read is begun anew, with
+        numbers above `after`. StoreError, OwnedByOther, OSError, WorkerError."""
+        await self._owner.claim()
+        async with self.busy:
+            await self.find()
+            result = await self.read(None)
+            if result.newer:
+                raise OwnedByOther(result.damaged)
+            if result.damaged:
+                logger.error("the manifest is written anew: %s", result.damaged)
+                sequence = max(self._env.clock.now_ms(), after + 1, result.sequence + 1)
+                await self._begin(sequence, self._etag)
+                result = await self.read(None)
+        if result.outline is None:
+            raise DamagedManifest(result.damaged)
+        return result.outline
+
     async def find(self) -> None:
         """Read `current`; where there is none, begin. StoreError; OwnedByOther if a newer
         program wrote it."""
@@ -52,7 +78,7 @@ class BucketState:
         except NoSuchObject:
             # An epoch above the first one: there may be files of a manifest whose `current` was
             # lost. No number of theirs may be used again.
-            await self.begin(0 if self._owner.epoch == 1 else self._env.clock.now_ms(), None)
+            await self._begin(0 if self._owner.epoch == 1 else self._env.clock.now_ms(), None)
             return
         try:
             self.current, self._etag = unpack_current(data), etag
@@ -60,13 +86,9 @@ class BucketState:
             raise OwnedByOther(str(failure)) from None
         except FormatError as failure:
             logger.error("%s: the manifest is written anew", failure)
-            await self.begin(self._env.clock.now_ms(), etag)
+            await self._begin(self._env.clock.now_ms(), etag)
 
-    async def begin_again(self, after: int) -> None:
-        """Its files cannot be read: a manifest of nothing, with numbers that never were used."""
-        await self.begin(max(self._env.clock.now_ms(), after + 1), self._etag)
-
-    async def begin(self, sequence: int, etag: str | None) -> None:
+    async def _begin(self, sequence: int, etag: str | None) -> None:
         """Write an empty snapshot, then `current`, over the one with this ETag (None: there must
         be none)."""
         now_ms = self._env.clock.now_ms()

@@ -14,7 +14,7 @@ import os.path
 from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import Current, Obsolete
 from log.env import Env
-from tiering.bucketstate import BucketState
+from tiering.bucketstate import BucketState, DamagedManifest
 from tiering.store import ConditionFailed, ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
@@ -24,13 +24,6 @@ KEPT_MS = 3_600_000
 KEYS_AT_ONCE = 1000
 OBSOLETE_AT_MOST = 1000
 """Folds whose files could not be removed, as when nothing may be: scrub finds what is older."""
-
-
-class DamagedManifest(StoreError):
-    """A snapshot or delta of the bucket cannot be read: it must be written anew."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__("DamagedManifest", text)
 
 
 class Folding:

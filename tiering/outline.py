@@ -7,6 +7,7 @@ A manifest of a million topics is not read by the process that serves clients: a
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -22,13 +23,23 @@ UUID_BYTES = 16
 
 @dataclass(slots=True)
 class Slices:
-    """Rising keys, a slice each of SLICE, and a number for each key."""
+    """Rising keys, a slice each of SLICE, and a number for each key. `firsts`: of each slice."""
 
     keys: list[bytes] = field(default_factory=list)
     values: list[array[int]] = field(default_factory=list)
+    firsts: list[bytes] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(map(len, self.values))
+
+    def __contains__(self, key: bytes) -> bool:
+        at = bisect_right(self.firsts, key) - 1
+        if at < 0:
+            return False
+        part, found = self.keys[at], -1
+        while (found := part.find(key, found + 1)) % UUID_BYTES and found >= 0:
+            continue  # it lies across two keys
+        return found >= 0
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """All of them, by key."""
@@ -85,5 +96,6 @@ def _slices(numbers: Mapping[bytes, int]) -> Slices:
     items = iter(sorted(numbers.items()))
     while part := list(islice(items, SLICE)):
         made.keys.append(b"".join([key for key, _ in part]))
+        made.firsts.append(part[0][0])
         made.values.append(array("I", [value for _, value in part]))
     return made

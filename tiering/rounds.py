@@ -26,11 +26,10 @@ from log.partition import Partition
 from offsets.storage import OffsetStorage
 from tiering.attaching import OBJECTS_AT_ONCE, Comparing
 from tiering.backoff import wait_s
-from tiering.bucketstate import BucketState
+from tiering.bucketstate import BucketState, DamagedManifest
 from tiering.changes import Added, Changes
-from tiering.folding import DamagedManifest, Folding
+from tiering.folding import Folding
 from tiering.gathering import Gathering
-from tiering.outline import Outline
 from tiering.owner import OwnedByOther, Owner
 from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, StoreError
 
@@ -289,16 +288,22 @@ class Rounds:
         if self._pending is None:
             self._pending = await self._next()
         pending = self._pending
+        if pending is None:
+            return
         await self._put(pending)
         self.sequence = pending.sequence
         self._pending = None
         pending.changes.answer(None)
 
-    async def _next(self) -> _Pending:
+    async def _next(self) -> _Pending | None:
+        """What is to be stored next; None if it would say nothing."""
         taken = self._changes.take()
         try:
             sequence = self.sequence + 1
             delta = await self._gathering.delta(taken, sequence, self._owner.epoch)
+            if delta.says_nothing:
+                taken.answer(None)
+                return None
             return _Pending(sequence, pack(delta), taken)
         except BaseException:
             self._changes.put_back(taken)
@@ -324,7 +329,7 @@ class Rounds:
     # -- beginning, folding
 
     async def _attach(self) -> None:
-        outline = await self._find()
+        outline = await self._state.attach(self.sequence)
         if self._pending is not None:  # its number may be another's by now
             self._changes.put_back(self._pending.changes)
             self._pending = None
@@ -335,22 +340,6 @@ class Rounds:
         self.error = None
         if missing:
             self._aside(self._publish_missing(missing), "objects the manifest lacks")
-
-    async def _find(self) -> Outline:
-        """What the manifest says; one that cannot be read is begun anew."""
-        await self._owner.claim()
-        async with self._state.busy:
-            await self._state.find()
-            result = await self._state.read(None)
-            if result.newer:
-                raise OwnedByOther(result.damaged)
-            if result.damaged:
-                logger.error("the manifest is written anew: %s", result.damaged)
-                await self._state.begin_again(max(result.sequence, self.sequence))
-                result = await self._state.read(None)
-        if result.outline is None:
-            raise DamagedManifest(result.damaged)
-        return result.outline
 
     async def _publish_missing(self, uuids: list[bytes]) -> None:
         """A slice at a time, each once the one before it is in the bucket."""

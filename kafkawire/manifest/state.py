@@ -58,6 +58,13 @@ class Delta:
     entries: EntryColumns = field(default_factory=EntryColumns)
     deleted: dict[bytes, int] = field(default_factory=dict)
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it need not be written."""
+        return self.cluster is None and not (
+            self.topics or self.deleted_topics or self.deleted or self.partitions or self.objects
+        )
+
 
 @dataclass(slots=True)
 class Snapshot(Delta):
