@@ -80,9 +80,10 @@ def unpack_answer(body: bytes) -> Answer:
         answer = pickle.loads(body)
     except Exception as failure:
         raise ValueError(f"{len(body)} bytes that are no answer") from failure
-    if not isinstance(answer, tuple) or len(answer) < 2 or not isinstance(answer[0], int):
-        raise ValueError("an answer of another shape")
-    return answer
+    match answer:
+        case (int(), "done", _) | (int(), "safe" | "pong") | (int(), "store" | "os", _, _, _):
+            return answer
+    raise ValueError("an answer of another shape")
 
 
 def answer_of(number: int, failure: BaseException) -> Answer:

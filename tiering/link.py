@@ -87,6 +87,8 @@ class Child:
         """Runs `listen`; whoever started the process sets it at once."""
         self.alive = True
         """It takes calls."""
+        self.heard = False
+        """It has answered something."""
 
     @property
     def pid(self) -> int | None:
@@ -141,8 +143,8 @@ class Child:
         self._process.stdin.writelines(pack_message(message))
 
     async def listen(self) -> bool:
-        """Take answers until there are no more; then nothing of the child is left. True if that
-        was not intended."""
+        """Take answers until there are no more; then nothing of the child is left. True if it
+        died before it had answered anything."""
         why = ""
         try:
             while True:
@@ -151,10 +153,10 @@ class Child:
             why = ""
         except ValueError as problem:
             why = f"said what is no answer: {problem}"
+            self._kill()
         intended = not self.alive
         self.alive = False
-        self._kill()
-        code = await self._process.wait()
+        code = await self._ended()
         for timer in (self._resting, self._watching):
             if timer is not None:
                 timer.cancel()
@@ -164,7 +166,16 @@ class Child:
             if not call.answer.done():
                 call.answer.set_exception(StoreError("ChildDied", failure))
             call.end()
-        return not intended
+        return not (intended or self.heard)
+
+    async def _ended(self) -> int:
+        """What it ended with. Its output has ended, so it should be dead; to kill one that is
+        would take its exit code from whoever waits for it."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._process.wait()), CLOSE_S)
+        except TimeoutError:
+            self._kill()
+            return await self._process.wait()
 
     async def _message(self) -> bytes:
         assert self._process.stdout is not None
@@ -175,16 +186,18 @@ class Child:
 
     def _take(self, answer: Answer) -> None:
         self._missed = 0
+        self.heard = True
         number, kind = answer[:2]
         if kind == "pong":
             return
         pending = self._pending.get(number)
-        if pending is None:
-            raise ValueError(f"there is no call {number}")
         if kind == "safe":
-            if not pending.safe.done():
+            # One that was answered at the same moment is known no more.
+            if pending is not None and not pending.safe.done():
                 pending.safe.set_result(None)
             return
+        if pending is None:
+            raise ValueError(f"there is no call {number}")
         failure = None if kind == "done" else failure_of(answer)
         del self._pending[number]
         pending.end()

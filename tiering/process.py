@@ -27,8 +27,8 @@ from tiering.store import Listed, Part, Stored, StoreError
 IDLE_S = 600.0
 """A child with boto3 in it takes 60 MB; starting one takes half a second, which the first cold
 read would wait for. Uploads come every few minutes where there is anything to upload."""
-SHORT_LIFE_S = 1.0
-"""A child that dies sooner than this is not started again before as much has passed."""
+STILLBORN_S = 1.0
+"""After a child that died before its first answer there is not another one at once."""
 
 
 class StoreProcess:
@@ -176,7 +176,7 @@ class StoreProcess:
                 *command, stdin=PIPE, stdout=PIPE, pass_fds=passed
             )
             child = Child(process, self._idle_s, self._answered)
-            child.listening = loop.create_task(self._listen(child, loop.time()))
+            child.listening = loop.create_task(self._listen(child))
             child.send(hello)
             self._child = child
             return child
@@ -188,11 +188,9 @@ class StoreProcess:
     def _answered(self) -> None:
         self._seen = True
 
-    async def _listen(self, child: Child, began: float) -> None:
-        died = await child.listen()
-        now = asyncio.get_running_loop().time()
-        if died and now - began < SHORT_LIFE_S:
-            self._not_before = now + SHORT_LIFE_S
+    async def _listen(self, child: Child) -> None:
+        if await child.listen():
+            self._not_before = asyncio.get_running_loop().time() + STILLBORN_S
 
 
 def _shared_memory(size_bytes: int) -> int:
