@@ -1,7 +1,8 @@
-"""The manifest on a real disk, through the storage process and the worker process."""
+"""The manifest in a folder and in MinIO, through the storage process and the worker process."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,50 @@ from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from log.disk import real_env
 from offsets.memory_storage import MemoryRows, MemoryStorage
+from tests.kit.minio import Minio
 from tiering.opening import open_store
 from tiering.rounds import Rounds
 
 pytestmark = pytest.mark.real
 
 
+Get = Callable[[str], bytes]
+
+
+def folder_of(path: Path) -> Get:
+    """Objects of a tier that is a folder."""
+    return lambda key: (path / key).read_bytes()
+
+
+def bucket_of(minio: Minio, url: str) -> Get:
+    """Objects of a tier in MinIO, by boto3 alone."""
+    bucket, _, prefix = url.removeprefix("s3://").partition("?")[0].partition("/")
+    client = minio.client()
+
+    def get(key: str) -> bytes:
+        name = f"{prefix.rstrip('/')}/{key}" if prefix else key
+        try:
+            return bytes(client.get_object(Bucket=bucket, Key=name)["Body"].read())
+        except client.exceptions.NoSuchKey:
+            raise KeyError(key) from None
+
+    return get
+
+
 async def test_a_folder_is_read_without_a_broker(tmp_path: Path) -> None:
-    url = f"file://{tmp_path / 'tier'}"
+    folder = tmp_path / "tier"
+    await live_and_read(f"file://{folder}", folder_of(folder), tmp_path)
+    assert (folder / snapshot_key(6)).is_file()
+
+
+async def test_a_bucket_is_read_without_a_broker(
+    minio: Minio, tier_url: str, tmp_path: Path
+) -> None:
+    await live_and_read(tier_url, bucket_of(minio, tier_url), tmp_path)
+
+
+async def live_and_read(url: str, get: Get, tmp_path: Path) -> None:
+    """Two lives of a broker, with folds in the first, and what a reader finds."""
     config = BrokerConfig({"tier.url": url, "tier.manifest.fold": "3"})
     catalog = Catalog("cluster-of-the-tests00")
     env = real_env()
@@ -42,8 +79,8 @@ async def test_a_folder_is_read_without_a_broker(tmp_path: Path) -> None:
         while one._folds is not None:
             await env.sleep(0.01)
         await one.close()
-        assert (tmp_path / "tier" / snapshot_key(6)).is_file()
-        manifest = read_manifest(lambda key: (tmp_path / "tier" / key).read_bytes())
+        manifest = read_manifest(get)
+        assert manifest.sequence == 7
         assert sorted(manifest.topics) == [f"t{n}" for n in range(7)]
         two = rounds()
         await two.open()
