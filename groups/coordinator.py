@@ -296,13 +296,16 @@ class Coordinator:
     async def load(self) -> None:
         """Fill the shard and begin to answer. Tries again while the log cannot be read."""
         life = self._life
+        told = False
         while life == self._life and self.phase is Phase.LOADING:
             try:
                 loaded = await loading.load(
                     self.env, self.config, self.partition, self.commit_log, self.place
                 )
-            except (KafkaError, OSError):
-                logger.exception("%s cannot be loaded", self.place.path)
+            except (KafkaError, OSError) as failure:
+                if not told:  # the disk or the remote tier may stay away for hours
+                    logger.error("%s cannot be loaded yet: %s", self.place.path, failure)
+                told = True
                 await self.env.sleep(RETRY_MS / 1000)
             else:
                 if life == self._life and self.phase is Phase.LOADING:

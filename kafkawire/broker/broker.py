@@ -125,10 +125,10 @@ class Broker:
             raise
         log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
-        if GROUP_METADATA_TOPIC in catalog.by_name:
-            await broker.groups.start()
         if config.tier_url:
             await broker._start_tiering()
+        if GROUP_METADATA_TOPIC in catalog.by_name:
+            await broker.groups.start()  # which may read what only the tier has
         return broker
 
     async def _start_tiering(self) -> None:
