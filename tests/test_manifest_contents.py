@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -181,6 +183,17 @@ def test_files_may_be_missing_in_a_folder_too() -> None:
         return objects[key]
 
     assert ends(read_manifest(get)) == 5
+
+
+def test_reading_brings_nothing_of_a_broker() -> None:
+    code = (
+        "import sys, kafkawire.manifest.reader as r; r.read_manifest; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('log', 'offsets', 'groups', "
+        "'tiering', 'asyncio', 'sqlalchemy') or m.startswith(('kafkawire.', )) and "
+        "m.split('.')[1] not in ('codec', 'manifest')])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True)
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
 
 
 def test_current() -> None:
