@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import Buffer, Env
 from log.inflight import InFlight
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, Pins
@@ -71,6 +72,8 @@ class Reader:
         numbers = [plan.journal] if plan.journal is not None else []
         numbers += [place >> PLACE_BITS for place, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):
+            if plan.partition.removed:  # another plan would name the same journals, for ever
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             # Recycled since the plan was made: cut into segments, or below the log start.
             plan.become(
                 make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)

@@ -150,6 +150,20 @@ async def test_a_cold_plan_whose_journal_has_gone_is_out_of_range() -> None:
     assert refused.value.code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+async def test_a_read_of_a_deleted_topic_ends() -> None:
+    world = World(journal_bytes=4096, hot_bytes=0)
+    partition = await fill(world, 20)
+    info = world.catalog.by_name["t"]
+    await world.metadata.delete_topics([info.id])
+    world.catalog.remove_topic(info.id)
+    world.log.remove_topic(info)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    with pytest.raises(KafkaError) as refused:
+        await partition.log.read(partition.plan(0, 1 << 20, 20, True))
+    assert refused.value.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
 async def evicted(monkeypatch: pytest.MonkeyPatch, count: int = 40) -> tuple[World, Partition]:
     """A partition most of whose rows are in index files alone."""
     monkeypatch.setattr(eviction, "INDEX_BYTES_AT_MOST", 5 * ROW_BYTES)
