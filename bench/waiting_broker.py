@@ -11,9 +11,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import tiering.opening as opening
-from kafkawire.__main__ import main
+from kafkawire.cli.main import main
 from kafkawire.codec.configs import BrokerConfig
+from tiering import opening
 from tiering.store import Part
 
 
@@ -45,7 +45,7 @@ def patch(wait_s: float) -> None:
     def open_store(url: str, config: BrokerConfig) -> Any:
         return WaitingStore(usual(url, config), wait_s)
 
-    opening.open_store = open_store  # type: ignore[assignment]
+    vars(opening)["open_store"] = open_store
 
 
 if __name__ == "__main__":

@@ -281,6 +281,7 @@ def test_pieces_cover_a_stretch_and_lie_in_one_block_or_are_one_of_the_index() -
     for _ in range(200):
         lengths = [rng.choice((50, 100, 130, 700)) for _ in range(rng.randrange(1, 40))]
         start, size = rng.randrange(300), rng.choice((100, 256, 1000))
+        most = rng.choice((80, 300, 10_000))
         positions = [sum(lengths[:n]) for n in range(len(lengths))]
         body = write_index(range(len(lengths)), positions, [0] * len(lengths), [0] * len(lengths))
         index = sparse(body, start, sum(lengths))
@@ -289,14 +290,16 @@ def test_pieces_cover_a_stretch_and_lie_in_one_block_or_are_one_of_the_index() -
         limit = borders[rng.randrange(first + 1, len(borders))]
         position = borders[first]
         while position < limit:
-            end = piece_end(index, position, limit, size)
+            end = piece_end(index, position, limit, size, most)
             assert position < end <= limit
             assert end in borders
             inside = len(blocks_of(position, end, size)) == 1
-            assert inside or borders.index(end) == borders.index(position) + 1
+            alone = borders.index(end) == borders.index(position) + 1
+            assert end - position <= most or alone
+            assert inside or alone
             position = end
         if limit < borders[-1]:
-            assert piece_end(index, limit, limit, size) == borders[borders.index(limit) + 1]
+            assert piece_end(index, limit, limit, size, most) == borders[borders.index(limit) + 1]
 
 
 def sparse(body: bytes, start: int, length: int) -> SparseIndex:

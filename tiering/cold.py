@@ -32,7 +32,7 @@ from tiering.pieces import blocks_of
 from tiering.readahead import ReadAhead, Window
 from tiering.requests import ColdCounts, Object, Requests, within
 from tiering.store import NoSuchObject, ObjectStore, Refused, StoreError
-from tiering.stretch import Stretch
+from tiering.stretch import Stretch, Turns
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ class ColdReader:
         self._tiers: dict[int, Tier] = {}
         self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
         self._troubled: dict[Key, StoreError] = {}
+        self._turns = Turns(env)
         self._copied = InFlight(COPIED_BYTES_AT_MOST)
         self._refused: dict[bytes, tuple[float, Refused]] = {}
         self._named: set[str] = set()
@@ -153,7 +154,7 @@ class ColdReader:
         position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
         window = self._load(tier, target, mapping, ask, position, position + length)
         stretch = Stretch(
-            self._env, tier.loads, self.counts, self._copied, target, warm.index, mapping
+            self._turns, tier.loads, self.counts, self._copied, target, warm.index, mapping
         )
         taken = await stretch.take(ask, position, position + length, deadline)
         if taken is not None:

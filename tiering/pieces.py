@@ -9,13 +9,14 @@ from __future__ import annotations
 from kafkawire.codec.segment import SparseIndex
 
 
-def piece_end(index: SparseIndex, position: int, limit: int, block_bytes: int) -> int:
+def piece_end(index: SparseIndex, position: int, limit: int, block_bytes: int, at_most: int) -> int:
     """Where the piece that begins at `position` ends: at `limit` or before it. From `limit` on:
-    after one block of the index. Both are positions in the file, and borders of the index."""
+    after one block of the index. Both are positions in the file, and borders of the index.
+    A piece has `at_most` bytes, unless one block of the index has more."""
     if position >= limit:
         start, length = index.block(index.find(position))[:2]
         return start + length
-    border = (position // block_bytes + 1) * block_bytes
+    border = min((position // block_bytes + 1) * block_bytes, position + at_most)
     if limit <= border:
         return limit
     start, length = index.block(index.find(border))[:2]

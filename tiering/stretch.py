@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
+
 from kafkawire.codec.segment import SparseIndex
 from log.env import Env
 from log.inflight import InFlight
@@ -15,15 +18,51 @@ from tiering.pieces import blocks_of, piece_end
 from tiering.requests import ColdCounts, Object
 from tiering.store import StoreError
 
+TURN_BYTES = 256 << 10
+"""What all cold reads together check in one turn of the loop: a twentieth of a millisecond. All
+other clients wait as long."""
+
+
+class Turns:
+    """One piece of work in each turn of the loop, in order: between two, others are served."""
+
+    __slots__ = ("_env", "_scheduled", "_waiting")
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._scheduled = False
+
+    async def next(self) -> None:
+        """Wait until it is one's turn."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._schedule()
+        await turn
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            self._env.call_soon(self._give)
+
+    def _give(self) -> None:
+        self._scheduled = False
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                break
+        self._schedule()
+
 
 class Stretch:
     """One read of one row. `copied` bounds what is put together of several blocks of the cache."""
 
-    __slots__ = ("_copied", "_counts", "_env", "_index", "_loads", "_mapping", "_target")
+    __slots__ = ("_copied", "_counts", "_index", "_loads", "_mapping", "_target", "_turns")
 
     def __init__(
         self,
-        env: Env,
+        turns: Turns,
         loads: Loads,
         counts: ColdCounts,
         copied: InFlight,
@@ -31,7 +70,7 @@ class Stretch:
         index: SparseIndex,
         mapping: Mapping,
     ) -> None:
-        self._env = env
+        self._turns = turns
         self._loads = loads
         self._counts = counts
         self._copied = copied
@@ -52,8 +91,9 @@ class Stretch:
         batches: list[memoryview] = []
         size, after = 0, ask.offset
         while position < stop and (position < limit or not batches):
-            end = piece_end(self._index, position, limit, size_bytes)
+            end = piece_end(self._index, position, limit, size_bytes, TURN_BYTES)
             try:
+                await self._turns.next()
                 data = await self._piece(position, end, 0.0 if batches else deadline)
             except (StoreError, DamagedSegment):
                 if batches:
@@ -73,8 +113,6 @@ class Stretch:
             if cut < end - position:
                 break
             position = end
-            if batches:
-                await self._env.sleep(0)  # others have their turn between two megabytes
         whole = position >= stop
         return Taken(batches, self._mapping.end_offset if whole else after, whole)
 
