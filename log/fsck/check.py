@@ -11,6 +11,7 @@ from itertools import count
 from kafkawire.metadata.catalog import Catalog
 from log.env import Env
 from log.fsck.journals import Held, JournalCheck
+from log.fsck.objects import beyond
 from log.fsck.offsets import missing
 from log.fsck.report import Progress, Report
 from log.fsck.segments import SegmentCheck
@@ -65,6 +66,8 @@ async def _partitions(
             report.partitions += 1
             where = catalog.locate(row.number)
             assert where is not None, "only those of the catalog are asked for"
+            for problem in beyond(row):
+                report.add(f"{where.topic}-{where.index}", problem)
             ranges = held.ranges.get(row.number, [])
             for start, end in missing(row, usable, ranges, held.next_offset.get(row.number, 0)):
                 report.add(

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from kafkawire.codec.segment import FormatError, PartitionEntry
 from log.env import Env, FileSystem
+from log.fsck.objects import ObjectCheck
 from log.fsck.report import Fix, Progress, Report
 from log.segments.files import SUFFIX, SegmentFile, segment_path
 from log.segments.jobs import ScrubArguments, no_pace
@@ -33,6 +34,7 @@ class SegmentCheck:
         report: Report,
         progress: Progress,
     ) -> None:
+        self._env = env
         self._fs = env.fs
         self._folder = os.path.join(home, "segments")
         self._node_id = node_id
@@ -41,8 +43,12 @@ class SegmentCheck:
         self._progress = progress
 
     async def run(self) -> set[int]:
-        """Check all of them; the ids of the LIVE ones whose files are there."""
+        """Check all of them; the ids of the LIVE ones whose files are there, or whose objects are
+        by their rows."""
         rows = await self._rows()
+        remote = await ObjectCheck(
+            self._env, self._node_id, self._storage, self._report, rows
+        ).run()
         files = set(self._files())
         usable: set[int] = set()
         for at, row in enumerate(rows):
@@ -50,7 +56,11 @@ class SegmentCheck:
             path = segment_path(self._folder, row.uuid)
             there = path in files
             files.discard(path)
-            if row.state == LIVE:
+            if row.state == LIVE and not row.local:
+                self._remote(row, path, there)
+                if row.id in remote or there:
+                    usable.add(row.id)
+            elif row.state == LIVE:
                 mappings = await self._storage.segment_mappings([row.id])
                 if await self._live(row, path, there, mappings):
                     usable.add(row.id)
@@ -104,6 +114,17 @@ class SegmentCheck:
     def _scrub(self, row: SegmentRow, path: str) -> tuple[int, list[str]]:
         result = scrub(self._fs, ScrubArguments(path, row.uuid), no_pace)
         return result.size_bytes, list(result.problems)
+
+    def _remote(self, row: SegmentRow, path: str, there: bool) -> None:
+        self._report.segments += 1
+        if there and row.object:
+            self._report.add(
+                f"segment {row.uuid.hex()}",
+                "it is in the remote tier, and its file is still here",
+                "the file is removed",
+                self._drop(path, []),
+                harmless=True,
+            )
 
     def _leftover(self, row: SegmentRow, path: str) -> None:
         what = "was being written" if row.state == STARTED else "is not needed any more"
