@@ -7,10 +7,15 @@ the Tier API.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from log.env import WorkerError
 from tiering import rates, status
+from tiering.move import MoveError
+from tiering.scrubplan import ScrubReport
 from tiering.store import StoreError
 
 if TYPE_CHECKING:
@@ -29,11 +34,15 @@ class Commands:
 
     def __init__(self, tiering: Tiering) -> None:
         self._tiering = tiering
+        self._scrubbing: asyncio.Task[None] | None = None
+        self._scrubbed: dict[str, Any] = {"state": "idle"}
         self._commands: dict[str, Callable[[Arguments], Awaitable[Answer]]] = {
             "status": self._status,
             "why": self._why,
             "cost": self._cost,
             "estimate": self._estimate,
+            "move": self._move,
+            "scrub": self._scrub,
         }
 
     async def run(self, name: str, arguments: Arguments) -> Answer:
@@ -48,7 +57,8 @@ class Commands:
             raise CommandError(f"the remote tier answered {failure}") from None
 
     async def _status(self, arguments: Arguments) -> Answer:
-        return await status.status(self._tiering, self._topic(arguments), _after(arguments))
+        topic, every = self._topic(arguments), arguments.get("all") is True
+        return await status.status(self._tiering, topic, _after(arguments), every)
 
     async def _why(self, arguments: Arguments) -> Answer:
         topic, every = self._topic(arguments), arguments.get("all") is True
@@ -71,6 +81,48 @@ class Commands:
             raise CommandError(str(wrong)) from None
         values = {"now": rates.as_values(now), "then": rates.as_values(then)}
         return {**values, "currency": currency}
+
+    async def _move(self, arguments: Arguments) -> Answer:
+        """`to`: a URL, or empty; `watch`: only tell how far it is."""
+        mover, to = self._tiering.mover, arguments.get("to") or ""
+        if not isinstance(to, str):
+            raise CommandError(f"to={to!r}: it must be the URL of a tier")
+        if arguments.get("watch") is not True:
+            try:
+                await mover.begin(to)
+            except MoveError as wrong:
+                raise CommandError(str(wrong)) from None
+        return mover.told()
+
+    async def _scrub(self, arguments: Arguments) -> Answer:
+        """Begin one unless one is under way; `watch`: only tell how far it is."""
+        if arguments.get("watch") is not True:
+            if self._scrubbing is not None and not self._scrubbing.done():
+                raise CommandError("a scrub is under way already")
+            repair, deep = arguments.get("repair") is True, arguments.get("deep") is True
+            self._scrubbed = {"state": "scrubbing", "what": "", "done": 0, "of": 0}
+            work = self._run_scrub(repair, deep)
+            self._scrubbing = self._tiering.env.spawn(work, "scrub the tier")
+        return self._scrubbed
+
+    async def _run_scrub(self, repair: bool, deep: bool) -> None:
+        try:
+            async for told in self._tiering.scrub(repair, deep):
+                if isinstance(told, ScrubReport):
+                    self._scrubbed = {"state": "done", **asdict(told)}
+                else:
+                    self._scrubbed = {"state": "scrubbing", **asdict(told)}
+        except (StoreError, OSError, WorkerError) as failure:
+            self._scrubbed = {"state": "failed", "error": str(failure)}
+        except BaseException:
+            self._scrubbed = {"state": "failed", "error": "it was ended, see the broker's log"}
+            raise
+
+    async def close(self) -> None:
+        """End a scrub that is under way."""
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            await asyncio.gather(self._scrubbing, return_exceptions=True)
 
     def _topic(self, arguments: Arguments) -> str | None:
         topic = arguments.get("topic")

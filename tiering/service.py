@@ -24,11 +24,13 @@ from tiering.cold import ColdReader
 from tiering.commands import Commands
 from tiering.dispatch import Dispatcher, Limits
 from tiering.finish import Finisher
-from tiering.meter import Meter, MeteredStore
+from tiering.meter import Meter
+from tiering.move import Mover
+from tiering.opening import open_store, parse_tier
 from tiering.owner import OwnedByOther
 from tiering.progress import Progress
 from tiering.promise import Promise
-from tiering.recovery import enter_tier, give_up_uploads
+from tiering.recovery import give_up_uploads
 from tiering.removal import Remover
 from tiering.rounds import Rounds
 from tiering.scrub import Scrub
@@ -37,6 +39,7 @@ from tiering.scrubrepair import Site
 from tiering.spending import Spending
 from tiering.store import ObjectStore, Refused, StoreError
 from tiering.survey import Survey
+from tiering.tiers import Opener, Tiers
 from tiering.upload import Uploader
 from tiering.warnings import Warnings
 from tiering.withdrawal import Withdrawal
@@ -65,18 +68,22 @@ class Tiering:
         store: ObjectStore,
         node_id: int,
         cluster_id: str,
+        opener: Opener | None = None,
     ) -> None:
+        """`store` is that of `tier.url`; `opener` makes those of other tiers."""
         self.env = env
         self.config = config
         self.log = log
         self.storage = storage
         self.catalog = catalog
         self.meter = Meter(env.clock.now_ms)
-        self.spending = Spending(
-            env, config, storage, self.meter, node_id, os.path.join(log.folder, "tier")
-        )
+        self.spending = Spending(env, config, storage, self.meter, node_id, log.folder)
         self.commands = Commands(self)
-        self.store: ObjectStore = MeteredStore(store, self.meter)
+        opener = opener or (lambda url: open_store(url, config))
+        url = parse_tier(config.tier_url).url
+        self.tiers = Tiers(env, storage, self.meter, opener, url, store, log.folder)
+        self.store: ObjectStore = self.tiers.store_at(url)
+        self.mover = Mover(self)
         self.node_id = node_id
         self.cluster_id = cluster_id
         self.tier = 0
@@ -90,15 +97,44 @@ class Tiering:
     async def start(self) -> None:
         """Begin. Never fails because of the tier; raises what SQL raises."""
         now_ms = self.env.clock.now_ms()
-        self.tier = await enter_tier(self.storage, self.config.tier_url, now_ms)
+        await self.tiers.open()
+        self.tier, self.store = self.tiers.current.id, self.tiers.store_at(self.tiers.current.url)
         await give_up_uploads(self.storage, self.node_id, now_ms + self._grace_ms())
+        segments = self.log.segments
+        self.cold = ColdReader(
+            self.env, self.config, segments.store, segments.warm.indexes, self.storage,
+            self.store_of,
+        )  # fmt: skip
+        segments.warm.cold = self.cold
         self._build()
         self._listen()
         self._take_settings()
         self._started = True
-        self._tasks.append(self.env.spawn(self._run(), "tiering"))
+        self._attaching = self.env.spawn(self._run(), "tiering")
         self._tasks.append(self.env.spawn(self._watch(), "watch tiering"))
         self._tasks.append(self.env.spawn(self.spending.run(), "count what tiering costs"))
+
+    async def switch(self, url: str) -> None:
+        """Upload to another tier from now on (tiering.move); what is in the one before is read
+        there, until it has been copied."""
+        await self._stop()
+        await self.tiers.begin_move(url)
+        after_ms = self.env.clock.now_ms() + self._grace_ms()
+        await give_up_uploads(self.storage, self.node_id, after_ms)
+        self.tier, self.store = self.tiers.current.id, self.tiers.store_at(url)
+        self.state, self.error = "attaching", None
+        self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
+        self._build()
+        self._take_settings()
+        self._attaching = self.env.spawn(self._run(), "tiering")
+
+    async def _stop(self) -> None:
+        """End what works on the current tier."""
+        self._attaching.cancel()
+        await asyncio.gather(self._attaching, return_exceptions=True)
+        await self.uploader.close()
+        await self.remover.close()
+        await self.rounds.close()
 
     def _build(self) -> None:
         """Put the parts together; nothing of them runs yet."""
@@ -108,10 +144,6 @@ class Tiering:
             env, self.config, self.catalog, storage, self.store, log.partitions, node_id,
             self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
         )  # fmt: skip
-        self.cold = ColdReader(
-            env, self.config, segments.store, segments.warm.indexes, storage, self.store_of
-        )
-        segments.warm.cold = self.cold
         survey = Survey(env, storage, segments.store, config_of)
         progress = Progress(env, log.partitions, storage)
         finisher = Finisher(
@@ -138,10 +170,10 @@ class Tiering:
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._started:
             self._started = False
-            await self.uploader.close()
-            await self.remover.close()
-            await self.rounds.close()
-            await self.store.close()
+            await self.mover.close()
+            await self.commands.close()
+            await self._stop()
+            await self.tiers.close()
             await self.spending.close()
 
     def scrub(self, repair: bool, deep: bool) -> AsyncIterator[ScrubProgress | ScrubReport]:
@@ -159,7 +191,7 @@ class Tiering:
 
     def store_of(self, tier: int) -> ObjectStore | None:
         """Where objects of a tier are; None: it cannot be reached from here."""
-        return self.store if tier == self.tier else None
+        return self.tiers.store(tier)
 
     def broker_changed(self) -> None:
         """Settings of the broker have changed, the dynamic ones of all brokers perhaps."""

@@ -27,7 +27,7 @@ from tiering.prices import MONTH_MS, Prices, parse_prices
 
 logger = logging.getLogger(__name__)
 
-NAME = "spending"
+NAME = "tier-spending"
 VERSION = 1
 TICK_S = 60.0
 SUM_S = 3600.0

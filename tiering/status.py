@@ -33,7 +33,8 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
     held = held_up(tiering)
     trouble = meter.trouble
     return {
-        "url": tiering.config.tier_url,
+        "url": tiering.tiers.current.url,
+        "moving": tiering.tiers.moving,
         "state": tiering.state,
         "error": None if held is None else f"{held.reason.value} {held.detail}".strip(),
         "paused": bool(dispatcher.paused),
@@ -54,10 +55,17 @@ def tier_facts(tiering: Tiering) -> dict[str, Any]:
     }
 
 
-async def status(tiering: Tiering, topic: str | None, after: Place | None) -> dict[str, Any]:
-    """A page of partitions, from behind `after` on; `next` is where the following one begins."""
+async def status(
+    tiering: Tiering, topic: str | None, after: Place | None, every: bool
+) -> dict[str, Any]:
+    """A page of partitions, from behind `after` on; `next` is where the following one begins.
+    Those that never had a record are left out unless `every` one is wanted."""
     places, more = _page(tiering, topic, after)
-    shapes = await _shapes(tiering, places)
+    shapes = [
+        (place, shape)
+        for place, shape in await _shapes(tiering, places)
+        if every or topic is not None or shape.high_watermark
+    ]
     uploaded = await _uploaded(tiering, [shape for _, shape in shapes])
     now = tiering.env.clock.monotonic()
     rows = []

@@ -60,11 +60,11 @@ def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, A
             return
 
 
-def status(server: str, topic: str | None, as_json: bool) -> None:
+def status(server: str, topic: str | None, every: bool, as_json: bool) -> None:
     """How the tier is, and each partition in it."""
 
     def work(cluster: Cluster) -> bool:
-        answers = list(pages(cluster, "status", topic=topic))
+        answers = list(pages(cluster, "status", topic=topic, all=every))
         tier = answers[-1]["tier"]
         rows = [row for answer in answers for row in answer["partitions"]]
         if as_json:

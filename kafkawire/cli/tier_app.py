@@ -17,11 +17,18 @@ Topic = Annotated[str | None, typer.Option("--topic", metavar="T", help="Only th
 
 
 @tier_app.command("status")
-def tier_status(topic: Topic = None, server: Server = LOCAL, as_json: Json = False) -> None:
+def tier_status(
+    topic: Topic = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Partitions that never had a record, too.")
+    ] = False,
+    server: Server = LOCAL,
+    as_json: Json = False,
+) -> None:
     """Show how far each partition is in the remote tier, and how the tier itself is."""
     from kafkawire.cli.tier import status
 
-    status(server, topic, as_json)
+    status(server, topic, every, as_json)
 
 
 @tier_app.command("why")

@@ -1,0 +1,400 @@
+"""Moving everything to another bucket or provider while the broker runs.
+
+In order, and a crash may come between any two: the new tier is found to be usable -> a file says
+that a move is under way, the new tier is the current one: what is uploaded from now on goes there
+-> each object of the old tier is copied under a uuid that follows from its own and the new tier's
+URL, so whoever copies it again after a crash writes over it -> its ends are read, its bytes
+compared -> one transaction: the new row is finished, the old one DELETE_STARTED; reads go where the
+row says -> the new tier's manifest names it -> the old object goes after the grace. When none is
+left the old tier is left: a broker that is started with its URL uploads nothing. Its manifest and
+owner go last.
+
+Every pass goes by rows. An object that cannot be copied is named, the others are moved, and the
+old tier stays until a further try succeeds. Shell; started by `kafkawire tier move`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.codec.segment import FormatError
+from kafkawire.manifest.keys import OWNER, segment_key
+from log.env import WorkerError
+from offsets.storage import (
+    COPY_FINISHED,
+    DELETE_STARTED,
+    LEFT,
+    LIVE,
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+)
+from tiering.backoff import wait_s
+from tiering.opening import parse_tier
+from tiering.owner import OwnerRecord
+from tiering.restore.asking import Asking
+from tiering.store import NoSuchObject, ObjectStore, StoreError
+from tiering.tails import read_tail
+
+if TYPE_CHECKING:
+    from tiering.service import Tiering
+
+logger = logging.getLogger(__name__)
+
+PAGE = 32
+"""Objects between two transactions: each may have the ranges of ten thousand partitions."""
+AT_ONCE = 4
+COMPARED_BYTES = 1 << 20
+"""Compared at a time, which takes a tenth of a millisecond of the loop's time."""
+GRACE_MS_AT_LEAST = 3_600_000
+"""An old object stays at least so long: the new tier's manifest is to name its copy by then."""
+LOOK_S = 5.0
+FAILED_AT_MOST = 20
+"""Objects that could not be copied and are named."""
+MANIFEST = "manifest/"
+NO_LIMIT = (1 << 63) - 1
+
+
+class MoveError(Exception):
+    """Why nothing is moved: one sentence."""
+
+
+class _NotCopied(Exception):
+    """One object could not be copied, or its copy is not the same."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a move is. `state`: idle, copying, stuck (some objects could not be copied),
+    waiting (all is copied; the old objects wait for their grace), done."""
+
+    state: str = "idle"
+    to: str = ""
+    objects: int = 0
+    bytes: int = 0
+    left: int = 0
+    left_bytes: int = 0
+    error: str = ""
+    failed: list[str] = field(default_factory=list)
+
+
+class Mover:
+    """See the module. One for each broker; at most one move at a time."""
+
+    def __init__(self, tiering: Tiering) -> None:
+        self.progress = Progress()
+        self._tiering = tiering
+        self._task: asyncio.Task[None] | None = None
+        self._beginning = asyncio.Lock()
+
+    async def begin(self, url: str) -> None:
+        """Move to `url`, or empty: what lies in other tiers to the current one. Goes on with a
+        move that is under way. MoveError."""
+        async with self._beginning:
+            tiers = self._tiering.tiers
+            to = self._target(url)
+            if self._task is not None and not self._task.done() and to == tiers.current.url:
+                return
+            if tiers.refusal:
+                raise MoveError(tiers.refusal)
+            if to != tiers.current.url:
+                await self._check(to)
+                await self.close()
+                await self._tiering.switch(to)
+            elif not tiers.left():
+                raise MoveError(f"everything is in {to} already")
+            else:
+                await tiers.begin_move(to)
+            self.start()
+
+    def start(self) -> None:
+        """Go on with a move that is under way."""
+        if self._task is None or self._task.done():
+            self.progress = Progress("copying", self._tiering.tiers.current.url)
+            self._task = self._tiering.env.spawn(self._run(), "move the tier")
+
+    async def close(self) -> None:
+        """Stop; the next start goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def told(self) -> dict[str, Any]:
+        """The progress, as plain values."""
+        return asdict(self.progress)
+
+    def _target(self, url: str) -> str:
+        if not url:
+            return self._tiering.tiers.current.url
+        try:
+            return parse_tier(url).url
+        except ValueError as wrong:
+            raise MoveError(str(wrong)) from None
+
+    async def _check(self, url: str) -> None:
+        """The new tier is nobody else's, and can be written, read and deleted in. MoveError."""
+        store, cluster_id = self._tiering.tiers.store_at(url), self._tiering.cluster_id
+        probe = self._tiering.env.random.randbytes(16)
+        key = f"probe-{probe.hex()}"
+        try:
+            await store.put(key, probe)
+            data, _ = await store.get(key)
+            await store.delete([key])
+            owner = await _owner(store)
+        except StoreError as failure:
+            raise MoveError(f"{url} cannot be moved to: {failure}") from None
+        if data != probe:
+            raise MoveError(f"{url} cannot be moved to: it does not give back what was put there")
+        if owner is not None and owner.cluster_id != cluster_id:
+            raise MoveError(
+                f"{url} cannot be moved to: it belongs to the cluster {owner.cluster_id}"
+            )
+
+    # --- the work
+
+    async def _run(self) -> None:
+        """Until the move is over, or stuck."""
+        env, tries = self._tiering.env, 0
+        while True:
+            try:
+                if await self._pass():
+                    break
+                tries = 0
+            except (StoreError, OSError, WorkerError) as failure:
+                tries += 1
+                self.progress.error = str(failure)
+                logger.warning("moving the tier goes on later: %s", failure)
+            if self.progress.state == "stuck":
+                return
+            bound = self._tiering.config.tier_retry_max_ms / 1000
+            await env.sleep(wait_s(tries, bound, env.random.random()) if tries else LOOK_S)
+        self.progress.state, self.progress.error = "waiting", ""
+        await self._tiering.tiers.copied()
+        logger.info(
+            "everything is in %s: set tier.url to it before the next start", self.progress.to
+        )
+        await self._leave()
+
+    async def _pass(self) -> bool:
+        """Copy whatever lies in a tier that is being left; whether nothing does any more."""
+        self.progress.failed = []
+        await self._count()
+        after, found = b"", False
+        tiering = self._tiering
+        while rows := await tiering.storage.objects(tiering.node_id, (COPY_FINISHED,), PAGE, after):
+            after = rows[-1].uuid
+            mine = [row for row in rows if row.tier != tiering.tier]
+            found = found or bool(mine)
+            while tiering.dispatcher.paused or tiering.state != "attached":
+                await tiering.env.sleep(LOOK_S)
+            await self._batch([row for row in mine if self._is_live(row)])
+        if self.progress.failed:
+            self.progress.state = "stuck"
+            self.progress.error = f"{len(self.progress.failed)} objects could not be copied"
+            logger.error("moving the tier: %s", self.progress.error)
+        return not found
+
+    def _is_live(self, row: ObjectRow) -> bool:
+        segment = self._tiering.log.segments.store.by_id.get(row.segment_id)
+        return segment is not None and segment.row.state == LIVE
+
+    async def _count(self) -> None:
+        """How much there is to be copied."""
+        tiering, after = self._tiering, b""
+        left = left_bytes = 0
+        while rows := await tiering.storage.objects(tiering.node_id, (COPY_FINISHED,), PAGE, after):
+            after = rows[-1].uuid
+            mine = [row for row in rows if row.tier != tiering.tier]
+            left += len(mine)
+            left_bytes += sum(row.size_bytes for row in mine)
+        self.progress.left, self.progress.left_bytes = left, left_bytes
+
+    async def _batch(self, rows: Sequence[ObjectRow]) -> None:
+        """Copy some, then exchange their rows, then have the manifest name them."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(row: ObjectRow) -> ObjectRow | None:
+            async with gate:
+                return await self._copy(row)
+
+        tasks = [self._tiering.env.spawn(one(row), "copy an object") for row in rows]
+        try:
+            copies = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        moved = {row.uuid: copy for row, copy in zip(rows, copies, strict=True) if copy is not None}
+        if moved:
+            await self._exchange(moved)
+
+    async def _copy(self, row: ObjectRow) -> ObjectRow | None:
+        """The row of a copy that is the same, byte for byte; None if it cannot be made."""
+        tiering = self._tiering
+        tiers = tiering.tiers
+        source = tiers.store(row.tier)
+        source_url = next((each.url for each in tiers.rows if each.id == row.tier), "")
+        uuid = copy_uuid(row.uuid, tiers.current.url)
+        try:
+            if source is None:
+                raise _NotCopied(f"there is no tier {row.tier}")
+            target = tiers.store_at(tiers.current.url)
+            asking = Asking(tiering.env, target)
+            await asking.retry(
+                lambda: target.copy_from(
+                    source_url, segment_key(uuid), row.size_bytes, segment_key(row.uuid)
+                )
+            )
+            await self._verify(row, source, target, uuid)
+        except (NoSuchObject, _NotCopied) as failure:
+            if len(self.progress.failed) < FAILED_AT_MOST:
+                self.progress.failed.append(f"{segment_key(row.uuid)}: {failure}")
+            logger.warning("%s is not moved: %s", segment_key(row.uuid), failure)
+            return None
+        await self._pace(row.size_bytes)
+        now_ms = tiering.env.clock.now_ms()
+        grace_ms = max(GRACE_MS_AT_LEAST, tiering.config.tier_delete_delay_ms)
+        return ObjectRow(
+            uuid=uuid,
+            segment_id=row.segment_id,
+            node_id=row.node_id,
+            tier=tiering.tier,
+            state=COPY_FINISHED,
+            size_bytes=row.size_bytes,
+            created_ms=now_ms,
+            delete_after_ms=now_ms + grace_ms,  # of the old one
+            ranges=row.ranges,
+        )
+
+    async def _verify(
+        self, row: ObjectRow, source: ObjectStore, target: ObjectStore, uuid: bytes
+    ) -> None:
+        """The copy is the segment of the row, whole, and has the same bytes. _NotCopied."""
+        env, size = self._tiering.env, row.size_bytes
+        old, new = Asking(env, source), Asking(env, target)
+        found = await new.head(segment_key(uuid))
+        if found.size_bytes != size:
+            raise _NotCopied(f"the copy has {found.size_bytes} bytes, it should have {size}")
+        try:
+            tail = await read_tail(new, segment_key(uuid), size)
+        except FormatError as failure:
+            raise _NotCopied(f"it is damaged: {failure}") from None
+        segment = self._tiering.log.segments.store.by_id.get(row.segment_id)
+        if segment is not None and tail.header.uuid != segment.row.uuid:
+            raise _NotCopied("it is another segment than its row says")
+        for start in range(0, size, COMPARED_BYTES):
+            length = min(COMPARED_BYTES, size - start)
+            theirs, _ = await old.get(segment_key(row.uuid), start, length)
+            ours, _ = await new.get(segment_key(uuid), start, length)
+            if ours != theirs:
+                raise _NotCopied(f"the copy differs within {length} bytes from {start} on")
+
+    async def _exchange(self, moved: dict[bytes, ObjectRow]) -> None:
+        tiering = self._tiering
+        rows = await tiering.log.segments.swapper.update(
+            lambda: tiering.storage.relocate_objects(moved)
+        )
+        by_object = {row.object: row for row in rows}
+        done = [copy for copy in moved.values() if copy.uuid in by_object]
+        lost = [copy for copy in moved.values() if copy.uuid not in by_object]
+        for copy in done:
+            self.progress.objects += 1
+            self.progress.bytes += copy.size_bytes
+            self.progress.left -= 1
+            self.progress.left_bytes -= copy.size_bytes
+        if lost:  # their segments were exchanged meanwhile: nobody knows these copies
+            await tiering.store.delete([segment_key(copy.uuid) for copy in lost])
+        if done:
+            await self._publish(done, by_object)
+
+    async def _publish(self, done: Sequence[ObjectRow], rows: dict[bytes, SegmentRow]) -> None:
+        """The new tier's manifest names them. A crash before: the next start sees that it does
+        not."""
+        tiering, mappings = self._tiering, dict[int, list[Mapping]]()
+        ids = sorted(copy.segment_id for copy in done)
+        for mapping in await tiering.storage.segment_mappings(ids):
+            mappings.setdefault(mapping.segment_id, []).append(mapping)
+        added = [
+            (copy, rows[copy.uuid], mappings[copy.segment_id])
+            for copy in done
+            if copy.segment_id in mappings
+        ]
+        tries = 0
+        while True:
+            try:
+                await tiering.rounds.publish(added, {})
+                return
+            except (StoreError, OSError, WorkerError) as failure:
+                tries += 1
+                self.progress.error = str(failure)
+                bound = tiering.config.tier_retry_max_ms / 1000
+                await tiering.env.sleep(wait_s(tries, bound, tiering.env.random.random()))
+
+    async def _pace(self, size_bytes: int) -> None:
+        """Keep to the upload rate."""
+        rate = self._tiering.config.remote_log_manager_copy_max_bytes_per_second
+        if rate < NO_LIMIT:
+            await self._tiering.env.sleep(AT_ONCE * size_bytes / rate)
+
+    # --- the end
+
+    async def _leave(self) -> None:
+        """Wait until the old objects are gone, then remove what else is in the old tiers."""
+        tiering, tries = self._tiering, 0
+        while True:
+            try:
+                old = [row for row in tiering.tiers.rows if row.state == LEFT]
+                if not await self._wait_there({row.id for row in old}):
+                    for row in old:
+                        await self._clear(row.url)
+                    await tiering.tiers.end_move()
+                    self.progress.state, self.progress.error = "done", ""
+                    return
+                tries = 0
+            except (StoreError, OSError, ValueError) as failure:
+                tries += 1
+                self.progress.error = str(failure)
+            bound = tiering.config.tier_retry_max_ms / 1000
+            await tiering.env.sleep(bound if tries else LOOK_S)
+
+    async def _wait_there(self, tiers: set[int]) -> bool:
+        """Whether objects of these tiers have not been deleted yet."""
+        tiering, after = self._tiering, b""
+        while rows := await tiering.storage.objects(
+            tiering.node_id, (DELETE_STARTED,), PAGE, after
+        ):
+            if any(row.tier in tiers for row in rows):
+                return True
+            after = rows[-1].uuid
+        return False
+
+    async def _clear(self, url: str) -> None:
+        """Remove the manifest and the owner of a tier that was left, if it is this cluster's
+        still; the owner last, so that it can be done again."""
+        store = self._tiering.tiers.store_at(url)
+        owner = await _owner(store)
+        if owner is None or owner.cluster_id != self._tiering.cluster_id:
+            return
+        while listed := await store.list(MANIFEST):
+            await store.delete([each.key for each in listed])
+        await store.delete([OWNER])
+
+
+async def _owner(store: ObjectStore) -> OwnerRecord | None:
+    """Who owns a tier; None: nobody."""
+    try:
+        data, _ = await store.get(OWNER)
+    except NoSuchObject:
+        return None
+    return OwnerRecord.unpack(data)
+
+
+def copy_uuid(uuid: bytes, url: str) -> bytes:
+    """Of the copy of an object in another tier."""
+    return blake2b(uuid + url.encode(), digest_size=16).digest()
