@@ -191,6 +191,28 @@ def test_what_was_not_published_before_a_crash_is_found_at_the_next_start() -> N
     world.run(main)
 
 
+def test_a_log_start_beyond_what_was_published_and_never_finished() -> None:
+    """The manifest knows of an upload of which SQL says that nothing was ever committed."""
+    world = RoundsWorld()
+    world.topic("a")
+
+    async def main() -> None:
+        broker = RoundsBroker(world)
+        await broker.rounds.open()
+        added = await broker.object([(1, 0, 10)])
+        await broker.rounds.publish([added], {}, {1: 10})
+        await broker.die()
+        broker = RoundsBroker(world)
+        await broker.start_log_at(1, 60)
+        await broker.rounds.open()
+        await broker.rounds.publish([], {added[0].uuid: EPOCH_MS})
+        partition = world.manifest().partition(1)
+        assert partition is not None
+        assert (partition.log_start, partition.end) == (60, 60)
+
+    world.run(main)
+
+
 def test_deltas_are_folded_and_removed_an_hour_later_without_a_listing() -> None:
     world = RoundsWorld(fold=4)
     world.topic("a")

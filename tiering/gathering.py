@@ -37,7 +37,7 @@ def topic_facts(info: TopicInfo) -> TopicFacts:
 
 def partition_row(partition: Partition) -> PartitionRow:
     """A partition in memory as a manifest has it."""
-    end = _end(partition.commit_offset, partition.log_start)
+    end = _end(partition.dispatch_offset, partition.commit_offset, partition.log_start)
     return PartitionRow(partition.number, partition.log_start, end, pack_epochs(partition.epochs))
 
 
@@ -46,12 +46,14 @@ def stored_row(stored: StoredPartition) -> PartitionRow:
     known = stored.checkpoint
     log_start = 0 if known is None else known.log_start
     epochs = pack_epochs([] if known is None else known.leader_epochs)
-    return PartitionRow(stored.number, log_start, _end(stored.commit_offset, log_start), epochs)
+    end = _end(stored.dispatch_offset, stored.commit_offset, log_start)
+    return PartitionRow(stored.number, log_start, end, epochs)
 
 
-def _end(commit_offset: int, log_start: int) -> int:
-    """0: nothing was ever uploaded, and a log start that moves is nobody's business there."""
-    return max(commit_offset, log_start) if commit_offset else 0
+def _end(dispatch_offset: int, commit_offset: int, log_start: int) -> int:
+    """0: no upload was ever begun, and a log start that moves is nobody's business there. A
+    manifest may name what was never committed: the process died in between."""
+    return max(commit_offset, log_start) if dispatch_offset else 0
 
 
 class Gathering:

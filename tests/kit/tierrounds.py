@@ -107,7 +107,8 @@ class RoundsBroker:
         segment, mappings = await self.segment(parts, generation)
         row = ObjectRow(self.env.random.randbytes(16), segment.id, 1, size_bytes=4096)
         row.ranges = pack_ranges(parts)
-        assert await self.storage.start_objects([row], {}) == [row.uuid]
+        dispatched = {number: end for number, _, end in parts}
+        assert await self.storage.start_objects([row], dispatched) == [row.uuid]
         return row, segment, mappings
 
     async def upload(self, *parts: tuple[int, int, int]) -> Added:
