@@ -15,9 +15,10 @@ from collections.abc import Callable, Collection, Iterable
 
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.segment import FormatError
 from kafkawire.manifest.keys import segment_key
-from log.env import Env
-from log.segments.files import check_file
+from log.env import Env, FileSystem
+from log.segments.files import SegmentFile, check_file
 from log.segments.keeper import Segments
 from log.segments.store import Segment
 from offsets.storage import LIVE
@@ -139,9 +140,10 @@ class LocalFiles:
                 await self._fetch(segment)  # it is another object by now
         except StoreError as failure:
             raise _unreadable(segment, failure) from failure
-        fs = self._env.fs
-        file = await self._env.offload.submit("warm", check_file, fs, segment.path, segment.row)
-        file.close()
+        try:
+            await self._env.offload.submit("warm", verify, self._env.fs, segment)
+        except FormatError as failure:
+            raise _unreadable(segment, failure) from failure
         self._broken.discard(segment.row.id)
 
     async def _fetch(self, segment: Segment) -> None:
@@ -218,6 +220,13 @@ class LocalFiles:
         """Give up what is being downloaded."""
         for task in list(self._loading.values()):
             task.cancel()
+
+
+def verify(fs: FileSystem, segment: Segment) -> None:
+    """See that a file is the segment, whole, and that its directory is sound; the jobs check its
+    batches. KAFKA_STORAGE_ERROR, FormatError, OSError. Runs in a thread."""
+    check_file(fs, segment.path, segment.row).close()
+    SegmentFile(fs, segment.path, segment.row.uuid).close()
 
 
 def _unreadable(segment: Segment, why: object) -> KafkaError:

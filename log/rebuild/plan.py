@@ -172,7 +172,8 @@ def _name_holes(
     if partition.log_start > known:
         result.losses.append(
             f"{name} starts at offset {partition.log_start}: of those between {known} and there, "
-            "not all are in a segment or a journal. They were deleted, or are lost"
+            "not all are in a segment or a journal. They were deleted, are in a remote tier only "
+            "(which `kafkawire tier restore` reads), or are lost"
         )
     covered = [(share.entry.base_offset, share.entry.end_offset) for share in chain]
     read = [*covered, *partition.ranges]

@@ -1,0 +1,374 @@
+"""Remote segments that come back as files: for the rewriter, for the cleaner, and go again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.manifest.keys import segment_key
+from log.segments.store import NotLocal, Segment
+from offsets.storage import DELETING, LIVE, ObjectRow
+from tests.kit import compacted
+from tests.kit.localtier import GRACE_MS, LocalWorld, settle
+from tests.kit.logs import read_all
+from tests.test_log_cutting import expected
+
+HOUR_MS = 3_600_000
+
+
+async def remote(world: LocalWorld, *ids: int) -> list[Segment]:
+    """All segments, or these, in the remote tier alone; the file is gone."""
+    await world.upload(*ids)
+    chosen = [row.id for row in await world.rows() if not ids or row.id in ids]
+    swapper, storage = world.log.segments.swapper, world.storage
+    await swapper.update(lambda: storage.set_local(chosen, False))
+    await world.local.files.sweep(0)
+    by_id = world.log.segments.store.by_id
+    return [by_id[segment_id] for segment_id in chosen]
+
+
+async def until(happened: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if happened():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("it has not happened")
+
+
+async def one_remote(**configs: str) -> tuple[LocalWorld, Segment]:
+    world = LocalWorld()
+    partition = await world.begin(**configs)
+    await world.fill(partition, 40)
+    await world.cut()
+    (segment,) = await remote(world)
+    assert world.files() == []
+    return world, segment
+
+
+async def test_a_segment_comes_back_whole_and_goes_after_its_grace() -> None:
+    world, segment = await one_remote()
+    segment.pins += 1
+    await world.local.files.localize([segment])
+    (name,) = world.files()
+    assert name == segment.name + ".segment"
+    assert not segment.row.local
+    with pytest.raises(NotLocal):
+        await read_all(world.find("t"), 0)
+    for _ in range(2):
+        world.later(GRACE_MS)
+        await world.look()
+    assert world.files() == [name], "a job reads it"
+    segment.pins -= 1
+    await world.look()
+    assert world.files() == [name]
+    await world.local.files.localize([segment])
+    assert world.local.files.downloads == 1, "it was here still"
+    world.later(GRACE_MS)
+    await world.look()
+    assert world.files() == []
+
+
+async def test_jobs_that_ask_at_the_same_time_wait_for_one_download() -> None:
+    world, segment = await one_remote()
+    world.bucket.faults.delay_s = (0.01, 0.01)
+    segment.pins += 2
+    calls = [asyncio.ensure_future(world.local.files.localize([segment])) for _ in range(2)]
+    await settle()
+    calls[0].cancel()
+    segment.pins -= 1
+    await calls[1]
+    assert calls[0].cancelled()
+    assert world.local.files.downloads == 1
+    assert len(world.files()) == 1
+    segment.pins -= 1
+
+
+async def test_a_job_that_was_cancelled_leaves_no_file_for_long() -> None:
+    world, segment = await one_remote()
+    world.bucket.faults.delay_s = (0.01, 0.01)
+    segment.pins += 1
+    call = asyncio.ensure_future(world.local.files.localize([segment]))
+    await settle()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    segment.pins -= 1
+    assert segment.pins == 1, "the download goes on"
+    await until(lambda: not segment.pins)
+    for _ in range(2):
+        await world.look()
+        world.later(GRACE_MS)
+    assert world.files() == []
+
+
+@pytest.mark.parametrize("fault", ["down", "forgotten", "truncated", "other", "no object", "tier"])
+async def test_what_cannot_be_brought_back_leaves_nothing_behind(fault: str) -> None:
+    world, segment = await one_remote()
+    key = segment_key(segment.row.object)
+    if fault == "down":
+        world.bucket.faults.down = True
+        world.bucket.faults.timeout_s = 0.0
+    elif fault == "forgotten":
+        world.bucket.forget(key)
+    elif fault == "truncated":
+        world.bucket.truncate(key, 1000)
+    elif fault == "other":
+        world.bucket.store(key, bytes(segment.row.size_bytes))
+    elif fault == "no object":
+        segment.row.object = b""
+    else:
+        segment.row.tier = 3
+    segment.pins += 1
+    with pytest.raises(KafkaError) as caught:
+        await world.local.files.localize([segment])
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert segment.name in str(caught.value)
+    assert world.local.files.failures == 1
+    segment.pins -= 1
+    await world.look()
+    await world.look()
+    assert world.files() == []
+    assert await world.locals() == [False], "what is broken is no file"
+
+
+async def test_a_download_that_failed_is_done_anew() -> None:
+    world, segment = await one_remote()
+    key = segment_key(segment.row.object)
+    whole = world.bucket.objects[key]
+    world.bucket.truncate(key, 1000)
+    segment.pins += 1
+    with pytest.raises(KafkaError):
+        await world.local.files.localize([segment])
+    world.bucket.store(key, whole)
+    await world.local.files.localize([segment])
+    assert len(world.files()) == 1
+    segment.pins -= 1
+
+
+async def test_an_object_that_was_moved_meanwhile_is_found() -> None:
+    world, segment = await one_remote()
+    old = segment.row.object
+    moved = ObjectRow(b"m" * 16, segment.row.id, 1)
+    world.bucket.store(segment_key(moved.uuid), world.bucket.objects[segment_key(old)])
+    await world.storage.relocate_objects({old: moved})
+    world.bucket.forget(segment_key(old))
+    segment.pins += 1
+    await world.local.files.localize([segment])
+    assert len(world.files()) == 1
+    assert segment.row.object == moved.uuid
+    segment.pins -= 1
+
+
+async def test_a_full_disk_takes_no_downloads(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, segment = await one_remote()
+    monkeypatch.setattr(world.fs, "free_bytes", lambda path: (1 << 40, 256 << 20))
+    segment.pins += 1
+    with pytest.raises(OSError, match="do not fit"):
+        await world.local.files.localize([segment])
+    assert world.local.files.downloads == 0
+    segment.pins -= 1
+
+
+async def test_a_crash_during_a_job_leaves_no_file() -> None:
+    world, segment = await one_remote()
+    segment.pins += 1
+    await world.local.files.localize([segment])
+    world.fs.sync_dir(world.log.segments.folder)
+    await world.again(power=False)
+    assert world.files() == []
+    assert await world.locals() == [False]
+
+
+async def test_a_few_bytes_are_read_by_a_request() -> None:
+    world, segment = await one_remote()
+    whole = world.bucket.objects[segment_key(segment.row.object)]
+    files = world.local.files
+    assert await files.read(segment, 100, 8) == whole[100:108]
+    assert await files.read(segment, -10, 10) == whole[-10:]
+    with pytest.raises(KafkaError, match="ends after 0 of 8 bytes"):
+        await files.read(segment, len(whole), 8)
+    world.bucket.forget(segment_key(segment.row.object))
+    with pytest.raises(KafkaError, match="NoSuchKey"):
+        await files.read(segment, 0, 8)
+
+
+async def half_dead(world: LocalWorld, **configs: str) -> Segment:
+    """A remote segment of two partitions; more than half of it is below a log start."""
+    one = await world.begin(**configs)
+    (two,) = await world.topic("u", 1, **configs)
+    await world.fill(one, 20)
+    await world.fill(two, 5)
+    await world.cut_all()
+    (segment,) = await remote(world)
+    await one.delete_records(20)
+    await world.log.segments.lifecycle.tick()
+    assert 0 < 2 * segment.row.live_bytes < segment.payload_bytes
+    return segment
+
+
+async def tend(world: LocalWorld, times: int = 3) -> None:
+    for _ in range(times):
+        await world.log.segments.tend()
+        await settle()
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_remote_segment_that_is_half_dead_is_fetched_and_rewritten(restarted: bool) -> None:
+    world = LocalWorld()
+    segment = await half_dead(world)
+    if restarted:
+        await world.again()
+        assert world.log.segments.store.by_id[segment.row.id].payload_bytes == -1
+    await tend(world)
+    rows = {row.generation: row for row in await world.storage.segments(1, (LIVE, DELETING), 9)}
+    assert (rows[0].state, rows[1].state, rows[1].local) == (DELETING, LIVE, True)
+    assert await read_all(world.find("u")) == expected(0, 5)
+    assert [row.uuid for row in await world.storage.unneeded_objects(1, 9)] == [rows[0].object]
+    world.later(GRACE_MS + 1000)
+    await tend(world)
+    assert world.files() == [rows[1].uuid.hex() + ".segment"]
+    assert all(each.pins == 0 for each in world.log.segments.store.by_id.values())
+    assert world.local.files.downloads == 1
+
+
+async def test_nothing_is_fetched_for_topics_that_do_not_copy() -> None:
+    world = LocalWorld()
+    await half_dead(world, remote_log_copy_disable="true")
+    await tend(world)
+    assert world.local.files.downloads == 0
+    assert [row.generation for row in await world.rows()] == [0]
+
+
+async def test_without_a_remote_tier_remote_segments_stay_as_they_are() -> None:
+    world = LocalWorld()
+    await half_dead(world)
+    world.log.segments.store.localizer = None
+    await tend(world)
+    assert [row.generation for row in await world.rows()] == [0]
+
+
+async def test_a_segment_that_cannot_be_fetched_is_left_alone_for_a_while() -> None:
+    world = LocalWorld()
+    segment = await half_dead(world)
+    world.bucket.faults.down = True
+    world.bucket.faults.timeout_s = 0.0
+    await tend(world)
+    assert world.local.files.downloads == 1
+    assert segment.pins == 0
+    world.bucket.faults.down = False
+    await tend(world)
+    assert world.local.files.downloads == 1
+    world.later(HOUR_MS)
+    await tend(world)
+    assert world.local.files.downloads == 2
+    assert sorted(row.generation for row in await world.rows()) == [1]
+
+
+async def test_a_segment_that_came_in_vain_is_let_go_of() -> None:
+    world = LocalWorld()
+    segment = await half_dead(world)
+    world.bucket.faults.delay_s = (0.01, 0.01)
+    await world.log.segments.tend()
+    assert segment.pins > 0
+    await world.find("u").delete_records(5)
+    await world.log.segments.lifecycle.tick()
+    assert segment.row.state == DELETING
+    await until(lambda: segment.pins == 1)
+    await tend(world)
+    assert segment.pins == 0
+    world.later(GRACE_MS + 1000)
+    await tend(world)
+    assert world.files() == []
+    assert await world.storage.segments(1, (LIVE, DELETING), 9) == []
+
+
+async def test_how_much_a_remote_segment_had_is_asked_of_doubtful_ones_alone() -> None:
+    world = LocalWorld()
+    partition = await world.begin()
+    for _ in range(2):
+        await world.fill(partition, 40)
+        await world.cut()
+    await remote(world)
+    await partition.delete_records(partition.segments.base[1] + 1)
+    await partition.delete_records(partition.segments.end[0])
+    await world.again()
+    before = world.bucket.requests["get"]
+    await tend(world)
+    assert world.bucket.requests["get"] == before, "an idle bucket is not asked"
+
+
+async def test_nothing_is_fetched_only_to_be_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("log.segments.rewriteplan.SEGMENTS_PER_GIB", 3)
+    world = LocalWorld()
+    partition = await world.begin()
+    for _ in range(6):
+        await world.fill(partition, 20)
+        await world.cut()
+    ids = [row.id for row in await world.rows()]
+    await remote(world, *ids[:3])
+    world.log.segments.rewriter.note({partition.number})
+    await tend(world)
+    assert world.local.files.downloads == 0
+    rows = {row.id: row for row in await world.rows()}
+    assert set(ids[:3]) < set(rows), "those stay"
+    assert len(rows) == 4, "the others are merged"
+
+
+async def compact_world(**more: str) -> LocalWorld:
+    world = LocalWorld(log_cleaner_dedupe_buffer_size=1 << 16)
+    partition = await world.begin(cleanup_policy="compact", **more)
+    await compacted.fill(partition, 40)
+    await world.cut_all()
+    return world
+
+
+@pytest.mark.parametrize("aged", [False, True])
+async def test_a_compacted_topic_is_cleaned_though_its_segments_are_remote(aged: bool) -> None:
+    world = await compact_world(**({"max_compaction_lag_ms": "1000"} if aged else {}))
+    partition = world.find("t")
+    before = await compacted.read(partition)
+    if aged:
+        partition.config.min_cleanable_dirty_ratio = 1.0
+    (segment,) = await remote(world)
+    if aged:
+        world.later(HOUR_MS)
+    await compacted.clean(world)
+    got = await compacted.read(partition)
+    assert compacted.latest(got) == compacted.latest(before)
+    assert len(got) < len(before)
+    assert world.local.files.downloads == 1
+    assert segment.pins == 0
+    assert segment.row.state == DELETING
+    world.later(GRACE_MS + 1000)
+    await tend(world, 1)
+    assert segment.name + ".segment" not in world.files()
+    await world.again()
+    assert await compacted.read(world.find("t")) == got
+
+
+async def test_a_cleaning_waits_for_what_cannot_be_brought_back() -> None:
+    world = await compact_world()
+    (segment,) = await remote(world)
+    world.bucket.faults.down = True
+    world.bucket.faults.timeout_s = 0.0
+    await compacted.clean(world)
+    assert [row.id for row in await world.storage.segments(1, (0, LIVE, DELETING), 9)] == [
+        segment.row.id
+    ], "no rows are left of a job that did not begin"
+    assert segment.pins == 0
+    world.bucket.faults.down = False
+    world.later(HOUR_MS)
+    await compacted.clean(world)
+    assert segment.row.state == DELETING
+    assert len(await compacted.read(world.find("t"))) == 5
+
+
+async def test_without_a_remote_tier_nothing_is_cleaned_and_nothing_is_lost() -> None:
+    world = await compact_world()
+    (segment,) = await remote(world)
+    world.log.segments.store.localizer = None
+    await compacted.clean(world)
+    assert segment.row.state == LIVE
+    assert segment.pins == 0
