@@ -76,6 +76,7 @@ def pack_message(message: object) -> tuple[bytes, bytes]:
 
 def unpack_answer(body: bytes) -> Answer:
     """ValueError if it is none."""
+    answer: Answer
     try:
         answer = pickle.loads(body)
     except Exception as failure:

@@ -152,7 +152,7 @@ class S3Provider:
             answer = self._client.put_object(
                 Bucket=self._tier.bucket, Key=name, Body=body, ContentLength=size_bytes, **extra
             )
-        return Stored(_bare(answer["ETag"]), size_bytes)
+            return Stored(_bare(answer["ETag"]), size_bytes)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
         """See Provider."""
@@ -184,13 +184,14 @@ class S3Provider:
         name = self._name(key)
         manager = self._manager("down", bytes_per_second)
         with new_file(path) as out:
-            with translated(key, local=True):
+            with self._looking(), translated(key, local=True):
                 future = manager.download(self._tier.bucket, name, out)
                 call.ends_by(future.cancel)
                 future.result()
-            size = future.meta.size or 0
+            size, etag = future.meta.size or 0, getattr(future.meta, "etag", None)
             expect_size(f"the copy of {key}", out.seek(0, os.SEEK_END), size)
-            etag: str = getattr(future.meta, "etag", None) or ""
+            if not etag:
+                raise StoreError("NoETag", f"{key}: this is no answer of S3")
         parts = -(-size // self._part_bytes)
         return Stored(_bare(etag), size, max(1, parts) + 1)
 
@@ -220,33 +221,43 @@ class S3Provider:
     def head(self, key: str, call: Call) -> Stored:
         """See Provider."""
         name = self._name(key)
-        with translated(key):
-            try:
-                answer = self._client.head_object(Bucket=self._tier.bucket, Key=name)
-            except ClientError as failure:
-                # An answer to HEAD has no text: which of the two is missing must be asked for.
-                if parts_of(failure)[0] == 404 and not self._has_bucket():
-                    raise self._no_bucket("is gone") from None
-                raise
-        return Stored(_bare(answer["ETag"]), answer["ContentLength"])
+        with self._looking(), translated(key):
+            answer = self._client.head_object(Bucket=self._tier.bucket, Key=name)
+            return Stored(_bare(answer["ETag"]), answer["ContentLength"])
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """An answer to HEAD has no text: whether the object or its bucket is missing must be
+        asked for."""
+        try:
+            yield
+        except NoSuchObject:
+            if not self._has_bucket():
+                raise self._no_bucket("is gone") from None
+            raise
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
         """See Provider."""
         named: Any = [{"Key": self._name(key)} for key in keys]
         with translated(f"{len(keys)} objects"):
             answer = self._client.delete_objects(
-                Bucket=self._tier.bucket, Delete={"Objects": named, "Quiet": True}
+                Bucket=self._tier.bucket, Delete={"Objects": named}
             )
             for error in answer.get("Errors", ()):
                 if error.get("Code") != "NoSuchKey":
                     raise ClientError({"Error": error}, "DeleteObjects")
+        told = len(answer.get("Deleted", ())) + len(answer.get("Errors", ()))
+        if told != len(named):
+            raise StoreError("NotDeleted", f"of {len(named)} objects {told} were answered for")
         return 1
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
         """See Provider."""
         self._ready()
         found: list[Listed] = []
-        while len(found) < limit:
+        more = True
+        while more and len(found) < limit:
+            call.check()
             with translated(prefix):
                 answer = self._client.list_objects_v2(
                     Bucket=self._tier.bucket,
@@ -254,14 +265,11 @@ class S3Provider:
                     StartAfter=self._prefix + after if after else "",
                     MaxKeys=limit - len(found),
                 )
-            for row in answer.get("Contents", ()):
-                modified = int(row["LastModified"].timestamp() * 1000)
-                key = row["Key"][len(self._prefix) :]
-                found.append(Listed(key, row["Size"], modified, _bare(row["ETag"])))
-            if not answer["IsTruncated"] or not answer.get("Contents"):
-                break
-            after = found[-1].key
-            call.check()
+                for row in answer.get("Contents", ()):
+                    after = row["Key"][len(self._prefix) :]
+                    modified = int(row["LastModified"].timestamp() * 1000)
+                    found.append(Listed(after, row["Size"], modified, _bare(row["ETag"])))
+                more = answer["IsTruncated"]
         return found
 
     # What they share

@@ -1,0 +1,100 @@
+"""An HTTP server that answers S3 requests as a test says: what MinIO cannot be asked to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+XML = '<?xml version="1.0"?><Error><Code>{}</Code><Message>{}</Message></Error>'
+
+
+@dataclass
+class Reply:
+    """An answer. `length`: the Content-Length it claims; `hold`: it waits for this before the
+    body's second half; after a body that is too short the connection is closed."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: dict[str, str] = field(default_factory=dict)
+    length: int | None = None
+    hold: threading.Event | None = None
+
+
+def error(status: int, code: str) -> Reply:
+    """As S3 words it."""
+    return Reply(status, XML.format(code, "a text").encode(), {"Content-Type": "application/xml"})
+
+
+def ranged(body: bytes, start: int, total: int, **more: Any) -> Reply:
+    """A part of an object of `total` bytes."""
+    length = more.get("length") or len(body)
+    span = f"bytes {start}-{start + length - 1}/{total}"
+    return Reply(206, body, {"Content-Range": span, "ETag": '"e"'}, **more)
+
+
+Answerer = Callable[[str, str, dict[str, str]], Reply]
+
+
+@dataclass
+class Stub:
+    """`answer(method, path, headers)` decides; `asked`: what was."""
+
+    endpoint: str
+    answer: Answerer
+    asked: list[tuple[str, str, dict[str, str]]] = field(default_factory=list)
+
+
+@contextmanager
+def serving(answer: Answerer) -> Iterator[Stub]:
+    """A server on a free port, ended at the end."""
+    stub = Stub("", answer)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def handle_one_request(self) -> None:
+            try:
+                super().handle_one_request()
+            except ConnectionError:
+                self.close_connection = True
+
+        def any(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length", "0")))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            stub.asked.append((self.command, self.path, headers))
+            reply = stub.answer(self.command, self.path, headers)
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
+                self.send_header(name, value)
+            length = len(reply.body) if reply.length is None else reply.length
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+            if self.command != "HEAD":
+                half = len(reply.body) // 2 if reply.hold else len(reply.body)
+                self.wfile.write(reply.body[:half])
+                self.wfile.flush()
+                if reply.hold is not None:
+                    reply.hold.wait(20)
+                    self.wfile.write(reply.body[half:])
+            self.close_connection = self.close_connection or length != len(reply.body)
+
+        do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = any
+
+        def log_message(self, format: str, *args: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    stub.endpoint = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    try:
+        yield stub
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -1,0 +1,463 @@
+"""S3's ways of failing: what they are taken for, and that nothing is left behind.
+
+Against a server that says what a test wants it to, and (marked real) against MinIO. What S3
+promises when all is well is in test_tier_store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore import exceptions as boto
+
+from tests.kit.minio import Minio
+from tests.kit.s3stub import Reply, Stub, error, ranged, serving
+from tests.test_segments_worker import gone, until
+from tiering import s3
+from tiering.opening import parse_tier
+from tiering.process import StoreProcess
+from tiering.provider import Call
+from tiering.s3 import S3Provider
+from tiering.s3errors import failure_of, kind_of
+from tiering.store import (
+    ConditionFailed,
+    NoSuchObject,
+    Part,
+    Refused,
+    SlowDown,
+    StoreError,
+)
+
+PART_BYTES = 5 << 20
+
+
+# Kinds
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (503, "SlowDown", SlowDown), (429, "TooManyRequests", SlowDown), (503, "x", SlowDown),
+        (400, "ThrottlingException", SlowDown), (0, "SlowDown", SlowDown),
+        (500, "InternalError", StoreError), (502, "502", StoreError), (504, "x", StoreError),
+        (408, "x", StoreError), (400, "RequestTimeout", StoreError), (0, "0", StoreError),
+        (400, "BadDigest", StoreError), (416, "InvalidRange", StoreError),
+        (404, "NoSuchUpload", StoreError), (409, "OperationAborted", StoreError),
+        (403, "AccessDenied", Refused), (403, "InvalidAccessKeyId", Refused),
+        (403, "SignatureDoesNotMatch", Refused), (401, "x", Refused), (400, "x", Refused),
+        (404, "NoSuchBucket", Refused), (501, "NotImplemented", Refused),
+        (301, "PermanentRedirect", Refused), (400, "ExpiredToken", Refused),
+        (404, "NoSuchKey", NoSuchObject), (404, "404", NoSuchObject),
+        (412, "PreconditionFailed", ConditionFailed), (412, "412", ConditionFailed),
+        (409, "ConditionalRequestConflict", ConditionFailed),
+    ],
+)  # fmt: skip
+def test_kinds_of_answers(status: int, code: str, kind: type[StoreError]) -> None:
+    assert kind_of(status, code) is kind
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (boto.NoCredentialsError(), Refused),
+        (boto.PartialCredentialsError(provider="env", cred_var="x"), Refused),
+        (boto.ProfileNotFound(profile="x"), Refused),
+        (boto.SSLError(endpoint_url="x", error=OSError("certificate")), Refused),
+        (boto.EndpointConnectionError(endpoint_url="x"), StoreError),
+        (boto.ConnectTimeoutError(endpoint_url="x"), StoreError),
+        (boto.ReadTimeoutError(endpoint_url="x"), StoreError),
+        (boto.ConnectionClosedError(endpoint_url="x"), StoreError),
+        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), StoreError),
+        (boto.ResponseStreamingError(error="x"), StoreError),
+        (ConnectionResetError(104, "reset"), StoreError),
+        (KeyError("a bug"), StoreError),
+    ],
+)
+def test_kinds_of_exceptions(failure: Exception, kind: type[StoreError]) -> None:
+    made = failure_of("segments/k", failure)
+    assert type(made) is kind
+    assert made.code == type(failure).__name__
+    assert made.text.startswith("segments/k: ")
+
+
+# Answers
+
+
+@pytest.fixture(scope="module")
+def module_stub() -> Iterator[Stub]:
+    """One for all: a client takes a while to make, and finds the endpoint once."""
+    with pytest.MonkeyPatch.context() as patched, serving(lambda *asked: Reply()) as server:
+        patched.setenv("AWS_ACCESS_KEY_ID", "key")
+        patched.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield server
+
+
+@pytest.fixture
+def stub(module_stub: Stub) -> Stub:
+    """With nothing asked yet."""
+    module_stub.asked.clear()
+    return module_stub
+
+
+@pytest.fixture(scope="module")
+def made(module_stub: Stub) -> S3Provider:
+    """A provider that tries everything once, parts too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(s3, "PART_ATTEMPTS", 1)
+        return provider(module_stub)
+
+
+def provider(stub: Stub, options: str = "", seen: bool = True) -> S3Provider:
+    made = S3Provider(parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}"), PART_BYTES, 2)
+    made.seen = seen
+    return made
+
+
+def always(stub: Stub, reply: Reply) -> None:
+    stub.answer = lambda method, path, headers: reply
+
+
+def calls(made: S3Provider, path: str) -> list[Callable[[], Any]]:
+    """One of each."""
+    memory, call = memoryview(bytearray(10)), Call()
+    return [
+        lambda: made.put("k", b"x", None, False, call),
+        lambda: made.get("k", 0, None, call),
+        lambda: made.get("k", 5, 5, call),
+        lambda: made.head("k", call),
+        lambda: made.delete(["k"], call),
+        lambda: made.list("", "", 5, call),
+        lambda: made.read("k", 0, [memory], call),
+        lambda: made.upload("k", __file__, -1, call),
+        lambda: made.download("k", path, -1, call),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "code"),
+    [
+        (error(503, "SlowDown"), SlowDown, "SlowDown"),
+        (error(500, "InternalError"), StoreError, "InternalError"),
+        (error(403, "InvalidAccessKeyId"), Refused, "InvalidAccessKeyId"),
+        (Reply(200, b"<html>a login page</html>"), StoreError, None),
+        (Reply(403, b"<html>a proxy says no</html>"), Refused, None),
+    ],
+)
+def test_every_call_says_what_happened(
+    stub: Stub, made: S3Provider, tmp_path: Path,
+    reply: Reply, kind: type[StoreError], code: str | None,
+) -> None:  # fmt: skip
+    always(stub, reply)
+    for number, ask in enumerate(calls(made, str(tmp_path / "new"))):
+        stub.asked.clear()
+        with pytest.raises(StoreError) as caught:
+            ask()
+        if code is not None and number not in (3, 8):  # an answer to HEAD has no text
+            assert caught.value.code == code
+        unranged = reply.status == 200 and number in (2, 6)
+        assert type(caught.value) is (Refused if unranged else kind), number
+        # Who asked knows when to try again; a download asks for the size first.
+        assert len(stub.asked) == (2 if reply.status == 200 and number == 8 else 1), number
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_body_that_ends_early(stub: Stub, made: S3Provider) -> None:
+    memory = memoryview(bytearray(100))
+    always(stub, ranged(b"x" * 40, 0, 1000, length=100))
+    with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
+        made.read("k", 0, [memory], Call())
+    always(stub, Reply(200, b"x" * 40, {"ETag": '"e"'}, length=100))
+    with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
+        made.get("k", 0, None, Call())
+    always(stub, ranged(b"y" * 100, 0, 1000))
+    made.read("k", 0, [memory], Call())  # the connection after a broken one is another
+    assert bytes(memory) == b"y" * 100
+
+
+def test_an_object_too_large_to_be_got(stub: Stub, made: S3Provider) -> None:
+    always(stub, Reply(200, b"x", {"ETag": '"e"'}, length=1 << 40))
+    with pytest.raises(Refused, match="EntityTooLarge"):
+        made.get("k", 0, None, Call())
+
+
+def test_a_slow_read_can_be_given_up(stub: Stub, made: S3Provider) -> None:
+    call, hold = Call(), threading.Event()
+    always(stub, ranged(b"x" * 100, 0, 1000, hold=hold))
+    memory, failures = memoryview(bytearray(100)), []
+
+    def read() -> None:
+        try:
+            made.read("k", 0, [memory], call)
+        except StoreError as failure:
+            failures.append(failure)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while not stub.asked:
+        time.sleep(0.005)
+    time.sleep(0.05)
+    began = time.monotonic()
+    call.cancel()
+    reader.join(15)
+    assert time.monotonic() - began < 10  # not the read timeout of half a minute
+    hold.set()
+    assert len(failures) == 1
+    assert bytes(memory[50:]) == bytes(50)
+
+
+def test_a_read_given_up_before_its_answer_writes_nothing(stub: Stub, made: S3Provider) -> None:
+    call = Call()
+    memory = memoryview(bytearray(100))
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        assert call.cancel()  # nothing was written, nor will it be
+        return ranged(b"x" * 100, 0, 1000)
+
+    stub.answer = answer
+    with pytest.raises(StoreError, match="Cancelled"):
+        made.read("k", 0, [memory], call)
+    assert bytes(memory) == bytes(100)
+
+
+def test_a_multipart_upload_that_fails_is_aborted(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "PART_ATTEMPTS", 2)
+    begun = (
+        b'<?xml version="1.0"?><InitiateMultipartUploadResult><UploadId>u1</UploadId>'
+        b"</InitiateMultipartUploadResult>"
+    )
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        if method == "POST" and "uploads" in path:
+            return Reply(200, begun)
+        if method == "PUT" and "partNumber=2" in path:
+            return error(500, "InternalError")
+        return Reply(204 if method == "DELETE" else 200, b"", {"ETag": '"e"'})
+
+    stub.answer = answer
+    (tmp_path / "here").write_bytes(bytes(2 * PART_BYTES))
+    with pytest.raises(StoreError) as caught:
+        provider(stub).upload("k", str(tmp_path / "here"), -1, Call())
+    assert type(caught.value) is StoreError
+    asked = [(method, path) for method, path, _ in stub.asked]
+    assert sum("partNumber=2" in path for _, path in asked) == 2  # a part is tried again
+    assert [path for method, path in asked if method == "DELETE"] == ["/bucket/p/k?uploadId=u1"]
+    assert not any(method == "POST" and "uploadId" in path for method, path in asked)
+
+
+def test_encryption_and_sums_are_asked_for(stub: Stub) -> None:
+    always(stub, Reply(200, b"", {"ETag": '"e"'}))
+    made = provider(stub, "&sse=aws:kms&sse_kms_key_id=k1")
+    made.put("k", b"x", '"e"', False, Call())
+    (_, _, headers) = stub.asked[-1]
+    assert headers["x-amz-server-side-encryption"] == "aws:kms"
+    assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "k1"
+    assert "x-amz-checksum-crc32" in headers
+    assert "kafkawire" in headers["user-agent"]
+
+
+def test_the_bucket_is_looked_for_once(stub: Stub) -> None:
+    made = provider(stub, seen=False)
+    always(stub, Reply(200, b"", {"ETag": '"e"'}))
+    for _ in range(3):
+        made.put("k", b"x", None, False, Call())
+    assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT", "PUT"]
+
+
+def test_who_may_not_look_for_the_bucket_may_use_it(stub: Stub) -> None:
+    made = provider(stub, seen=False)
+    ok = Reply(200, b"", {"ETag": '"e"'})
+    stub.answer = lambda method, path, headers: error(403, "x") if method == "HEAD" else ok
+    made.put("k", b"x", None, False, Call())
+    made.put("k", b"x", None, False, Call())
+    assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT"]
+
+
+def test_a_region_is_named_when_the_bucket_is_made(stub: Stub) -> None:
+    made = provider(stub, "&region=eu-central-1", seen=False)
+    ok = Reply(200, b"", {"ETag": '"e"'})
+    stub.answer = lambda method, path, headers: error(404, "x") if method == "HEAD" else ok
+    made.put("k", b"x", None, False, Call())
+    assert [(method, path) for method, path, _ in stub.asked][1:] == [
+        ("PUT", "/bucket"), ("PUT", "/bucket/p/k"),
+    ]  # fmt: skip
+    assert int(stub.asked[1][2]["content-length"]) > 0
+
+
+def test_no_credentials(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    with pytest.raises(Refused, match="NoCredentialsError"):
+        provider(stub).get("k", 0, None, Call())
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(Refused, match="ProfileNotFound"):
+        provider(stub)
+
+
+async def test_the_endpoint_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    store = StoreProcess(parse_tier("s3://bucket"))
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="EndpointConnectionError") as caught:
+                await store.get("k")
+            assert caught.value.retryable
+    finally:
+        await store.close()
+
+
+# MinIO
+
+
+@pytest.mark.real
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("AWS_ACCESS_KEY_ID", "nobody", "InvalidAccessKeyId"),
+        ("AWS_SECRET_ACCESS_KEY", "wrong-secret", "SignatureDoesNotMatch"),
+    ],
+)
+async def test_wrong_credentials(
+    tier_url: str, monkeypatch: pytest.MonkeyPatch, name: str, value: str, code: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    store = StoreProcess(parse_tier(tier_url), 100)
+    try:
+        for ask in (store.get("k"), store.put("k", b""), store.list(""), store.delete(["k"])):
+            with pytest.raises(Refused) as caught:
+                await ask
+            assert caught.value.code == code
+        with pytest.raises(Refused):
+            await store.head("k")
+    finally:
+        await store.close()
+
+
+@pytest.mark.real
+async def test_a_bucket_that_may_not_be_made(minio: Minio, tier_url: str) -> None:
+    store = StoreProcess(parse_tier(tier_url + "?create=false"), 100)
+    try:
+        for ask in (store.get("k"), store.head("k"), store.put("k", b""), store.list("")):
+            with pytest.raises(Refused, match="does not exist, and create=false forbids"):
+                await ask
+        minio.client().create_bucket(Bucket=parse_tier(tier_url).bucket)
+        await store.put("k", b"")  # it is there now, and nobody had to start anything again
+    finally:
+        await store.close()
+
+
+@pytest.mark.real
+async def test_a_bucket_that_is_gone(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+    store, bucket, client = StoreProcess(parse_tier(tier_url), 100), "", minio.client()
+    bucket = parse_tier(tier_url).bucket
+    try:
+        with pytest.raises(NoSuchObject):
+            await store.get("k")  # made at the first call, whatever that was
+        await store.put("k", bytes(100))
+        client.delete_object(Bucket=bucket, Key="tier/k")
+        client.delete_bucket(Bucket=bucket)
+        (tmp_path / "here").write_bytes(bytes(2 * PART_BYTES))
+        asked = [
+            store.get("k"), store.head("k"), store.put("k", b""), store.list(""),
+            store.read("k", [Part(0, 10, 0)]), store.upload("k", str(tmp_path / "here")),
+            store.download("k", str(tmp_path / "new")), store.delete(["k"]),
+        ]  # fmt: skip
+        for outcome in await asyncio.gather(*asked, return_exceptions=True):
+            assert type(outcome) is Refused
+            assert outcome.code == "NoSuchBucket"
+    finally:
+        await store.close()
+
+
+@pytest.mark.real
+async def test_many_make_the_bucket_at_once(tier_url: str) -> None:
+    stores = [StoreProcess(parse_tier(tier_url)) for _ in range(3)]
+    try:
+        await asyncio.gather(*(store.put(f"k{n}", b"") for n, store in enumerate(stores)))
+        assert len(await stores[0].list("")) == 3
+    finally:
+        for store in stores:
+            await store.close()
+
+
+@pytest.mark.real
+async def test_encryption_that_cannot_be(tier_url: str) -> None:
+    store = StoreProcess(parse_tier(tier_url + "?sse=AES256"))
+    try:
+        with pytest.raises(Refused):  # this MinIO has no keys
+            await store.put("k", b"x")
+    finally:
+        await store.close()
+
+
+def unfinished(minio: Minio, url: str) -> list[Any]:
+    bucket = parse_tier(url).bucket
+    found: list[Any] = (
+        minio.client().list_multipart_uploads(Bucket=bucket, Prefix="tier/slow").get("Uploads", [])
+    )
+    return found
+
+
+@pytest.mark.real
+async def test_uploads_given_up_leave_nothing(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(bytes(3 * PART_BYTES))
+    store = StoreProcess(parse_tier(tier_url), 0, PART_BYTES)
+    await store.put("k", b"")
+    for ends in (True, False):
+        upload = asyncio.ensure_future(store.upload("slow", str(tmp_path / "here"), 1 << 20))
+        await until(lambda: bool(unfinished(minio, tier_url)))
+        if ends:
+            upload.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await upload
+            await until(lambda: not unfinished(minio, tier_url))
+        else:
+            await store.close()
+            with pytest.raises(StoreError):
+                await upload
+    assert unfinished(minio, tier_url) == []
+
+
+PARENT = """
+import asyncio, sys
+from tiering.opening import parse_tier
+from tiering.process import StoreProcess
+
+async def main():
+    store = StoreProcess(parse_tier(sys.argv[1]), 0, 5 << 20)
+    await store.put("k", b"x")
+    print(store.pid, flush=True)
+    await store.upload("slow", sys.argv[2], 1 << 20)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.real
+def test_a_killed_broker_leaves_no_upload(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(bytes(3 * PART_BYTES))
+    command = [sys.executable, "-c", PARENT, tier_url, str(tmp_path / "here")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        asyncio.run(until(lambda: bool(unfinished(minio, tier_url))))
+        parent.kill()
+    asyncio.run(until(lambda: gone(pid)))
+    assert unfinished(minio, tier_url) == []
