@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from kafkawire.codec.configs import BrokerConfig
-from kafkawire.metadata.catalog import Catalog, TopicInfo
+from kafkawire.metadata.catalog import Catalog
 from log.env import Env, WorkerError
 from log.manager import Log
 from offsets.storage import OffsetStorage
@@ -24,6 +24,8 @@ from tiering.cold import ColdReader
 from tiering.commands import Commands
 from tiering.dispatch import Dispatcher, Limits
 from tiering.finish import Finisher
+from tiering.listening import listen
+from tiering.local import LocalTier
 from tiering.meter import Meter
 from tiering.move import Mover
 from tiering.opening import open_store, parse_tier
@@ -55,8 +57,9 @@ NO_LIMIT = (1 << 63) - 1
 
 class Tiering:
     """See the module. `state`: "attaching", "attached", "refused" or "owned by another"; `error`
-    what is in the way then. Parts that others reach: `store`, `cold`, `rounds`, `dispatcher`,
-    `uploader`, `remover`, `promise`."""
+    what is in the way then. Parts that others reach: `store`, `cold`, `local`, `rounds`,
+    `dispatcher`, `uploader`, `remover`, `promise`; those that belong to one tier are others after
+    a `switch`."""
 
     def __init__(
         self,
@@ -107,7 +110,12 @@ class Tiering:
         )  # fmt: skip
         segments.warm.cold = self.cold
         self._build()
-        self._listen()
+        self.local = LocalTier(
+            self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,
+            self.log.loader.config_of,
+        )  # fmt: skip
+        self.local.start()
+        listen(self)
         self._take_settings()
         self._started = True
         self._attaching = self.env.spawn(self._run(), "tiering")
@@ -153,7 +161,7 @@ class Tiering:
             env, storage, segments.store, self.store, self.dispatcher, survey, progress, finisher,
             self._topic_of, node_id, self.tier,
         )  # fmt: skip
-        self.withdrawal = Withdrawal(log, storage, config_of, grace_ms)
+        self.withdrawal = Withdrawal(log, storage, self.catalog, self.dispatcher, grace_ms)
         self.remover = Remover(
             env, storage, segments.store, self.store_of, self.rounds, config_of, node_id, self.tier,
             grace_ms, self._retry_max_s, self.withdrawal.run,
@@ -172,6 +180,7 @@ class Tiering:
             self._started = False
             await self.mover.close()
             await self.commands.close()
+            await self.local.close()
             await self._stop()
             await self.tiers.close()
             await self.spending.close()
@@ -236,6 +245,7 @@ class Tiering:
         failures = 0
         self.dispatcher.detached = self.state
         self.uploader.start()
+        await self.withdrawal.find()
         while self.state != "attached":
             try:
                 await self.rounds.open()
@@ -280,48 +290,6 @@ class Tiering:
 
     def _retry_max_s(self) -> float:
         return self.config.tier_retry_max_ms / 1000
-
-    # --- hooks
-
-    def _listen(self) -> None:
-        hooks = self.log.hooks
-        hooks.segments = self._segments_changed
-        hooks.log_starts = self._log_starts_moved
-        hooks.topics = self._topics_changed
-        hooks.topic_altered = self._topic_altered
-        hooks.topic_removed = self._topic_removed
-        hooks.defaults = self._defaults_changed
-
-    def _segments_changed(self, ids: Collection[int]) -> None:
-        self.uploader.note(ids)
-        self.remover.wake()
-
-    def _log_starts_moved(self, numbers: Collection[int]) -> None:
-        for number in numbers:
-            partition = self.log.partitions.get(number)
-            if partition is None or partition.dispatch_offset or partition.config.tiered:
-                self.rounds.log_start_moved(number)
-        self.remover.wake()
-
-    def _topics_changed(self, infos: Collection[TopicInfo]) -> None:
-        for info in infos:
-            self.rounds.topic_changed(info)
-        self.remover.wake()
-
-    def _topic_altered(self, info: TopicInfo) -> None:
-        self.rounds.topic_changed(info)
-        self.withdrawal.noted[info.id] = info
-        self.uploader.note_all()
-        self.remover.wake()
-
-    def _topic_removed(self, info: TopicInfo) -> None:
-        self.rounds.topic_deleted(info.id)
-        self.withdrawal.noted.pop(info.id, None)
-        self.remover.wake()
-
-    def _defaults_changed(self) -> None:
-        self.uploader.note_all()
-        self.remover.wake()
 
     # --- now and then
 

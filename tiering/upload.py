@@ -83,6 +83,7 @@ class Uploader:
         self._uploaded: list[Flight] = []
         self._garbage: list[bytes] = []
         self._warnings = Warnings(env, logger)
+        self._refused = False
         self._wake = asyncio.Event()
         self._publish = asyncio.Event()
         self._uploads: set[asyncio.Task[Any]] = set()
@@ -255,6 +256,7 @@ class Uploader:
             del self._flights[flight.id]
             self._failed(flight.id, failure)
         else:
+            self._refused = False
             self.dispatcher.uploaded()
             self._uploaded.append(flight)
             self._publish.set()
@@ -267,9 +269,18 @@ class Uploader:
         fault, now = fault_of(failure), self._now()
         error = failure.code if isinstance(failure, StoreError) else type(failure).__name__
         self.dispatcher.fail(segment_id, fault, error, now, self._jitter())
-        self._warnings.warn("an upload", failure, known=isinstance(failure, StoreError | OSError))
+        if isinstance(failure, Refused):
+            self._refuse(failure)
+        known = isinstance(failure, StoreError | OSError)
+        self._warnings.warn("an upload", failure, known=known)
         if segment_id not in self._segments.by_id:
             self.dispatcher.forget(segment_id)
+
+    def _refuse(self, failure: Refused) -> None:
+        """What only a person mends is an ERROR, once until something succeeds."""
+        if not self._refused:
+            self._refused = True
+            logger.error("the remote tier refuses uploads, all else goes on: %s", failure)
 
     async def _drop_garbage(self) -> None:
         """Objects of tries that failed, none of which was ever in a manifest."""
@@ -309,6 +320,8 @@ class Uploader:
         fault, now = fault_of(failure), self._now()
         self.dispatcher.close_gate(fault, failure.code, now, self._jitter())
         self.dispatcher.failures[fault] += 1
+        if isinstance(failure, Refused):
+            self._refuse(failure)
 
     def _now(self) -> float:
         return self._env.clock.monotonic()

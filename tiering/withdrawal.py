@@ -10,44 +10,73 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
-from kafkawire.metadata.catalog import TopicInfo
+from kafkawire.metadata.catalog import Catalog, TopicInfo
 from log.manager import Log
 from log.segments.remote import local_log_start
 from offsets.storage import LIVE, OffsetStorage
-from tiering.survey import ConfigOf
+from tiering.dispatch import Dispatcher
 
 logger = logging.getLogger(__name__)
 
+DELETE_ON_DISABLE = "remote.log.delete.on.disable"
+TOPICS_AT_ONCE = 1000
+"""Topics looked at between two turns of the loop: a millisecond."""
 PARTITIONS_AT_ONCE = 500
 SEGMENTS_AT_ONCE = 50
 
 
 class Withdrawal:
-    """See the module. `noted`: topics to be looked at, by id."""
+    """See the module."""
 
     def __init__(
-        self, log: Log, storage: OffsetStorage, config_of: ConfigOf, grace_ms: Callable[[], int]
+        self,
+        log: Log,
+        storage: OffsetStorage,
+        catalog: Catalog,
+        dispatcher: Dispatcher,
+        grace_ms: Callable[[], int],
     ) -> None:
         self._log = log
         self._storage = storage
-        self._config_of = config_of
+        self._catalog = catalog
+        self._dispatcher = dispatcher
         self._grace_ms = grace_ms
-        self.noted: dict[bytes, TopicInfo] = {}
+        self._noted: dict[bytes, TopicInfo] = {}  # by id
+
+    def note(self, info: TopicInfo) -> None:
+        """A topic has other settings; it is looked at with the next `run`."""
+        self._noted[info.id] = info
+
+    def forget(self, topic_id: bytes) -> None:
+        """A topic is deleted."""
+        self._noted.pop(topic_id, None)
+
+    async def find(self) -> None:
+        """After a start: topics whose withdrawal a crash may have cut short."""
+        for done, topic_id in enumerate(list(self._catalog.by_id), 1):
+            if topic_id in self._catalog.by_id:
+                configs = self._catalog.by_id.facts_of(topic_id).configs
+                if configs.get(DELETE_ON_DISABLE) == "true":
+                    self.note(self._catalog.by_id[topic_id])
+            if done % TOPICS_AT_ONCE == 0:
+                await self._log.env.sleep(0)
 
     async def run(self) -> None:
         """Withdraw what was noted. Raises what the storage raises; then it is done again."""
-        for topic_id, info in list(self.noted.items()):
+        for topic_id, info in list(self._noted.items()):
             numbers = [row.number for row in info.partitions if self._leaves(row.number)]
+            done = True
             for at in range(0, len(numbers), PARTITIONS_AT_ONCE):
-                await self._withdraw(info.name, numbers[at : at + PARTITIONS_AT_ONCE])
-            if self.noted.get(topic_id) is info:
-                del self.noted[topic_id]
+                done &= await self._withdraw(info.name, numbers[at : at + PARTITIONS_AT_ONCE])
+            if done and self._noted.get(topic_id) is info:
+                del self._noted[topic_id]
 
     def _leaves(self, number: int) -> bool:
-        config = self._config_of(number)
+        config = self._log.loader.config_of(number)
         return config is not None and not config.tiered and config.tier_deletes
 
-    async def _withdraw(self, topic: str, numbers: Iterable[int]) -> None:
+    async def _withdraw(self, topic: str, numbers: Iterable[int]) -> bool:
+        """Some partitions of a topic; False if something of them is on its way still."""
         await self._log.loader.load(numbers)
         store = self._log.segments.store
         partitions = [
@@ -65,6 +94,7 @@ class Withdrawal:
             await self._log.commit_log.save_log_starts(starts)
         ids = {segment for partition in partitions for segment in partition.segments.segment}
         await self._release(sorted(ids))
+        return self._dispatcher.candidates.keys().isdisjoint(ids)
 
     async def _release(self, ids: list[int]) -> None:
         """Let go of the objects of local segments in which nobody is tiered any more."""
