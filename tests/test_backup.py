@@ -13,20 +13,31 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from kafkawire.metadata import copying
+from kafkawire.metadata import copying, tables
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
 from kafkawire.testing.broker import BrokerProcess
 from offsets.sql_storage import SqlStorage
-from offsets.storage import Mapping, SegmentRow, Swap
+from offsets.storage import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_STARTED,
+    LIVE,
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+    Swap,
+    TierRow,
+    pack_ranges,
+)
 from tests.kit.postgres import postgres
 from tests.test_cli_offsets import Typed, produce
 
 
 async def some_metadata(store: SqlStore) -> None:
-    """Topics, a setting, a checkpoint, a segment."""
+    """Topics, a setting, a checkpoint, a segment and its object in a remote tier."""
     await store.open()
     await store.register_broker(1, {"P": ("h", 1)}, None)
     (info, _) = await store.create_topics([NewTopic("a", [1, 1]), NewTopic("__b", [1], {}, True)])
@@ -41,7 +52,17 @@ async def some_metadata(store: SqlStore) -> None:
     await storage.finish_segments(
         Swap([(row, [Mapping(number, 0, 10, 40, 64, 9, 0, 0, 0, 0, 1, 30)])])
     )
+    await storage.save_tier(TierRow(0, "s3://b/p"))
+    made = ObjectRow(b"o" * 16, row.id, 1, ranges=pack_ranges([(number, 10, 40)]))
+    await storage.start_objects([made], {number: 40})
+    await storage.finish_objects([made.uuid], {number: 40})
+    await storage.set_local([row.id], False)
     await store.close()
+
+
+def test_every_table_is_copied(tmp_path: Path) -> None:
+    copying.new_sqlite(str(tmp_path / "new.db"))
+    assert set(copying.counts(str(tmp_path / "new.db"))) == set(tables.metadata.tables)
 
 
 async def test_a_copy_of_a_living_file_begins_anew(tmp_path: Path) -> None:
@@ -72,6 +93,9 @@ async def test_a_copy_of_a_living_file_begins_anew(tmp_path: Path) -> None:
         None,
     ]
     assert [row.mappings for row in rows] == [[], [], []]
+    assert {(row.dispatch_offset, row.commit_offset) for row in rows} == {(0, 0)}
+    assert await storage.objects(1, [COPY_STARTED, COPY_FINISHED, DELETE_STARTED], 9) == []
+    assert await storage.tiers() == []
     assert await storage.load_place(1) == 0
     await store.close()
 
@@ -110,6 +134,15 @@ async def test_postgres_is_exported_and_filled(tmp_path: Path) -> None:
         loaded = [await each.load_partitions([1, 2, 3]) for each in stored]
         assert loaded[0] == loaded[1]
         assert loaded[0][0].mappings
+        assert (loaded[0][0].dispatch_offset, loaded[0][0].commit_offset) == (40, 40)
+        for method, arguments in (
+            ("objects", (1, [COPY_FINISHED], 9)),
+            ("tiers", ()),
+            ("segments", (1, [LIVE], 9)),
+        ):
+            found = [await getattr(each, method)(*arguments) for each in stored]
+            assert found[0] == found[1]
+            assert len(found[0]) == 1
         row = SegmentRow(b"n" * 16, 1, 0)
         (made,) = await stored[1].start_segments([row])
         assert made > 1, "the counter goes on where the rows end"
