@@ -125,10 +125,8 @@ class Spending:
 
     async def report(self) -> dict[str, Any]:
         """`tier cost`, as plain values: this month by topic, dearest first."""
-        if self._env.clock.monotonic() - self._summed_s >= TICK_S:
-            self._summed_s = self._env.clock.monotonic()
-            self._pass_time()
-            self.stored_bytes = await self._sum()
+        self._pass_time()
+        self.stored_bytes = await self._sum()
         meter, prices, budget = self._meter, self.prices, self._config.tier_budget_month
         topics = [
             {"topic": topic, **_numbers(usage), "cost": self.cost_of(usage)}
