@@ -102,6 +102,8 @@ class Finisher:
             )
         if not await self._enter([each.row.uuid for each in flights if each.named], commits):
             commits = await self._progress.committed(numbers, self.has)
+            # A log start may have moved, and what follows it counts now: the bucket says so first.
+            await self._publisher.publish([], {}, commits)
             await self._storage.save_tiering_offsets(
                 {number: (offset, offset) for number, offset in commits.items()}
             )
