@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.segment import TAIL_BYTES
 from kafkawire.manifest.keys import segment_key
 from log.segments.store import NotLocal, Segment
 from offsets.storage import DELETING, LIVE, ObjectRow
@@ -297,6 +298,30 @@ async def test_how_much_a_remote_segment_had_is_asked_of_doubtful_ones_alone() -
     before = world.bucket.requests["get"]
     await tend(world)
     assert world.bucket.requests["get"] == before, "an idle bucket is not asked"
+
+
+async def test_how_much_a_tiny_segment_had_is_asked_once() -> None:
+    world = LocalWorld()
+    one = await world.begin()
+    (two,) = await world.topic("u", 1)
+    await world.fill(one, 2)
+    await world.fill(two, 1)
+    await world.cut_all()
+    (segment,) = await remote(world)
+    assert segment.row.size_bytes < TAIL_BYTES
+    had = segment.payload_bytes
+    await one.delete_records(1)
+    await one.delete_records(2)
+    await world.log.segments.lifecycle.tick()
+    await world.again()
+    world.config.segment_dead_max_ms = 1 << 40
+    before = world.bucket.requests["get"]
+    await world.log.segments.rewriter.survey(1 << 30)
+    await settle()
+    assert world.log.segments.store.by_id[segment.row.id].payload_bytes == had
+    await world.log.segments.rewriter.survey(1 << 30)
+    await settle()
+    assert world.bucket.requests["get"] == before + 1
 
 
 async def test_nothing_is_fetched_only_to_be_merged(monkeypatch: pytest.MonkeyPatch) -> None:

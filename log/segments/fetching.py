@@ -92,7 +92,8 @@ class Fetcher:
         for segment in segments:
             size = segment.row.size_bytes
             try:
-                tail = await localizer.read(segment, -TAIL_BYTES, TAIL_BYTES)
+                length = min(TAIL_BYTES, size)
+                tail = await localizer.read(segment, -length, length)
                 segment.payload_bytes = read_trailer(tail, size).batches_end - HEADER_BYTES
             except FormatError as failure:
                 logger.warning("segment %s: %s", segment.name, failure)
