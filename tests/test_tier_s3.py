@@ -118,7 +118,9 @@ def made(module_stub: Stub) -> S3Provider:
 
 
 def provider(stub: Stub, options: str = "", seen: bool = True) -> S3Provider:
-    made = S3Provider(parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}"), PART_BYTES, 2)
+    made = S3Provider(
+        parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}"), PART_BYTES, 4, 2
+    )
     made.seen = seen
     return made
 

@@ -68,7 +68,7 @@ def opened(kind: str, url: str) -> ObjectStore:
     tier = parse_tier(url)
     if kind.startswith("process"):
         return StoreProcess(tier, MEMORY_BYTES, PART_BYTES)
-    return DirectStore(make_provider(tier, PART_BYTES, 8), MEMORY_BYTES)
+    return DirectStore(make_provider(tier, PART_BYTES, 8, 4), MEMORY_BYTES)
 
 
 @pytest.fixture(params=KINDS)

@@ -15,6 +15,7 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from threading import Condition, Lock
 from typing import Any
 
@@ -40,13 +41,16 @@ GRACE_S = 2.0
 """What calls under way may take to end: a request that aborts a multipart upload."""
 
 
-def make_provider(tier: TierUrl, part_bytes: int, threads: int, seen: bool = False) -> Provider:
-    """What is behind a tier's URL. Raises Refused."""
+def make_provider(
+    tier: TierUrl, part_bytes: int, calls: int, transfers: int, seen: bool = False
+) -> Provider:
+    """What is behind a tier's URL, for so many calls at a time, and so many of those transfers of
+    whole objects. Raises Refused."""
     provider: Provider
     if tier.is_s3:
         from tiering.s3 import S3Provider  # boto3 takes a while, and a folder needs none
 
-        provider = S3Provider(tier, part_bytes, threads)
+        provider = S3Provider(tier, part_bytes, calls, transfers)
     else:
         provider = FolderProvider(tier.folder, tier.create)
     provider.seen = seen
@@ -121,8 +125,10 @@ class Storage:
         with self._making:
             if self._provider is None:
                 hello = self._hello
-                threads = sum(hello.threads.values())
-                self._provider = make_provider(hello.tier, hello.part_bytes, threads, hello.seen)
+                self._provider = make_provider(
+                    hello.tier, hello.part_bytes, sum(hello.threads.values()),
+                    hello.threads["upload"], hello.seen,
+                )  # fmt: skip
             return self._provider
 
     def _read(self, provider: Provider, call: Call, key: str, parts: Sequence[Part]) -> None:
@@ -130,11 +136,17 @@ class Storage:
         provider.read(key, parts[0].start, views, call)
 
 
+@lru_cache(maxsize=4)
+def _source(url: str) -> Provider:
+    """The tier that is copied from: a move asks for it at each object, and leaves one or two."""
+    return make_provider(parse_tier(url), 1 << 24, 4, 4, seen=True)
+
+
 def copy_object(
     provider: Provider, url: str, source_key: str, key: str, size_bytes: int, call: Call
 ) -> Stored:
     """See ObjectStore.copy_from: by the storage itself where it can, else through here."""
-    source = make_provider(parse_tier(url), 0, 1, seen=True)
+    source = _source(url)
     stored = provider.copy(source, source_key, key, call)
     if stored is None:
         with source.reading(source_key, call) as body:

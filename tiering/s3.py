@@ -45,7 +45,7 @@ CONNECT_TIMEOUT_S = 5
 READ_TIMEOUT_S = 30
 """Between two packets, not of a whole request."""
 PART_ATTEMPTS = 3
-PARTS_AT_ONCE_PER_THREAD = 2
+PARTS_AT_ONCE_PER_TRANSFER = 2
 """One part is summed and signed while another is sent."""
 STREAMED_PARTS = 2
 """Parts of a stream held in memory."""
@@ -56,21 +56,23 @@ COPY_PART_BYTES = 128 << 20
 class S3Provider:
     """See the module and tiering.provider.Provider. Raises Refused where no client can be made.
 
-    `part_bytes`: files larger than this go in parts of this size; `threads`: that call at a time.
+    `part_bytes`: files larger than this go in parts of this size; `calls`: at a time, so that many
+    connections are kept; `transfers`: those of them that move whole objects.
     """
 
-    def __init__(self, tier: TierUrl, part_bytes: int, threads: int) -> None:
+    def __init__(self, tier: TierUrl, part_bytes: int, calls: int, transfers: int) -> None:
         self.seen = False
         self._tier = tier
         self._prefix = tier.prefix + "/" if tier.prefix else ""
         self._part_bytes = part_bytes
-        self._threads = threads
+        self._parts_at_once = transfers * PARTS_AT_ONCE_PER_TRANSFER
         self._asking = Lock()
         self._asked = False
         with translated(tier.bucket):
             session = boto3.session.Session()
-            self._client: S3Client = self._made(session, 1)
-            self._moving: S3Client = self._made(session, PART_ATTEMPTS)
+            self._client: S3Client = self._made(session, 1, calls)
+            kept = self._parts_at_once * 2  # uploads and downloads
+            self._moving: S3Client = self._made(session, PART_ATTEMPTS, kept)
         self._managers: dict[str, tuple[int, TransferManager]] = {}
         self._encrypted: dict[str, Any] = {}
         if tier.sse is not None:
@@ -78,12 +80,12 @@ class S3Provider:
         if tier.sse_kms_key_id is not None:
             self._encrypted["SSEKMSKeyId"] = tier.sse_kms_key_id
 
-    def _made(self, session: boto3.session.Session, attempts: int) -> S3Client:
+    def _made(self, session: boto3.session.Session, attempts: int, kept: int) -> S3Client:
         style: Any = {True: "path", False: "virtual", None: "auto"}[self._tier.path_style]
         config = Config(
             connect_timeout=CONNECT_TIMEOUT_S,
             read_timeout=READ_TIMEOUT_S,
-            max_pool_connections=self._threads * PARTS_AT_ONCE_PER_THREAD,
+            max_pool_connections=kept,
             retries={"total_max_attempts": attempts, "mode": "standard"},
             s3={"addressing_style": style},
             user_agent_extra="kafkawire",
@@ -338,7 +340,7 @@ class S3Provider:
                 config = TransferConfig(
                     multipart_threshold=part + 1,
                     multipart_chunksize=part,
-                    max_request_concurrency=self._threads * PARTS_AT_ONCE_PER_THREAD,
+                    max_request_concurrency=self._parts_at_once,
                     max_in_memory_upload_chunks=STREAMED_PARTS,
                     num_download_attempts=PART_ATTEMPTS,
                     max_bandwidth=rate,
