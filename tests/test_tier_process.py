@@ -244,6 +244,21 @@ async def test_an_upload_given_up_ends(store: StoreProcess, tmp_path: Path) -> N
     assert [one.key for one in await store.list("")] == ["k"]
 
 
+@pytest.mark.real
+async def test_an_upload_killed_leaves_nothing(store: StoreProcess, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(bytes(8 << 20))
+    await store.put("k", b"x")
+    (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
+    unfinished = tmp_path / "tier" / ".unfinished"
+    await until(lambda: bool(list(unfinished.iterdir())))
+    assert store.pid is not None
+    os.kill(store.pid, signal.SIGKILL)
+    with pytest.raises(StoreError, match="SIGKILL"):
+        await upload
+    await store.put("k", b"y")
+    assert list(unfinished.iterdir()) == []
+
+
 async def test_too_many_wait(store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "WAITING_AT_MOST", 5)
     pid = await stopped(store)

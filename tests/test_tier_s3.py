@@ -7,6 +7,8 @@ promises when all is well is in test_tier_store.
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -435,6 +437,23 @@ async def test_uploads_given_up_leave_nothing(minio: Minio, tier_url: str, tmp_p
             with pytest.raises(StoreError):
                 await upload
     assert unfinished(minio, tier_url) == []
+
+
+@pytest.mark.real
+async def test_a_killed_child_leaves_no_upload(minio: Minio, tier_url: str, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(bytes(3 * PART_BYTES))
+    store = StoreProcess(parse_tier(tier_url), 0, PART_BYTES)
+    await store.put("k", b"")
+    upload = asyncio.ensure_future(store.upload("slow", str(tmp_path / "here"), 1 << 20))
+    await until(lambda: bool(unfinished(minio, tier_url)))
+    assert store.pid is not None
+    os.kill(store.pid, signal.SIGKILL)
+    with pytest.raises(StoreError, match="SIGKILL"):
+        await upload
+    assert unfinished(minio, tier_url)
+    await store.head("k")
+    assert unfinished(minio, tier_url) == []
+    await store.close()
 
 
 PARENT = """

@@ -53,7 +53,8 @@ Answer = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a child is told first. `threads`: of each lane. `seen`: see Provider.seen."""
+    """What a child is told first. `threads`: of each lane; `seen`: see Provider.seen; `left`: keys
+    that the child before was storing when it died."""
 
     tier: TierUrl
     seen: bool
@@ -61,6 +62,7 @@ class Hello:
     memory_bytes: int
     part_bytes: int
     threads: Mapping[str, int]
+    left: tuple[str, ...] = ()
 
 
 def pack_message(message: object) -> tuple[bytes, bytes]:

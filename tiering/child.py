@@ -129,6 +129,9 @@ class Storage:
                     hello.tier, hello.part_bytes, sum(hello.threads.values()),
                     hello.threads["upload"], hello.seen,
                 )  # fmt: skip
+                if hello.left:
+                    with contextlib.suppress(StoreError):  # else it lies there as after a crash
+                        self._provider.clear_up(hello.left)
             return self._provider
 
     def _read(self, provider: Provider, call: Call, key: str, parts: Sequence[Part]) -> None:

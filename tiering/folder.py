@@ -147,6 +147,16 @@ class FolderProvider:
         with _translated(prefix):
             return list(islice(_walk(self._folder, "", prefix, after), limit))
 
+    def clear_up(self, keys: Sequence[str]) -> None:
+        """See Provider."""
+        self._make_ready()
+        unfinished = os.path.join(self._folder, UNFINISHED)
+        begun = tuple(_begun_name(key) for key in keys)
+        with _translated(UNFINISHED):
+            for name in self._fs.listdir(unfinished):
+                if name.startswith(begun):
+                    self._fs.remove(os.path.join(unfinished, name))
+
     # What they share
 
     def _path(self, key: str) -> str:
@@ -192,7 +202,7 @@ class FolderProvider:
     ) -> Stored:
         path = self._path(key)
         self._make_ready()
-        name = f"{os.path.basename(key)[:64]}.{os.getpid()}.{os.urandom(6).hex()}"
+        name = f"{_begun_name(key)}{os.urandom(6).hex()}"
         temporary = os.path.join(self._folder, UNFINISHED, name)
         try:
             # Here and in fill only what concerns the tier is translated: a local file's OSError is
@@ -314,6 +324,11 @@ def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:
                 stat = entry.stat()
                 modified = stat.st_mtime_ns // 1_000_000
                 yield Listed(name, stat.st_size, modified, _etag(stat))
+
+
+def _begun_name(key: str) -> str:
+    """What names of files begin with that are written for this key."""
+    return key.encode().hex()[-128:] + "."
 
 
 def _stat(path: str) -> os.stat_result | None:

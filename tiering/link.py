@@ -55,19 +55,27 @@ class Lane:
 class _Pending:
     """A call in the child. `safe`: nothing is going to be written into memory for it."""
 
-    __slots__ = ("answer", "leave", "safe")
+    __slots__ = ("answer", "leave", "safe", "stores")
 
-    def __init__(self, leave: Callable[[], None]) -> None:
+    def __init__(self, leave: Callable[[], None], stores: str) -> None:
         loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = loop.create_future()
         self.safe: asyncio.Future[None] = loop.create_future()
         self.leave = leave
+        self.stores = stores
 
     def end(self) -> None:
         """The child does nothing for it any more."""
         self.leave()
         if not self.safe.done():
             self.safe.set_result(None)
+
+
+def _stored_by(operation: str, arguments: tuple[Any, ...]) -> str:
+    """The key of what is stored in more than one request, and so may be left half done."""
+    if operation == "upload":
+        return str(arguments[0])
+    return str(arguments[1]) if operation == "copy_from" else ""
 
 
 class Child:
@@ -89,6 +97,8 @@ class Child:
         """It takes calls."""
         self.heard = False
         """It has answered something."""
+        self.left: list[str] = []
+        """Keys of objects it was storing when it died."""
 
     @property
     def pid(self) -> int | None:
@@ -102,7 +112,7 @@ class Child:
         number = self._number + 1
         self.send((number, operation, arguments))
         self._number = number
-        pending = self._pending[number] = _Pending(leave)
+        pending = self._pending[number] = _Pending(leave, _stored_by(operation, arguments))
         if self._resting is not None:
             self._resting.cancel()
         if self._watching is None:
@@ -162,6 +172,7 @@ class Child:
                 timer.cancel()
         failure = f"the storage process {why or 'ended with ' + exit_words(code)}"
         pending, self._pending = self._pending, {}
+        self.left = [call.stores for call in pending.values() if call.stores]
         for call in pending.values():
             if not call.answer.done():
                 call.answer.set_exception(StoreError("ChildDied", failure))

@@ -58,6 +58,7 @@ class StoreProcess:
         self._starting: asyncio.Task[Child] | None = None
         self._not_before = 0.0
         self._seen = False
+        self._left: list[str] = []
         self._closed = False
 
     @property
@@ -168,7 +169,7 @@ class StoreProcess:
                 raise StoreError("ChildDied", "the storage process ends as soon as it begins")
             hello = Hello(
                 self._tier, self._seen, self._memory_fd, len(self.memory), self._part_bytes,
-                self._threads,
+                self._threads, tuple(self._left),
             )  # fmt: skip
             command = (sys.executable, "-P", "-m", "tiering.child", str(os.getpid()))
             passed = [self._memory_fd] if len(self.memory) else []
@@ -178,6 +179,7 @@ class StoreProcess:
             child = Child(process, self._idle_s, self._answered)
             child.listening = loop.create_task(self._listen(child))
             child.send(hello)
+            self._left = []
             self._child = child
             return child
         except OSError as failure:
@@ -189,7 +191,9 @@ class StoreProcess:
         self._seen = True
 
     async def _listen(self, child: Child) -> None:
-        if await child.listen():
+        stillborn = await child.listen()
+        self._left += child.left
+        if stillborn:
             self._not_before = asyncio.get_running_loop().time() + STILLBORN_S
 
 

@@ -120,6 +120,10 @@ class Provider(Protocol):
         """See ObjectStore.delete."""
         ...
 
+    def clear_up(self, keys: Sequence[str]) -> None:
+        """Removes what is half stored under these keys, which nobody stores any more."""
+        ...
+
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
         """See ObjectStore.list."""
         ...

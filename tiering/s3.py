@@ -274,6 +274,18 @@ class S3Provider:
                 more = answer["IsTruncated"]
         return found
 
+    def clear_up(self, keys: Sequence[str]) -> None:
+        """See Provider. Parts that nobody joins are paid for and shown by no listing."""
+        bucket = self._tier.bucket
+        for key in keys:
+            name = self._name(key)
+            with translated(key):
+                found = self._client.list_multipart_uploads(Bucket=bucket, Prefix=name)
+                for upload in found.get("Uploads", ()):
+                    self._client.abort_multipart_upload(
+                        Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
+
     # What they share
 
     def _name(self, key: str) -> str:
