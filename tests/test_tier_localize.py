@@ -324,6 +324,19 @@ async def test_how_much_a_tiny_segment_had_is_asked_once() -> None:
     assert world.bucket.requests["get"] == before + 1
 
 
+async def test_an_object_that_is_lost_is_not_asked_for_at_each_look() -> None:
+    world = LocalWorld()
+    segment = await half_dead(world)
+    world.bucket.forget(segment_key(segment.row.object))
+    await world.again()
+    before = world.bucket.requests["get"]
+    await tend(world, 5)
+    assert world.bucket.requests["get"] == before + 1
+    world.later(HOUR_MS)
+    await tend(world, 5)
+    assert world.bucket.requests["get"] == before + 2
+
+
 async def test_nothing_is_fetched_only_to_be_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("log.segments.rewriteplan.SEGMENTS_PER_GIB", 3)
     world = LocalWorld()

@@ -22,12 +22,14 @@ logger = logging.getLogger(__name__)
 WHOLE_PERCENT = 90
 """A remote segment with so much of its file alive is taken for whole: the rest may be its indexes,
 and to know would cost a request for each segment after each start."""
+ASKED_AGAIN_S = 600.0
+"""After a failure the remote tier is not asked for sizes for so long: they are not urgent."""
 
 
 class Fetcher:
     """See the module."""
 
-    __slots__ = ("_env", "_failed", "_learning", "_segment", "_store", "_task")
+    __slots__ = ("_ask_at", "_env", "_failed", "_learning", "_segment", "_store", "_task")
 
     def __init__(self, env: Env, store: SegmentStore) -> None:
         self._env = env
@@ -36,6 +38,7 @@ class Fetcher:
         self._task: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._failed: list[int] = []
+        self._ask_at = 0.0  # monotonic
 
     def takes(self, segment: Segment) -> bool:
         """Whether a segment that is not local is here, or may be asked for now."""
@@ -85,7 +88,9 @@ class Fetcher:
             else:
                 unknown.append(segment)
         localizer = self._store.localizer
-        if unknown and localizer is not None and (self._learning is None or self._learning.done()):
+        if not unknown or localizer is None or self._env.clock.monotonic() < self._ask_at:
+            return
+        if self._learning is None or self._learning.done():
             self._learning = self._env.spawn(self._learn(unknown, localizer), "learn sizes")
 
     async def _learn(self, segments: Sequence[Segment], localizer: Localizer) -> None:
@@ -100,6 +105,7 @@ class Fetcher:
                 segment.payload_bytes = segment.row.live_bytes
             except (KafkaError, OSError) as failure:
                 logger.info("how much segment %s had is not known yet: %s", segment.name, failure)
+                self._ask_at = self._env.clock.monotonic() + ASKED_AGAIN_S
                 return
 
     def close(self) -> None:
