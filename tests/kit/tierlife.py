@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled
 from tests.kit.tierworld import TierProcess, read_partition
+from tiering.status import why
 
 LAG_MS = 5000
 SETTLE_S = 60.0
@@ -22,6 +25,10 @@ class Life(TierProcess):
 
     def requested(self, kind: str, key: str) -> None:
         if kind in ("put", "delete"):
+            check_moment(self.world)
+
+    def committed(self, method: str) -> None:
+        if "object" in method or "local" in method:
             check_moment(self.world)
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
@@ -64,10 +71,38 @@ class Life(TierProcess):
             most = max(promises.partitions[partition.number].acked, default=-1)
             assert most < partition.high_watermark
 
+    async def why(self) -> list[dict[str, Any]]:
+        """What `kafkawire tier why --all` says. It must be true: a line that says that something
+        is uploaded has finished objects for all of it, and no other line has any."""
+        told = await why(self.tiering, None, None, True)
+        lines: list[dict[str, Any]] = told["pieces"]
+        for partition in await self.partitions():
+            place = partition.topic, partition.index
+            there, rows = self.log.segments.store.by_id, partition.segments
+            have = {
+                offset
+                for base, end, segment in zip(rows.base, rows.end, rows.segment, strict=True)
+                if there[segment].row.object
+                for offset in range(max(base, partition.log_start), end)
+            }
+            said: set[int] = set()
+            for line in lines:
+                if (line["topic"], line["partition"]) == place:
+                    offsets = set(range(line["from"], line["to"]))
+                    assert not offsets & said, f"{place}: two lines speak of the same offsets"
+                    said |= offsets
+                    uploaded = line["reason"] == "uploaded"
+                    assert offsets <= have if uploaded else not offsets & have, line
+            missing = set(range(partition.log_start, partition.high_watermark)) - have
+            assert missing <= said, f"{place}: nothing is said of {missing - said}"
+        return lines
+
     async def settle(self) -> None:
         """Everything that is due gets its time, then nothing may be left over."""
         await self.env.sleep(SETTLE_S)
         await self.check()
+        for line in await self.why():
+            assert line["reason"] in ("uploaded", "not tiered"), line
         check_settled(self.world)
         copied = False
         for partition in await self.partitions():

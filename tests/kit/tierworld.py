@@ -51,6 +51,7 @@ class PointStorage(MemoryStorage):
         process.points.hit(f"before sql {method}")
         process.may_fail("the database is locked")
         result = await super()._write(method, work)
+        process.committed(method)
         process.points.hit(f"after sql {method}")
         process.may_fail("the connection was lost")
         return result
@@ -172,6 +173,9 @@ class TierProcess:
 
     def requested(self, kind: str, key: str) -> None:
         """A request has changed or read the bucket."""
+
+    def committed(self, method: str) -> None:
+        """A transaction of the offset storage has changed rows."""
 
     async def sql_pause(self) -> None:
         """A transaction takes time, before it commits and before that is known."""
