@@ -76,6 +76,7 @@ class Finisher:
         self._publisher = publisher
         self._progress = progress
         self._grace_ms = grace_ms
+        self._postponed: set[int] = set()  # partitions whose rows here are older than those in SQL
 
     def has(self, segment_id: int) -> bool:
         """Whether a segment has a finished object."""
@@ -90,6 +91,8 @@ class Finisher:
             entries.setdefault(mapping.segment_id, []).append(mapping)
         living = [each for each in flights if each.id in entries and self._is_live(each)]
         numbers = {number for each in flights for number in each.candidate.numbers}
+        postponed = _not_mapped(living, entries)
+        numbers = (numbers | self._postponed) - postponed
         finishing = {each.id for each in living}
         commits = await self._progress.committed(
             numbers, lambda each: each in finishing or self.has(each)
@@ -108,6 +111,7 @@ class Finisher:
                 {number: (offset, offset) for number, offset in commits.items()}
             )
         self._progress.raise_commit(commits)
+        self._postponed = postponed
         return [each.row.uuid for each in flights if not each.named]
 
     def _is_live(self, flight: Flight) -> bool:
@@ -134,3 +138,13 @@ class Finisher:
                 after_ms = self._env.clock.now_ms() + self._grace_ms()
                 await self._storage.delete_objects(dead, after_ms)
         return not left
+
+
+def _not_mapped(flights: Sequence[Flight], entries: Map[int, list[Mapping]]) -> set[int]:
+    """Partitions that were in one of the segments and by SQL are there no more: how far they are
+    cannot be told before memory has those rows too (a swap whose outcome is not known yet)."""
+    missing: set[int] = set()
+    for flight in flights:
+        mapped = {mapping.number for mapping in entries[flight.id]}
+        missing.update(number for number in flight.candidate.numbers if number not in mapped)
+    return missing
