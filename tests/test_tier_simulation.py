@@ -94,17 +94,17 @@ class Life(TierProcess):
         promises = self.world.promises
         for partition in await self.partitions():
             promises.check_start(partition.number, partition.log_start)
-            start = partition.log_start
-            found = await self.read(partition, start)
+            start, found = await self.read(partition)
             promises.check(partition.number, start, partition.high_watermark, found)
             most = max(promises.partitions[partition.number].acked, default=-1)
             assert most < partition.high_watermark, f"{partition.topic} ends before {most}"
 
-    async def read(self, partition: Partition, start: int) -> list[Any]:
-        """All of a partition from an offset on; it is tried again while the storage errs."""
+    async def read(self, partition: Partition) -> tuple[int, list[Any]]:
+        """The log start and all from there on; again while the storage errs, or that moves."""
         for _ in range(TRIES):
+            start = partition.log_start
             try:
-                return await read_partition(partition, max(start, partition.log_start))
+                return start, await read_partition(partition, start)
             except KafkaError as failure:
                 expect(failure, *READ_ERRORS)
                 last = failure
