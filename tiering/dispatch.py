@@ -85,7 +85,7 @@ class Limits:
 class Candidate:
     """A segment to be uploaded. `due`: when it goes however small it is; `late`: when its promise
     is missed; `history`: it was late when it was registered; `numbers` of the partitions in it;
-    `made`: when the segment was. `error` of its last try."""
+    `since`: when its oldest record came. `error` of its last try."""
 
     segment_id: int
     size_bytes: int
@@ -93,7 +93,7 @@ class Candidate:
     late: float
     history: bool = False
     numbers: Sequence[int] = ()
-    made: float = 0.0
+    since: float = 0.0
     state: int = _WAITING
     when: float = 0.0  # of a waiting one: when it is ready
     tries: int = 0

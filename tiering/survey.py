@@ -1,9 +1,9 @@
 """From segments to candidates for upload: which are to be tiered, and by when.
 
-A segment is uploaded if any partition in it is copied to the remote tier. A journal is cut when
-half of the least `tiering.max.lag.ms` in it is over, so when a segment is made, the other half is
-left: a segment below `tiering.min.object.bytes` waits until four fifths of the whole are over.
-The age of a segment is that by the wall clock, which may jump, but never less than nothing.
+A segment is uploaded if any partition in it is copied to the remote tier. The lag counts from when
+its oldest record came into the journals, half of it at most is over when it is cut; a segment below
+`tiering.min.object.bytes` waits until four fifths are. After a start its age is that by the wall
+clock, which may jump, but never less than nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from log.segments.timing import CUT_PART
 from offsets.storage import LIVE, OffsetStorage, SegmentRow
 from tiering.dispatch import Candidate
 
-SMALL_PART = 0.3
+WAIT_PART = 0.8
 UPLOAD_S = 2.5
-"""A small segment waits for a further part, and is left a fifth or this for the upload itself."""
+"""A small segment waits for this part of the lag, but is left so much for the upload itself."""
 PAGE = 10
 """Segments whose mappings are read at a time: one may have ten thousand."""
 NEVER_MS = 1 << 62
@@ -75,20 +75,25 @@ class Survey:
                 await self._env.sleep(0)
         if lag_ms == NEVER_MS:
             return None
-        now = self._env.clock.monotonic()
-        lag_s, made = lag_ms / 1000, now - self._age_s(row)
+        now, lag_s = self._env.clock.monotonic(), lag_ms / 1000
+        since = self._since(row, lag_s, now)
         # What a rewrite made holds records of any age: there is no reason to wait with it.
         small = row.size_bytes < min_bytes and not row.generation
-        rest = (1 - CUT_PART) * lag_s
-        due = made + max(0.0, min(SMALL_PART * lag_s, rest - UPLOAD_S)) if small else now
-        late = made + rest
+        due = since + max(0.0, min(WAIT_PART * lag_s, lag_s - UPLOAD_S)) if small else now
+        late = since + lag_s
         history = late <= now
         if history:
             late = now + lag_s
-        return Candidate(row.id, row.size_bytes, due, late, history, numbers, made)
+        return Candidate(row.id, row.size_bytes, due, late, history, numbers, since)
 
-    def _age_s(self, row: SegmentRow) -> float:
-        return max(0, self._env.clock.now_ms() - row.created_ms) / 1000
+    def _since(self, row: SegmentRow, lag_s: float, now: float) -> float:
+        """When its oldest record came. After a start that is not known: it cannot have waited
+        for longer than journals are given."""
+        segment = self._store.by_id.get(row.id)
+        if segment is not None and segment.since is not None:
+            return segment.since
+        age_s = max(0, self._env.clock.now_ms() - row.created_ms) / 1000
+        return now - age_s - (0 if row.generation else CUT_PART * lag_s)
 
     async def missed(self, candidate: Candidate) -> list[int]:
         """The partitions of a candidate whose own promise is missed by now."""
@@ -97,8 +102,7 @@ class Survey:
         for at, number in enumerate(candidate.numbers, 1):
             config = self._config_of(number)
             if config is not None and config.copies:
-                lag_s = config.tier_lag_ms / 1000
-                own = candidate.made + (1 - CUT_PART) * lag_s
+                own = candidate.since + config.tier_lag_ms / 1000
                 if (candidate.late if candidate.history else own) <= now:
                     missed.append(number)
             if at % SLICE == 0:
@@ -113,6 +117,6 @@ def inherit(candidates: Iterable[Candidate], gone: Sequence[Candidate]) -> None:
         numbers = set(candidate.numbers)
         for old in gone:
             if not numbers.isdisjoint(old.numbers):
-                candidate.made = min(candidate.made, old.made)
+                candidate.since = min(candidate.since, old.since)
                 candidate.late = min(candidate.late, old.late)
                 candidate.history = candidate.history or old.history

@@ -27,7 +27,7 @@ from log.segments.origin import Origins
 from log.segments.outcome import mappings_of
 from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
-from log.segments.timing import Timing
+from log.segments.timing import NEVER, Timing
 from offsets.storage import Mapping, OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
@@ -180,7 +180,8 @@ class Cutter:
             self._note_damage(result)
             finished = await self._finished(result, rows)
             if finished:
-                await self._swapper.add(finished)
+                since = min(self.timing.held_since(journal.number) for journal in journals)
+                await self._swapper.add(finished, None if since == NEVER else since)
         except Exception:
             if not self._swapper.in_doubt(rows[0]):
                 await self._give_up(rows)

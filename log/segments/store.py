@@ -40,7 +40,8 @@ class Segment:
 
     `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
     cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives;
-    `has_file`: whether there may be a file, whatever the row says.
+    `has_file`: whether there may be a file, whatever the row says; `since`: when the oldest tiered
+    record in it came at the earliest (monotonic seconds), None if that is not known.
     """
 
     __slots__ = (
@@ -54,6 +55,7 @@ class Segment:
         "payload_bytes",
         "pins",
         "row",
+        "since",
     )
 
     def __init__(self, row: SegmentRow, folder: str) -> None:
@@ -67,6 +69,7 @@ class Segment:
         self.opening: asyncio.Future[File] | None = None
         self.gone_at: float | None = None
         self.has_file = row.local
+        self.since: float | None = None
 
 
 class SegmentStore:

@@ -74,9 +74,11 @@ class Swapper:
         self._hooks = hooks
         self.version = 0
 
-    async def add(self, finished: list[tuple[SegmentRow, list[Mapping]]]) -> None:
-        """Segments cut from the journals, behind those there are."""
-        await self._swap(Swap(finished))
+    async def add(
+        self, finished: list[tuple[SegmentRow, list[Mapping]]], since: float | None = None
+    ) -> None:
+        """Segments cut from the journals, behind those there are; `since`: see Segment."""
+        await self._swap(Swap(finished), since)
 
     async def replace(
         self, finished: list[tuple[SegmentRow, list[Mapping]]], removed: Sequence[Mapping]
@@ -89,7 +91,7 @@ class Swapper:
         after_ms = self._env.clock.now_ms() + self.grace_ms()
         await self._swap(Swap(finished, list(removed), delete_after_ms=after_ms))
 
-    async def _swap(self, swap: Swap) -> None:
+    async def _swap(self, swap: Swap, since: float | None = None) -> None:
         async with self._lock:
             await self._settle()
             try:
@@ -100,7 +102,7 @@ class Swapper:
                 # It may have been done all the same; the rows will tell.
                 self._doubts.append(swap)
                 raise
-            await self._show(swap)
+            await self._show(swap, since)
 
     def in_doubt(self, row: SegmentRow) -> bool:
         """Whether nobody knows if the swap that finishes this segment was done; `settle` will
@@ -123,7 +125,7 @@ class Swapper:
             else:
                 await self._store.discard([Segment(row, self._store.folder) for row in rows])
 
-    async def _show(self, swap: Swap) -> None:
+    async def _show(self, swap: Swap, since: float | None = None) -> None:
         """Make a swap that SQL has visible to readers."""
         self.version += 1
         added: dict[int, list[Mapping]] = {}
@@ -131,7 +133,8 @@ class Swapper:
         for row, mappings in swap.finished:
             row.state = LIVE
             row.live_bytes = sum(mapping.length for mapping in mappings)
-            self._store.add(row).payload_bytes = row.live_bytes
+            segment = self._store.add(row)
+            segment.payload_bytes, segment.since = row.live_bytes, since
             for mapping in mappings:
                 added.setdefault(mapping.number, []).append(mapping)
         for mapping in swap.removed:
