@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from statistics import median
 
 import pytest
 
@@ -34,7 +35,8 @@ class Watch:
         self.partition = partition
         self.lag_s = lag_s
         self.waiting: deque[tuple[float, int]] = deque()
-        self.worst_s = self.cut_s = 0.0
+        self.worst_s = 0.0
+        self.cuts: list[float] = []
         self._cut_seen = 0
 
     async def append(self, count: int) -> None:
@@ -46,7 +48,7 @@ class Watch:
         now, partition = self.life.loop.now, self.partition
         for at, end in self.waiting:
             if self._cut_seen < end <= partition.cut_offset:
-                self.cut_s = max(self.cut_s, now - at)
+                self.cuts.append(now - at)
                 self._cut_seen = end
         while self.waiting and self.waiting[0][1] <= partition.commit_offset:
             at, _ = self.waiting.popleft()
@@ -104,7 +106,7 @@ def test_a_record_is_in_the_bucket_in_time(
     watch = worst(lag_ms, gap_s, seconds)
     assert 0 < watch.worst_s <= lag_ms / 1000
     # Half of it at most is for cutting, with a look and a write to spare.
-    assert watch.cut_s <= lag_ms / 2000 + 0.5
+    assert max(watch.cuts) <= lag_ms / 2000 + 0.5
     if lag_ms >= 60_000:  # small objects do wait: each is a request
         assert watch.worst_s > 0.7 * lag_ms / 1000
 
@@ -112,5 +114,5 @@ def test_a_record_is_in_the_bucket_in_time(
 def test_full_journals_are_cut_before_their_time_and_no_promise_is_thought_missed() -> None:
     """Then little of the lag is over, and all of the rest is the upload's."""
     watch = worst(60_000, (0.5, 1.0), 200, burst=60, journal_bytes=1 << 15, hot_bytes=0)
-    assert watch.cut_s < 20
+    assert median(watch.cuts) < 15  # a journal is full in some seconds
     assert watch.worst_s > 40
