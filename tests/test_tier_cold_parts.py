@@ -17,7 +17,7 @@ from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run
 from tiering.cache import Block, BlockCache, Key
 from tiering.hedge import FEWEST, KEPT, Durations, Hedge
-from tiering.loads import Loads
+from tiering.loads import Loads, runs
 from tiering.pieces import blocks_of, piece_end
 from tiering.readahead import (
     READERS_AT_MOST,
@@ -271,6 +271,23 @@ def test_a_slow_request_is_asked_again_and_writes_nowhere_it_should_not() -> Non
         assert await get(70) > 9  # not more often than it may
 
     run(loop, main())
+
+
+# -- Requests
+
+
+def test_requests_are_of_contiguous_blocks_and_of_one_size() -> None:
+    assert list(runs([1, 2, 3, 4, 7, 8], 2)) == [[1, 2], [3, 4], [7, 8]]
+    assert [len(run) for run in runs(range(9), 8)] == [4, 5]
+    assert [len(run) for run in runs(range(17), 100)] == [5, 6, 6]  # never above the bound
+    assert list(runs([], 4)) == []
+    for count in range(1, 60):
+        for size in range(1, 9):
+            found = list(runs(range(count), size))
+            assert [n for run in found for n in run] == list(range(count))
+            lengths = {len(run) for run in found}
+            assert max(lengths) - min(lengths) <= 1
+            assert max(lengths) <= 8
 
 
 # -- Pieces

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs import BrokerConfig, TierLevel
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import Env
 from log.inflight import InFlight
@@ -26,7 +26,7 @@ from log.segments.store import Segment, SegmentStore
 from offsets.storage import Mapping, OffsetStorage, SegmentRow
 from tiering.cache import BLOCK_BYTES, BlockCache
 from tiering.cache import Key as BlockKey
-from tiering.loads import Loads
+from tiering.loads import RUN_BLOCKS, Loads
 from tiering.meter import charging
 from tiering.pieces import blocks_of
 from tiering.readahead import ReadAhead, Window
@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 ANSWER_BYTES = 512 << 10
 """What one read gives of a partition, at most, but for one larger batch. The kernel takes it from
 the loop in a seventh of a millisecond; twice as much takes three times as long."""
+RUNS_BESIDE = 4
+"""A window is loaded in so many requests, one after the other begun: never all at once."""
 SMALL_SHARE_BLOCKS = 2
 """A share of an object in so few blocks is loaded while its index is: a round trip less."""
 COPIED_BYTES_AT_MOST = 64 << 20
@@ -212,16 +214,17 @@ class ColdReader:
         room: int,
         window: Window,
     ) -> None:
-        """Load the next `room` blocks behind a read, of this row and of those behind it, when half
-        of them are missing: so that a request has several."""
+        """Load the next `room` blocks behind a read, of this row and of those behind it, when so
+        many are missing that a request is worth it."""
         stretches = [(target, own)]
         room -= len(own)
         segments = partition.segments
+        forced = partition.config.tier_level is TierLevel.FORCE
         at = segments.find(mapping.end_offset)
         while room > 0 and at < len(segments):
             following = segments.mapping(partition.number, at)
             segment = self._segments.by_id.get(following.segment_id)
-            if segment is None or segment.row.local or not segment.row.object:
+            if segment is None or not segment.row.object or (segment.row.local and not forced):
                 break
             if following.length and segment.row.tier in self._tiers:
                 if self.tier(segment.row.tier) is not tier:
@@ -235,9 +238,10 @@ class ColdReader:
             at += 1
         keys = [BlockKey(found.uuid, number) for found, share in stretches for number in share]
         missing = sum(key not in tier.cache for key in keys)
-        if 2 * missing >= len(keys):
+        run_blocks = min(RUN_BLOCKS, max(2, len(keys) // RUNS_BESIDE), len(keys))
+        if missing and missing >= run_blocks:
             for found, share in stretches:
-                tier.loads.want(found, share, window)
+                tier.loads.want(found, share, window, run_blocks)
 
     def _index(self, mapping: Mapping, row: SegmentRow) -> asyncio.Task[WarmIndex]:
         """Loading the index of a row, once for all who come meanwhile."""

@@ -20,9 +20,7 @@ from tiering.requests import Object, Requests, within
 from tiering.store import Part, StoreError
 
 RUN_BLOCKS = 8
-"""Blocks of one request at most: more would only make the first of them come later."""
-RUNS_BESIDE = 2
-"""What is loaded together is split into about so many requests beside each other."""
+"""Blocks of one request at most, which all come when the last of them does."""
 
 
 class Loads:
@@ -42,12 +40,19 @@ class Loads:
         """Seconds until a moment of the monotonic clock; None: no end."""
         return None if deadline is None else deadline - self._env.clock.monotonic()
 
-    def want(self, target: Object, numbers: Iterable[int], window: Window | None = None) -> None:
-        """Begin to load what is missing of these blocks, in order, as far as there is room now.
-        `window`: they are read ahead for it, which waits for all that is urgent."""
+    def want(
+        self,
+        target: Object,
+        numbers: Iterable[int],
+        window: Window | None = None,
+        run_blocks: int = 2,
+    ) -> None:
+        """Begin to load what is missing of these blocks, in order, as far as there is room now, in
+        requests of about `run_blocks`. `window`: they are read ahead for it, which waits for all
+        that is urgent."""
         cache = self.cache
         missing = [n for n in numbers if cache.find(Key(target.uuid, n)) is None]
-        for run in _runs(missing):
+        for run in runs(missing, run_blocks):
             if window is not None and not self._may_read_ahead():
                 return
             places = cache.room(len(run))
@@ -215,14 +220,16 @@ def _tell(blocks: Sequence[Block], failure: StoreError) -> None:
         block.trouble = failure
 
 
-def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Contiguous ones together, in requests of 2 to RUN_BLOCKS blocks, a few beside each other."""
-    longest = min(RUN_BLOCKS, max(2, len(numbers) // RUNS_BESIDE))
-    run: list[int] = []
-    for number in numbers:
-        if run and (number != run[-1] + 1 or len(run) >= longest):
-            yield run
-            run = []
-        run.append(number)
-    if run:
-        yield run
+def runs(numbers: Sequence[int], run_blocks: int) -> Iterator[list[int]]:
+    """Contiguous ones together, in parts that are as large as each other and about `run_blocks`."""
+    start = 0
+    while start < len(numbers):
+        stop = start + 1
+        while stop < len(numbers) and numbers[stop] == numbers[stop - 1] + 1:
+            stop += 1
+        count = max(1, round((stop - start) / run_blocks), -(-(stop - start) // RUN_BLOCKS))
+        for part in range(count):
+            first, last = (start + (stop - start) * n // count for n in (part, part + 1))
+            if first < last:
+                yield list(numbers[first:last])
+        start = stop

@@ -12,16 +12,16 @@ from collections import deque
 
 FIRST_BLOCKS = 2
 """The window of a reader that went on where it had stopped for the first time."""
-WINDOW_BLOCKS_AT_MOST = 16
-"""Sixteen megabytes under way: half a gigabyte a second at 30 ms a request."""
+WINDOW_BLOCKS_AT_MOST = 32
+"""Four requests of the largest size under way: what one connection of S3 gives, four times."""
 READERS_AT_MOST = 1024
 """Windows in all; beyond them those used longest ago are forgotten."""
 WINDOWS_PER_PARTITION = 8
 """Readers of one partition, in different places, that are told apart."""
 TRAIL = 16
 """A reader this many reads behind another one is with it."""
-IDLE_S = 30.0
-"""A window not used for so long takes no share of the cache."""
+IDLE_S = 5.0
+"""A window not used for so long takes no share of the cache: who reads so slowly needs none."""
 CACHE_SHARE = 0.5
 """Of the cache, how much all windows together may fill with what nobody has read yet."""
 
