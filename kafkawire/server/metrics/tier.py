@@ -107,7 +107,7 @@ def _waiting(tiering: Tiering) -> Iterator[Metric]:
         sum(each.size_bytes for each in candidates),
     )
     timing, journals = tiering.log.segments.cutter.timing, tiering.log.journals
-    since = [each.made for each in candidates]
+    since = [each.since for each in candidates]
     since += [timing.held_since(journal.number) for journal in journals]
     yield gauge(
         "tier_lag_seconds",
