@@ -20,7 +20,7 @@ WINDOWS_PER_PARTITION = 8
 """Readers of one partition, in different places, that are told apart."""
 TRAIL = 16
 """A reader this many reads behind another one is with it."""
-IDLE_S = 5.0
+IDLE_S = 1.0
 """A window not used for so long takes no share of the cache: who reads so slowly needs none."""
 CACHE_SHARE = 0.5
 """Of the cache, how much all windows together may fill with what nobody has read yet."""
