@@ -57,6 +57,8 @@ LOOK_S = 5.0
 FAILED_AT_MOST = 20
 """Objects that could not be copied and are named."""
 MANIFEST = "manifest/"
+PROBE = "probe"
+"""What is written into a new tier to see that it can be; the next try removes what a crash left."""
 NO_LIMIT = (1 << 63) - 1
 
 
@@ -140,11 +142,10 @@ class Mover:
         """The new tier is nobody else's, and can be written, read and deleted in. MoveError."""
         store, cluster_id = self._tiering.tiers.store_at(url), self._tiering.cluster_id
         probe = self._tiering.env.random.randbytes(16)
-        key = f"probe-{probe.hex()}"
         try:
-            await store.put(key, probe)
-            data, _ = await store.get(key)
-            await store.delete([key])
+            await store.put(PROBE, probe)
+            data, _ = await store.get(PROBE)
+            await store.delete([PROBE])
             owner = await _owner(store)
         except StoreError as failure:
             raise MoveError(f"{url} cannot be moved to: {failure}") from None
@@ -173,8 +174,8 @@ class Mover:
                 return
             bound = self._tiering.config.tier_retry_max_ms / 1000
             await env.sleep(wait_s(tries, bound, env.random.random()) if tries else LOOK_S)
-        self.progress.state, self.progress.error = "waiting", ""
         await self._tiering.tiers.copied()
+        self.progress.state, self.progress.error = "waiting", ""
         logger.info(
             "everything is in %s: set tier.url to it before the next start", self.progress.to
         )
@@ -246,6 +247,9 @@ class Mover:
                 raise _NotCopied(f"there is no tier {row.tier}")
             target = tiers.store_at(tiers.current.url)
             asking = Asking(tiering.env, target)
+            found = await Asking(tiering.env, source).head(segment_key(row.uuid))
+            if found.size_bytes != row.size_bytes:
+                raise _NotCopied(f"it has {found.size_bytes} bytes, its row says {row.size_bytes}")
             await asking.retry(
                 lambda: target.copy_from(
                     source_url, segment_key(uuid), row.size_bytes, segment_key(row.uuid)

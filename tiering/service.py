@@ -246,6 +246,9 @@ class Tiering:
         self.dispatcher.detached = self.state
         self.uploader.start()
         await self.withdrawal.find()
+        if self.tiers.refusal:
+            self._refused(Refused("TierLeft", self.tiers.refusal))
+            return
         while self.state != "attached":
             try:
                 await self.rounds.open()
@@ -258,9 +261,11 @@ class Tiering:
             else:
                 self.state, self.error = "attached", None
                 self.dispatcher.foreign, self.dispatcher.detached = False, ""
-        logger.info("the remote tier %s is attached", self.config.tier_url)
+        logger.info("the remote tier %s is attached", self.tiers.current.url)
         self.uploader.wake()
         self.remover.start()
+        if self.tiers.moving:
+            self.mover.start()
 
     def _refused(self, failure: Exception) -> None:
         """Say why the bucket cannot be attached: what needs a person as an ERROR, once."""
