@@ -117,7 +117,7 @@ class Segments:
             row = known[name]
             if row.state == LIVE and (row.local or not row.object):
                 logger.critical("segment %s is missing: what is in it cannot be read", name)
-        away = [row for name in there & known.keys() if not (row := known[name]).local]
+        away = [row for name in sorted(there & known.keys()) if not (row := known[name]).local]
         left = [row for row in away if row.object and row.state == LIVE]
         if left:
             logger.info("removing the files of %d segments that are in the remote tier", len(left))
