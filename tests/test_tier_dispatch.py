@@ -97,6 +97,15 @@ def test_pausing_holds_what_has_not_begun() -> None:
     assert dispatcher.begin(2.0) == []
 
 
+def test_a_pause_is_no_missed_promise() -> None:
+    dispatcher = Dispatcher(limits())
+    dispatcher.register(candidate(1, due=10.0), 0.0)  # late at 70
+    dispatcher.paused = "tier.paused"
+    dispatcher.resume(1000.0)
+    assert dispatcher.candidates[1].late >= 1000.0 + 60
+    assert dispatcher.admit(1000.0) == [1]
+
+
 def test_the_oldest_promise_goes_first() -> None:
     dispatcher = Dispatcher(limits())
     for at, due in enumerate((30.0, 10.0, 20.0)):

@@ -141,6 +141,13 @@ class Dispatcher:
         if candidate is not None and candidate.state < _ADMITTED:
             del self.candidates[segment_id]
 
+    def resume(self, now: float) -> None:
+        """Nobody pauses it any more. Promises begin anew for what was held meanwhile."""
+        self.paused = ""
+        for candidate in self.candidates.values():
+            candidate.late += max(0.0, now - candidate.since)
+            candidate.history = True
+
     # --- decisions
 
     def admit(self, now: float) -> list[int]:

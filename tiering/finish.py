@@ -57,7 +57,7 @@ class Flight:
 
 
 class Finisher:
-    """See the module. `has(id)`: whether a segment has a finished object."""
+    """See the module. `discarded` is called when rows were made DELETE_STARTED."""
 
     def __init__(
         self,
@@ -68,6 +68,7 @@ class Finisher:
         publisher: Publisher,
         progress: Progress,
         grace_ms: Callable[[], int],
+        discarded: Callable[[], None],
     ) -> None:
         self._env = env
         self._storage = storage
@@ -76,6 +77,7 @@ class Finisher:
         self._publisher = publisher
         self._progress = progress
         self._grace_ms = grace_ms
+        self._discarded = discarded
         self._postponed: set[int] = set()  # partitions whose rows here are older than those in SQL
 
     def has(self, segment_id: int) -> bool:
@@ -137,6 +139,7 @@ class Finisher:
             if dead:
                 after_ms = self._env.clock.now_ms() + self._grace_ms()
                 await self._storage.delete_objects(dead, after_ms)
+                self._discarded()
         return not left
 
 

@@ -36,7 +36,7 @@ class Listener:
     def segments(self, ids: Collection[int]) -> None:
         """There may be something to upload, or to remove."""
         self._tiering.uploader.note(ids)
-        self._tiering.remover.wake()
+        self._tiering.remover.nudge()
 
     def log_starts(self, numbers: Collection[int]) -> None:
         """The manifest says so soon; of a partition that was never tiered it need not."""
@@ -44,7 +44,7 @@ class Listener:
             partition = self._tiering.log.partitions.get(number)
             if partition is None or partition.dispatch_offset or partition.config.tiered:
                 self._tiering.rounds.log_start_moved(number)
-        self._tiering.remover.wake()
+        self._tiering.remover.nudge()
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
         """The manifest has all topics, tiered or not."""

@@ -18,6 +18,9 @@ from tiering.survey import Survey
 
 logger = logging.getLogger(__name__)
 
+LOOKED_PER_S = 20_000
+"""Partitions of late segments looked at in a second, on average: some hundredths of a core, also
+when ten thousand partitions have waited for hours."""
 NAMED_AT_MOST = 5
 """Topics named in one line; `kafkawire tier why` has all of them."""
 
@@ -43,22 +46,26 @@ class Promise:
         self._trouble = trouble
         self.missed: dict[bytes, str] = {}
         self.episodes = 0
+        self._not_before = 0.0
 
     async def look(self) -> None:
         """Find out, and say what has changed."""
-        if self._dispatcher.paused:
-            return
         now = self._env.clock.monotonic()
+        if self._dispatcher.paused or now < self._not_before:
+            return
+        looked = 0
         missed: dict[bytes, str] = {}
         why = ""
         for candidate in list(self._dispatcher.candidates.values()):
             if candidate.late <= now:
+                looked += len(candidate.numbers)
                 self._note(missed, await self._survey.missed(candidate))
                 if candidate.segment_id in self._dispatcher.candidates:
                     reason = self._dispatcher.why(candidate.segment_id, now)
                     why = why or f"{reason.reason.value} {reason.detail}".strip()
         self._note(missed, await self._timing.overdue())
         why = self._trouble() or self._dispatcher.trouble or why
+        self._not_before = now + looked / LOOKED_PER_S
         self._say(missed, why or "the records are in the journals still")
 
     def _note(self, missed: dict[bytes, str], numbers: Iterable[int]) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from kafkawire.manifest.keys import segment_key
 from log.env import Env
@@ -60,7 +60,7 @@ class Remover:
         tier: int,
         grace_ms: Callable[[], int],
         retry_max_s: Callable[[], float],
-        withdraw: Callable[[], Awaitable[None]],
+        withdraw: Callable[[], Awaitable[bool]],
     ) -> None:
         self._env = env
         self._storage = storage
@@ -77,6 +77,8 @@ class Remover:
         self._tier = tier
         self.removed = 0
         self.failures = 0
+        self._dead: dict[bytes, ObjectRow] = {}  # rows that are DELETE_STARTED, as last read
+        self._stale = True  # there may be more of them
         self._told: dict[bytes, int] = {}  # uuid -> when it may go, by the manifest
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -92,13 +94,18 @@ class Remover:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def wake(self) -> None:
+    def nudge(self) -> None:
         """Something has happened after which an object may be needed no more."""
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Somebody else may have made rows DELETE_STARTED."""
+        self._stale = True
         self._wake.set()
 
     async def _run(self) -> None:
         while True:
-            timer = self._env.call_later(ANYWAY_S, self._wake.set)
+            timer = self._env.call_later(ANYWAY_S, self.wake)
             await self._wake.wait()
             timer.cancel()
             self._wake.clear()
@@ -118,14 +125,15 @@ class Remover:
 
     async def look(self) -> float | None:
         """Do what can be done now; in how many seconds the next object is due, None: none is."""
-        await self._withdraw()
+        self._stale |= await self._withdraw()
         await self._condemn()
         if self.foreign:
             return None
-        dead = await self._dead()
+        if self._stale:
+            await self._read()
         now_ms = self._env.clock.now_ms()
-        await self._tell(dead, now_ms)
-        await self._remove(dead, now_ms)
+        await self._tell(now_ms)
+        await self._remove(now_ms)
         waiting = [due_ms for due_ms in self._told.values() if due_ms > now_ms]
         return (min(waiting) - now_ms) / 1000 if waiting else None
 
@@ -134,31 +142,35 @@ class Remover:
         unneeded = await self._storage.unneeded_objects(self._node_id, PAGE)
         covered = [row.uuid for row in unneeded if await self.covered(row)]
         if covered:
+            self.wake()  # there may be more than a page
             after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
             await self._storage.delete_objects(covered, after_ms)
             logger.info("%d objects are needed no more", len(covered))
-            self._wake.set()  # there may be more than a page
 
-    async def _dead(self) -> list[ObjectRow]:
-        """All rows that are DELETE_STARTED; without the ranges of those that are told."""
-        rows: list[ObjectRow] = []
-        while True:
-            after = rows[-1].uuid if rows else b""
-            page = await self._storage.objects(self._node_id, (DELETE_STARTED,), PAGE, after)
-            for row in page:
-                if row.uuid in self._told:
-                    row.ranges = b""
-            rows += page
-            if len(page) < PAGE:
-                break
-        known = {row.uuid for row in rows}
-        self._told = {uuid: due for uuid, due in self._told.items() if uuid in known}
-        return rows
+    async def _read(self) -> None:
+        """All rows that are DELETE_STARTED; their ranges only as long as they are needed."""
+        self._stale = False
+        rows: dict[bytes, ObjectRow] = {}
+        try:
+            while True:
+                after = max(rows, default=b"")
+                page = await self._storage.objects(self._node_id, (DELETE_STARTED,), PAGE, after)
+                for row in page:
+                    if row.uuid in self._told or not row.delete_after_ms:
+                        row.ranges = b""
+                rows.update((row.uuid, row) for row in page)
+                if len(page) < PAGE:
+                    break
+        except BaseException:
+            self._stale = True
+            raise
+        self._dead = rows
+        self._told = {uuid: due for uuid, due in self._told.items() if uuid in rows}
 
-    async def _tell(self, dead: Iterable[ObjectRow], now_ms: int) -> None:
+    async def _tell(self, now_ms: int) -> None:
         """The delta that names what goes, with the log starts of its partitions."""
         news: dict[bytes, int] = {}
-        for row in dead:
+        for row in list(self._dead.values()):
             if not row.delete_after_ms or row.uuid in self._told or row.tier != self._tier:
                 continue
             if not await self.covered(row):
@@ -169,15 +181,22 @@ class Remover:
             news[row.uuid] = now_ms + self._grace_ms() if late else row.delete_after_ms
         if news:
             await self._publisher.publish([], news)
-        self._told.update(news)
+            self._told.update(news)
+            for uuid in news:
+                self._dead[uuid].ranges = b""
 
-    async def _remove(self, dead: Iterable[ObjectRow], now_ms: int) -> None:
+    def _is_due(self, row: ObjectRow, now_ms: int) -> bool:
+        if not row.delete_after_ms:
+            return True  # no manifest has ever named it
+        if row.tier != self._tier:  # nor does one that is read any more
+            return row.delete_after_ms <= now_ms
+        return self._told.get(row.uuid, now_ms + 1) <= now_ms
+
+    async def _remove(self, now_ms: int) -> None:
         """The objects that are due, then their rows."""
         due: dict[int, list[bytes]] = {}
-        for row in dead:
-            other = row.tier != self._tier and row.delete_after_ms
-            when_ms = row.delete_after_ms if other else self._told.get(row.uuid, now_ms + 1)
-            if not row.delete_after_ms or when_ms <= now_ms:
+        for row in self._dead.values():
+            if self._is_due(row, now_ms):
                 due.setdefault(row.tier, []).append(row.uuid)
         for tier, uuids in due.items():
             store = self._stores(tier)
@@ -190,6 +209,7 @@ class Remover:
                 self.removed += len(part)
                 for uuid in part:
                     self._told.pop(uuid, None)
+                    del self._dead[uuid]
 
     async def covered(self, row: ObjectRow) -> bool:
         """Whether the bucket has everything of an object's ranges elsewhere, as far as it is

@@ -155,11 +155,12 @@ class Tiering:
         survey = Survey(env, storage, segments.store, config_of)
         progress = Progress(env, log.partitions, storage)
         finisher = Finisher(
-            env, storage, segments.store, segments.swapper, self.rounds, progress, grace_ms
-        )
+            env, storage, segments.store, segments.swapper, self.rounds, progress, grace_ms,
+            lambda: self.remover.wake(),
+        )  # fmt: skip
         self.uploader = Uploader(
             env, storage, segments.store, self.store, self.dispatcher, survey, progress, finisher,
-            self._topic_of, node_id, self.tier,
+            self._topic_of, lambda: self.remover.wake(), node_id, self.tier,
         )  # fmt: skip
         self.withdrawal = Withdrawal(log, storage, self.catalog, self.dispatcher, grace_ms)
         self.remover = Remover(
@@ -325,5 +326,7 @@ class Tiering:
         )
         paused = "tier.paused" if config.tier_paused else ""
         changed = now != limits or paused != dispatcher.paused
+        if dispatcher.paused and not paused:
+            dispatcher.resume(self.env.clock.monotonic())
         dispatcher.limits, dispatcher.paused = now, paused
         return changed

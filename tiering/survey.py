@@ -110,13 +110,12 @@ class Survey:
         return missed
 
 
-def inherit(candidates: Iterable[Candidate], gone: Sequence[Candidate]) -> None:
-    """What a rewrite made of segments that were not uploaded yet is as old as these: a promise
-    does not begin anew because small segments became one."""
-    for candidate in candidates:
-        numbers = set(candidate.numbers)
-        for old in gone:
-            if not numbers.isdisjoint(old.numbers):
-                candidate.since = min(candidate.since, old.since)
-                candidate.late = min(candidate.late, old.late)
-                candidate.history = candidate.history or old.history
+def inherit(candidate: Candidate, before: Iterable[Candidate]) -> None:
+    """A promise does not begin anew because settings have changed, or a rewrite made one segment of
+    several that were not uploaded yet: what is younger than these is as old as they are."""
+    numbers = set(candidate.numbers)
+    for old in before:
+        if not numbers.isdisjoint(old.numbers):
+            candidate.since = min(candidate.since, old.since)
+            candidate.late = min(candidate.late, old.late)
+            candidate.history = candidate.history or old.history

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Mapping as Map
 from typing import Any
 
 from kafkawire.manifest.keys import segment_key
@@ -22,7 +23,7 @@ from log.env import Env
 from log.segments.store import SegmentStore
 from offsets.storage import COPY_STARTED, ObjectRow, OffsetStorage, SegmentRow, pack_ranges
 from tiering.backoff import wait_s
-from tiering.dispatch import Dispatcher, Fault
+from tiering.dispatch import Candidate, Dispatcher, Fault
 from tiering.finish import Finisher, Flight
 from tiering.meter import charging
 from tiering.progress import Progress
@@ -34,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 MAPPINGS_AT_ONCE = 20_000
 """Mappings of one transaction and one delta: a segment may have ten thousand."""
+REGISTERED_AT_ONCE = 100
+"""Segments looked at between two failures that have all of them looked at again."""
 LOOK_AT_MOST_S = 10.0
 """The longest between two looks: settings may have changed, and clocks been set."""
 
@@ -62,6 +65,7 @@ class Uploader:
         progress: Progress,
         finisher: Finisher,
         topic_of: Callable[[int], str],
+        discarded: Callable[[], None],
         node_id: int,
         tier: int,
     ) -> None:
@@ -75,8 +79,10 @@ class Uploader:
         self._finisher = finisher
         self.dispatcher = dispatcher
         self._topic_of = topic_of
+        self._discarded = discarded
         self._tier = tier
         self.noted: set[int] = set()
+        self._all = False
         self.uploads = 0
         self.uploaded_bytes = 0
         self._flights: dict[int, Flight] = {}
@@ -113,8 +119,8 @@ class Uploader:
 
     def note_all(self) -> None:
         """Settings have changed: look at every segment that has no object."""
-        rows = [segment.row for segment in self._segments.by_id.values()]
-        self.note([row.id for row in rows if wanted(row)])
+        self._all = True
+        self._wake.set()
 
     def wake(self) -> None:
         """Decide again: something about the dispatcher was changed."""
@@ -160,16 +166,36 @@ class Uploader:
 
     async def _register(self) -> None:
         """Take in what was noted; what is gone, or not to be tiered any more, is let go of."""
-        while self.noted:
-            ids = sorted(self.noted)[:100]
-            found = {each.segment_id: each for each in await self._survey.candidates(ids)}
-            known = self.dispatcher.candidates
-            inherit(found.values(), [known[each] for each in ids if each in known])
-            for segment_id in ids:
-                self.noted.discard(segment_id)
-                self.dispatcher.forget(segment_id)
-                if segment_id in found:
-                    self.dispatcher.register(found[segment_id], self._now())
+        if self._all:
+            self._all = False
+            rows = [segment.row for segment in self._segments.by_id.values()]
+            self.noted.update(row.id for row in rows if wanted(row))
+        if not self.noted:
+            return
+        batch, self.noted = sorted(self.noted), set()
+        known = self.dispatcher.candidates
+        exchanged = [known[each] for each in batch if each in known and not self._is_wanted(each)]
+        try:
+            while batch:
+                await self._register_some(batch[:REGISTERED_AT_ONCE], exchanged)
+                del batch[:REGISTERED_AT_ONCE]
+        except BaseException:
+            self.noted.update(batch)
+            raise
+
+    async def _register_some(self, ids: Sequence[int], exchanged: Sequence[Candidate]) -> None:
+        found = {each.segment_id: each for each in await self._survey.candidates(ids)}
+        for segment_id in ids:
+            candidate = found.get(segment_id)
+            before = self.dispatcher.candidates.get(segment_id)
+            self.dispatcher.forget(segment_id)
+            if candidate is not None:
+                inherit(candidate, exchanged if before is None else [before])
+                self.dispatcher.register(candidate, self._now())
+
+    def _is_wanted(self, segment_id: int) -> bool:
+        segment = self._segments.by_id.get(segment_id)
+        return segment is not None and wanted(segment.row)
 
     async def _admit(self, ids: Sequence[int]) -> None:
         """Give segments their rows; if that fails they are registered again."""
@@ -200,8 +226,7 @@ class Uploader:
             numbers,
             lambda each: each in started or each in self._flights or self._finisher.has(each),
         )
-        rows = [flight.row for flight in flights]
-        entered = set(await self._storage.start_objects(rows, dispatched)) if rows else set()
+        entered = await self._enter([flight.row for flight in flights], dispatched)
         self._progress.raise_dispatch(dispatched)
         for flight in flights:
             if flight.row.uuid in entered:
@@ -210,6 +235,15 @@ class Uploader:
         for segment_id in ids:
             if segment_id not in self._flights:  # it was exchanged meanwhile
                 self.dispatcher.finish(segment_id)
+
+    async def _enter(self, rows: Sequence[ObjectRow], dispatched: Map[int, int]) -> set[bytes]:
+        if not rows:
+            return set()
+        try:
+            return set(await self._storage.start_objects(rows, dispatched))
+        except BaseException:
+            self._garbage += [row.uuid for row in rows]  # it may have been done all the same
+            raise
 
     async def _new_flights(self, ids: Sequence[int]) -> list[Flight]:
         ranges: dict[int, list[tuple[int, int, int]]] = {}
@@ -287,6 +321,7 @@ class Uploader:
         if garbage := self._garbage[:]:
             await self._storage.delete_objects(garbage, 0)
             del self._garbage[: len(garbage)]
+            self._discarded()
 
     # --- publishing
 

@@ -61,8 +61,10 @@ class Withdrawal:
             if done % TOPICS_AT_ONCE == 0:
                 await self._log.env.sleep(0)
 
-    async def run(self) -> None:
-        """Withdraw what was noted. Raises what the storage raises; then it is done again."""
+    async def run(self) -> bool:
+        """Withdraw what was noted; False if nothing was. Raises what the storage raises; then it
+        is done again."""
+        busy = bool(self._noted)
         for topic_id, info in list(self._noted.items()):
             numbers = [row.number for row in info.partitions if self._leaves(row.number)]
             done = True
@@ -70,6 +72,7 @@ class Withdrawal:
                 done &= await self._withdraw(info.name, numbers[at : at + PARTITIONS_AT_ONCE])
             if done and self._noted.get(topic_id) is info:
                 del self._noted[topic_id]
+        return busy
 
     def _leaves(self, number: int) -> bool:
         config = self._log.loader.config_of(number)
