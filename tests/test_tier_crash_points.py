@@ -6,8 +6,8 @@ A scenario runs once to count its points, then once for each of them with the pr
 The next process must find everything that was acknowledged, finish what was begun, and leave
 nothing over; tests.kit.tierchecks looks at rows, files and manifest at every request.
 
-With few SIM_SEEDS only some of the points are tried; with 500, a power cut at each of them too.
-`-s` prints how many there were.
+A run tries every fourth point; with SIM_SEEDS=500 each of them, and a power cut there too. `-s`
+prints how many there were.
 """
 
 from __future__ import annotations
@@ -20,25 +20,40 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from offsets.storage import COPY_FINISHED
+from tests.kit.fakestore import StoreFaults
 from tests.kit.tierchecks import check_moment, objects_in
 from tests.kit.tierlife import SETTLE_S, Life
 from tests.kit.tierpoints import Died, Points
 from tests.kit.tierworld import TierWorld
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
-STRIDE = 1 if SEEDS >= 100 else 10
+STRIDE = 1 if SEEDS >= 500 else 4 if SEEDS >= 50 else 40
+KEPT_S = 20.0
 Act = Callable[[Life], Awaitable[None]]
 
 
 async def upload(life: Life) -> None:
-    """Two rounds of two topics, one of them in segments of its own."""
+    """Some rounds of two topics; several segments share a delta."""
     await life.start()
     await life.topic("a", 2)
-    await life.topic("b")
+    await life.topic("b", tiering_min_object_bytes="1000000")
     life.points.on = True
-    await life.produce("a")
-    await life.produce("b", 1)
+    for _ in range(3):
+        await life.produce("a", 1)
+        await life.produce("b", 1)
     await life.env.sleep(SETTLE_S / 3)
+
+
+async def retrying(life: Life) -> None:
+    """Requests fail, done or not, so there are uploads in vain and deltas of unknown fate."""
+    await life.start()
+    await life.topic("a", 2)
+    await life.produce("a", 1)
+    life.points.on = True
+    life.world.bucket.faults = StoreFaults(error_rate=0.2, lost_rate=0.3, slow_down_rate=0.1)
+    await life.produce("a", 4)
+    await life.delete_records("a", 9)
+    await life.env.sleep(SETTLE_S / 4)
 
 
 async def deletion(life: Life) -> None:
@@ -73,7 +88,7 @@ async def folding(life: Life) -> None:
     await life.topic("a")
     life.points.on = True
     await life.produce("a", 5)
-    await life.env.sleep(3700)  # what was folded goes after an hour, at the next fold
+    await life.env.sleep(KEPT_S)  # what was folded goes at a later fold
     await life.produce("a", 4)
     await life.env.sleep(SETTLE_S / 3)
 
@@ -129,6 +144,7 @@ async def disabling(life: Life) -> None:
 
 SCENARIOS: list[Act] = [
     upload,
+    retrying,
     deletion,
     local_retention,
     folding,
@@ -148,12 +164,14 @@ def run_until(act: Act, fatal: int, how: str) -> Points:
     async def begin() -> None:
         await act(first)
         points.on = False
+        world.bucket.faults = StoreFaults()
         await first.settle()
         await first.close()
 
     first.run(begin, how)
     if fatal < 0 or not points.dead:
         return points
+    world.bucket.faults = StoreFaults()
     check_moment(world)
     second = Life(world)
 
@@ -165,6 +183,12 @@ def run_until(act: Act, fatal: int, how: str) -> Points:
 
     second.run(go_on)
     return points
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes an hour takes seconds."""
+    monkeypatch.setattr("tiering.folding.KEPT_MS", int(KEPT_S * 500))
 
 
 @pytest.mark.parametrize("act", SCENARIOS, ids=lambda act: act.__name__)

@@ -30,7 +30,7 @@ from tests.kit.tierlife import expect
 from tests.kit.tierpoints import Points
 from tests.kit.tierworld import TierProcess, TierWorld, read_partition
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "100"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
 LIVES = 3
 TOPICS_AT_MOST = 4
 LAG_MS = 5000
