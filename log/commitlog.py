@@ -116,7 +116,7 @@ class CommitLog:
         self.appended_records = 0
         self.write_seconds = Histogram()
         self.commits = Commits(self)
-        self.reader = Reader(env, journals)
+        self.reader = Reader(env, journals, lambda: self.scheduled)
         self.hooks = Hooks()
         self.save_log_starts: Callable[[dict[int, int]], Awaitable[None]]
 

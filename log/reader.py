@@ -16,6 +16,7 @@ from log.inflight import InFlight
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, Pins
 from log.journalindex import IndexCache
 from log.journals import Journals
+from log.lane import SlowLane
 from log.plan import Plan, make_plan, skip_before, whole_batches
 
 if TYPE_CHECKING:
@@ -30,13 +31,14 @@ GAP_BYTES_AT_MOST = 16 << 10
 
 
 class Reader:
-    """See the module."""
+    """See the module. `lane` is for what is done with old data on the loop."""
 
-    __slots__ = ("_env", "_in_flight", "_journals", "indexes", "read_warm", "warm_since")
+    __slots__ = ("_env", "_in_flight", "_journals", "indexes", "lane", "read_warm", "warm_since")
 
-    def __init__(self, env: Env, journals: Journals) -> None:
+    def __init__(self, env: Env, journals: Journals, busy: Callable[[], bool]) -> None:
         self._env = env
         self._journals = journals
+        self.lane = SlowLane(env, busy)
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self.indexes = IndexCache(env, journals)
         self.read_warm: Callable[[Plan], Awaitable[list[Buffer]]]

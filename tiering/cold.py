@@ -18,6 +18,7 @@ from kafkawire.codec.configs import BrokerConfig, TierLevel
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import Env
 from log.inflight import InFlight
+from log.lane import SlowLane
 from log.partition import Partition
 from log.segments.indexes import DamagedSegment, Key, WarmIndex, WarmIndexes, read_index
 from log.segments.reading import SLACK_BYTES
@@ -32,7 +33,7 @@ from tiering.pieces import blocks_of
 from tiering.readahead import ReadAhead, Window
 from tiering.requests import ColdCounts, Object, Requests, within
 from tiering.store import NoSuchObject, ObjectStore, Refused, StoreError
-from tiering.stretch import Stretch, Turns
+from tiering.stretch import Stretch
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +68,8 @@ class Tier:
 
 class ColdReader:
     """See the module; log.segments.remote.Cold has the promises. `stores` gives the store of a
-    tier by its number; `indexes` are the warm reader's."""
+    tier by its number; `indexes` are the warm reader's,
+    `lane` that of log.reader."""
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class ColdReader:
         config: BrokerConfig,
         segments: SegmentStore,
         indexes: WarmIndexes,
+        lane: SlowLane,
         storage: OffsetStorage,
         stores: Callable[[int], ObjectStore | None],
         block_bytes: int = BLOCK_BYTES,
@@ -89,7 +92,7 @@ class ColdReader:
         self._tiers: dict[int, Tier] = {}
         self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
         self._troubled: dict[Key, StoreError] = {}
-        self._turns = Turns(env)
+        self._lane = lane
         self._copied = InFlight(COPIED_BYTES_AT_MOST)
         self._refused: dict[bytes, tuple[float, Refused]] = {}
         self._named: set[str] = set()
@@ -160,7 +163,7 @@ class ColdReader:
         position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
         window = self._load(tier, target, mapping, ask, position, position + length)
         stretch = Stretch(
-            self._turns, tier.loads, self.counts, self._copied, target, warm.index, mapping
+            self._lane, tier.loads, self.counts, self._copied, target, warm.index, mapping
         )
         taken = await stretch.take(ask, position, position + length, deadline)
         if taken is not None:

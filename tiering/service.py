@@ -105,8 +105,8 @@ class Tiering:
         await give_up_uploads(self.storage, self.node_id, now_ms + self._grace_ms())
         segments = self.log.segments
         self.cold = ColdReader(
-            self.env, self.config, segments.store, segments.warm.indexes, self.storage,
-            self.store_of,
+            self.env, self.config, segments.store, segments.warm.indexes,
+            self.log.commit_log.reader.lane, self.storage, self.store_of,
         )  # fmt: skip
         segments.warm.cold = self.cold
         self._build()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-
 from kafkawire.codec.segment import SparseIndex
-from log.env import Env
 from log.inflight import InFlight
+from log.lane import SlowLane
 from log.plan import next_offset, skip_before, whole_batches
 from log.segments.indexes import DamagedSegment
 from log.segments.remote import Ask, Taken
@@ -19,50 +16,17 @@ from tiering.requests import ColdCounts, Object
 from tiering.store import StoreError
 
 TURN_BYTES = 256 << 10
-"""What all cold reads together check in one turn of the loop: a twentieth of a millisecond. All
-other clients wait as long."""
-
-
-class Turns:
-    """One piece of work in each turn of the loop, in order: between two, others are served."""
-
-    __slots__ = ("_env", "_scheduled", "_waiting")
-
-    def __init__(self, env: Env) -> None:
-        self._env = env
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._scheduled = False
-
-    async def next(self) -> None:
-        """Wait until it is one's turn."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        self._schedule()
-        await turn
-
-    def _schedule(self) -> None:
-        if self._waiting and not self._scheduled:
-            self._scheduled = True
-            self._env.call_soon(self._give)
-
-    def _give(self) -> None:
-        self._scheduled = False
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                break
-        self._schedule()
+"""What all cold reads together check in one turn of the loop: a twentieth of a millisecond."""
 
 
 class Stretch:
     """One read of one row. `copied` bounds what is put together of several blocks of the cache."""
 
-    __slots__ = ("_copied", "_counts", "_index", "_loads", "_mapping", "_target", "_turns")
+    __slots__ = ("_copied", "_counts", "_index", "_lane", "_loads", "_mapping", "_target")
 
     def __init__(
         self,
-        turns: Turns,
+        lane: SlowLane,
         loads: Loads,
         counts: ColdCounts,
         copied: InFlight,
@@ -70,7 +34,7 @@ class Stretch:
         index: SparseIndex,
         mapping: Mapping,
     ) -> None:
-        self._turns = turns
+        self._lane = lane
         self._loads = loads
         self._counts = counts
         self._copied = copied
@@ -93,7 +57,7 @@ class Stretch:
         while position < stop and (position < limit or not batches):
             end = piece_end(self._index, position, limit, size_bytes, TURN_BYTES)
             try:
-                await self._turns.next()
+                await self._lane.turn()
                 data = await self._piece(position, end, 0.0 if batches else deadline)
             except (StoreError, DamagedSegment):
                 if batches:

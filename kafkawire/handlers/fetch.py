@@ -45,10 +45,6 @@ TURN_BYTES = 4 << 20
 """What one turn of the loop sends in answers: a millisecond or two of copying by the kernel. All
 other clients wait as long."""
 
-READ_TURN_BYTES = 512 << 10
-"""The same for answers that had to be read: who reads old data can wait another turn, and does not
-hold up those who read and write what is new."""
-
 ATTEMPT_BYTES = 32 << 10
 """What a Fetch costs beside its bytes, in bytes that could have been sent meanwhile: so that the
 thousands who wait for one partition do not have all others wait when it moves."""
@@ -72,7 +68,6 @@ class Fetch:
         self.counts = broker.counts
         self.parked: set[Attempt] = set()
         self.budget = TurnBudget(broker.env.call_soon, TURN_BYTES)
-        self.read_budget = TurnBudget(broker.env.call_soon, READ_TURN_BYTES)
 
     def start(
         self,
@@ -103,7 +98,6 @@ class Fetch:
     def close(self) -> None:
         """Answer what is parked with what there is: the broker is closing."""
         self.budget.finish()
-        self.read_budget.finish()
         for attempt in list(self.parked):
             attempt.expire()
 
@@ -251,11 +245,8 @@ class Attempt:
         else:
             await gather(*[self._read(result, plan) for result, plan in plans])
 
-        def answer() -> int:
-            self._answer(results, [])
-            return ATTEMPT_BYTES + sum(result.size_bytes for result in results)
-
-        self.handler.read_budget.do(answer)
+        await self.handler.commit_log.reader.lane.turn()
+        self._answer(results, [])
 
     async def _read(self, result: FetchResult, plan: Plan) -> None:
         try:

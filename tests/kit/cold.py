@@ -41,7 +41,8 @@ class ColdWorld(World):
         segments = self.log.segments
         segments.warm.indexes = WarmIndexes()  # as after a start
         self.cold = ColdReader(
-            self.env, self.config, segments.store, segments.warm.indexes, self.storage,
+            self.env, self.config, segments.store, segments.warm.indexes,
+            self.log.commit_log.reader.lane, self.storage,
             lambda tier: self.remote_store, block_bytes,
         )  # fmt: skip
         segments.warm.cold = self.cold
