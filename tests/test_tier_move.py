@@ -6,12 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from kafkawire.manifest.keys import SEGMENTS, segment_key
-from offsets.storage import COPY_FINISHED, CURRENT, LEFT
+from offsets.storage import COPY_FINISHED, CURRENT, LEFT, TierRow
 from tests.kit import fakestore
 from tests.kit.fakestore import FakeBucket, FakeStore, StoreFaults
 from tests.kit.tierchecks import check_bucket, check_settled, objects_in
@@ -118,11 +117,23 @@ async def filled(process: Moving) -> None:
     await process.env.sleep(SETTLE_S)
 
 
+def tiers_of(world: TierWorld) -> list[TierRow]:
+    rows: list[TierRow] = world.peek(lambda storage: storage.tiers())
+    return rows
+
+
+def started_with(world: TierWorld, url: str) -> None:
+    """The next start has this `tier.url`, and the store that belongs to it."""
+    world.config.tier_url = url
+    world.config.texts["tier.url"] = url
+    world.bucket = fakestore.BUCKETS[url]
+
+
 def check_moved(world: TierWorld) -> None:
     """Everything is in the new bucket, and nothing else."""
     new = fakestore.BUCKETS[NEW]
     rows = objects_in(world, COPY_FINISHED)
-    tiers: Any = world.peek(lambda storage: storage.tiers())
+    tiers = tiers_of(world)
     states = {row.url: row.state for row in tiers}
     assert states == {OLD: LEFT, NEW: CURRENT}
     assert {row.tier for row in rows} == {next(row.id for row in tiers if row.url == NEW)}
@@ -200,6 +211,8 @@ def test_a_crash_at_any_point_of_a_move_loses_nothing() -> None:
 
         if not live(again, act, points).points.dead:
             break
+        if any(row.state == LEFT for row in tiers_of(again)):
+            started_with(again, NEW)  # as the command has told whoever ran it
         live(again, _resumed)
         check_moved(again)
         fatal, tried = fatal + CRASH_EVERY, tried + 1
@@ -323,9 +336,8 @@ def test_a_changed_url_leaves_the_old_tier_readable_until_it_is_moved(world: Tie
         await process.moved("done")
 
     live(world, filled)
-    world.config.tier_url, old = NEW, world.bucket
-    world.config.texts["tier.url"] = NEW
-    world.bucket = fakestore.BUCKETS[NEW]  # the store a start is given is that of its URL
+    old = world.bucket
+    started_with(world, NEW)
     live(world, after)
     assert old.objects == {}
     check_moved(world)

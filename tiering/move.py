@@ -312,6 +312,7 @@ class Mover:
             self.progress.bytes += copy.size_bytes
             self.progress.left -= 1
             self.progress.left_bytes -= copy.size_bytes
+        tiering.remover.wake()
         if lost:  # their segments were exchanged meanwhile: nobody knows these copies
             await tiering.store.delete([segment_key(copy.uuid) for copy in lost])
         if done:
