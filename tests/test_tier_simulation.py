@@ -29,6 +29,7 @@ from tests.kit.tierchecks import check_bucket, check_moment, check_settled
 from tests.kit.tierlife import expect
 from tests.kit.tierpoints import Points
 from tests.kit.tierworld import TierProcess, TierWorld, read_partition
+from tiering.scrubplan import ScrubReport
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
 LIVES = 3
@@ -163,8 +164,13 @@ class Life(TierProcess):
                     expect(failure, *READ_ERRORS)
                 continue
             assert start >= target
-            if not self.over:
-                expected.log_start = max(expected.log_start, start)
+            if self.over:
+                return
+            expected.log_start = max(expected.log_start, start)
+            place = partition.topic, partition.index
+            late = await self.tiering.log_starts_told([place], self.rng.random() * 5)
+            if not late and not self.over and not partition.removed:
+                expected.told = max(expected.told, start)
 
     async def admin(self) -> None:
         while True:
@@ -285,6 +291,10 @@ class LastLife(Life):
                     f"{commit_offset} of {partition.high_watermark}"
                 )
         check_bucket(self.world)
+        assert not self.tiering.dispatcher.foreign
+        async for told in self.tiering.scrub(repair=False, deep=True):
+            if isinstance(told, ScrubReport):
+                assert not told.findings, told.findings
         before = len(self.world.bucket.calls)
         await self.env.sleep(60)
         spent = self.world.bucket.calls[before:]

@@ -61,7 +61,9 @@ def check_moment(world: TierWorld) -> None:
         assert not objects_in(world, COPY_FINISHED), "an object is finished, without a manifest"
         return
     for number in manifest.numbers:
-        expected = world.expected(number)
+        expected, there = world.expected(number), manifest.partition(number)
+        assert there is not None
+        assert there.log_start >= expected.told, f"{expected}: the bucket has what was deleted"
         if not expected.switched:
             _check_covered(world, manifest, number)
     for row in partitions_in(world):
