@@ -1,0 +1,211 @@
+"""What the tier costs this month: over restarts, months, jumping clocks, and against a budget."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafkawire.codec.configs import BrokerConfig
+from log.env import Env
+from offsets.storage import COPY_FINISHED, ObjectRow
+from tests.kit.env import SettableClock, memory_env
+from tests.kit.memfs import MemFileSystem
+from tiering.meter import Meter, charging
+from tiering.spending import NAME, Spending, month_of
+
+FOLDER = "/broker"
+DAY_MS = 86_400_000
+NOVEMBER_MS = 1_700_000_000_000  # the 14th, 2023
+
+
+class Rows:
+    """An offset storage as far as spending asks it."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    async def objects(
+        self, node_id: int, states: object, limit: int, after: bytes = b""
+    ) -> list[ObjectRow]:
+        rows = [
+            ObjectRow(bytes([at]), at, node_id, state=COPY_FINISHED, size_bytes=size)
+            for at, size in enumerate(self.sizes, 1)
+        ]
+        return [row for row in rows if row.uuid > after][:2]
+
+
+class World:
+    """Spendings one after the other, over the same disk."""
+
+    def __init__(self, **settings: str) -> None:
+        self.env: Env = memory_env(MemFileSystem())
+        self.env.fs.makedirs(FOLDER)
+        clock = self.env.clock
+        assert isinstance(clock, SettableClock)
+        self.clock = clock
+        self.clock.ms = NOVEMBER_MS
+        self.config = BrokerConfig({name.replace("_", "."): v for name, v in settings.items()})
+        self.rows = Rows()
+
+    async def start(self) -> tuple[Spending, Meter]:
+        meter = Meter(self.clock.now_ms)
+        storage = self.rows
+        spending = Spending(self.env, self.config, storage, meter, 1, FOLDER)  # type: ignore[arg-type]
+        await spending.load()
+        return spending, meter
+
+
+async def test_a_month_goes_on_after_a_restart() -> None:
+    world = World(tier_prices="PUT=1000,GET=1,IN_GB=1")
+    spending, meter = await world.start()
+    with charging({"t": 1}):
+        meter.count("PUT", 2, in_bytes=10**9)
+    await spending.tick()
+    spending, meter = await world.start()
+    assert meter.month["t"].requests() == {"PUT": 2}
+    assert not meter.topics
+    meter.count("GET", 1000)
+    assert spending.spent() == pytest.approx(2 + 1 + 1)
+    await spending.close()
+    spending, _ = await world.start()
+    assert spending.spent() == pytest.approx(4)
+
+
+async def test_what_was_counted_before_the_file_was_read_is_added() -> None:
+    world = World(tier_prices="PUT=1000")
+    spending, meter = await world.start()
+    meter.count("PUT", 1)
+    await spending.close()
+    meter = Meter()
+    meter.count("PUT", 1)
+    again = Spending(world.env, world.config, world.rows, meter, 1, FOLDER)  # type: ignore[arg-type]
+    await again.load()
+    assert again.spent() == pytest.approx(2)
+
+
+async def test_a_new_month_begins_at_nothing_and_a_clock_set_back_does_not() -> None:
+    world = World(tier_prices="PUT=1000")
+    spending, meter = await world.start()
+    meter.count("PUT", 3)
+    assert spending.month == "2023-11"
+    world.clock.ms += 20 * DAY_MS
+    await spending.tick()
+    assert (spending.month, spending.spent()) == ("2023-12", 0)
+    meter.count("PUT", 1)
+    world.clock.ms -= 20 * DAY_MS
+    await spending.tick()
+    assert (spending.month, spending.spent()) == ("2023-12", 1)
+    spending, _ = await world.start()
+    assert (spending.month, spending.spent()) == ("2023-12", 1)
+    world.clock.ms += 60 * DAY_MS
+    spending, _ = await world.start()
+    assert (spending.month, spending.spent()) == ("2024-01", 0)
+
+
+async def test_storage_costs_by_time() -> None:
+    world = World(tier_prices="GB_MONTH=30")
+    world.rows.sizes = [10**9, 2 * 10**9, 10**9]  # more than a page
+    spending, _ = await world.start()
+    await spending.tick()
+    assert (spending.stored_bytes, spending.spent()) == (4 * 10**9, 0)
+    world.clock.ms += DAY_MS
+    await spending.tick()
+    assert spending.spent() == pytest.approx(4)
+    report = await spending.report()
+    assert report["storage"]["cost"] == pytest.approx(4)
+    assert report["storage"]["cost_of_a_month"] == pytest.approx(120)
+
+
+async def test_a_budget_warns_once_at_each_step(caplog: pytest.LogCaptureFixture) -> None:
+    world = World(tier_prices="PUT=1000", tier_budget_month="10")
+
+    def warnings() -> list[str]:
+        found = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+        caplog.clear()
+        return found
+
+    spending, meter = await world.start()
+    meter.count("PUT", 7)
+    await spending.tick()
+    assert warnings() == []
+    meter.count("PUT", 1)
+    await spending.tick()
+    await spending.tick()
+    (line,) = warnings()
+    assert "8.00 USD in 2023-11, 80 % of tier.budget.month=10" in line
+    spending, meter = await world.start()  # it was said already
+    await spending.tick()
+    assert warnings() == []
+    meter.count("PUT", 5)
+    await spending.tick()
+    assert len(warnings()) == 1
+    assert (await spending.report())["budget_percent"] == 130.0
+    world.clock.ms += 20 * DAY_MS
+    meter.count("PUT", 1)
+    await spending.tick()
+    meter.count("PUT", 9)
+    await spending.tick()
+    assert len(warnings()) == 1  # another month
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"garbage", b'{"version": 1}\n00000000\n', b"[]\n", b"\xff" * 100],
+)
+async def test_a_damaged_file_is_begun_anew(content: bytes) -> None:
+    world = World(tier_prices="PUT=1000")
+    file = world.env.fs.open(f"{FOLDER}/{NAME}", create=True)
+    file.pwritev([content], 0)
+    file.close()
+    spending, meter = await world.start()
+    meter.count("PUT", 1)
+    await spending.tick()
+    assert spending.spent() == 1
+    spending, _ = await world.start()
+    assert spending.spent() == 1
+
+
+async def test_a_file_of_another_version_is_not_believed() -> None:
+    from crc32c import crc32c
+
+    world = World()
+    for line in (
+        b'{"version": 9, "month": "2023-11"}',
+        b"[1]",
+        b'{"version": 1, "month": "2023-11"}',
+    ):
+        file = world.env.fs.open(f"{FOLDER}/{NAME}", create=True)
+        file.truncate(0)
+        file.pwritev([b"%s\n%08x\n" % (line, crc32c(line))], 0)
+        file.close()
+        spending, meter = await world.start()
+        assert (spending.spent(), meter.month) == (0, {})
+
+
+async def test_what_cannot_be_stored_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    spending, meter = await world.start()
+    meter.count("PUT", 1)
+    fs = world.env.fs
+    assert isinstance(fs, MemFileSystem)
+    fs.faults.room_bytes = 0
+    await spending.tick()
+    assert "could not be stored" in caplog.text
+    fs.faults.room_bytes = None
+    await spending.tick()
+    _, meter = await world.start()
+    assert meter.month
+
+
+def test_months() -> None:
+    assert month_of(0) == "1970-01"
+    assert month_of(NOVEMBER_MS) == "2023-11"
+    assert month_of(1_701_388_799_999) == "2023-11"
+    assert month_of(1_701_388_800_000) == "2023-12"
+
+
+def test_wrong_prices_end_the_start() -> None:
+    world = World(tier_prices="cheap")
+    with pytest.raises(ValueError, match="cheap"):
+        Spending(world.env, world.config, world.rows, Meter(), 1, FOLDER)  # type: ignore[arg-type]
