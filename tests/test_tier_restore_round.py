@@ -31,6 +31,7 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
+from offsets.storage import LIVE
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
 from tiering.restore.plan import EPOCH_MARGIN
@@ -143,17 +144,15 @@ async def fill(client: Client) -> None:
 
 
 async def uploaded(server: Server) -> None:
-    """Everything is in the bucket, and nothing about it is under way."""
+    """Everything is in the bucket: all is cut, and every segment that is read has its object."""
     log = server.broker.log
     for _ in range(10 * WAIT_S):
-        if all(each.commit_offset == each.high_watermark for each in log.partitions.values()):
+        cut = all(each.cut_offset == each.high_watermark for each in log.partitions.values())
+        rows = [segment.row for segment in log.segments.store.by_id.values()]
+        if cut and all(row.object for row in rows if row.state == LIVE):
             return
         await asyncio.sleep(0.1)
-    left = [
-        (each.topic, each.index, each.commit_offset, each.dispatch_offset, each.high_watermark)
-        for each in log.partitions.values()
-    ]
-    raise AssertionError(f"not everything was uploaded in time: {left}")
+    raise AssertionError("not everything was uploaded in time")
 
 
 async def lose(tmp_path: Path) -> Seen:
