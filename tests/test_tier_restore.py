@@ -14,6 +14,7 @@ from kafkawire.cli.app import app
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.quick import SqliteMetadata
+from kafkawire.metadata.store import open_metadata
 from log.disk import DiskFileSystem
 from log.segments.jobs import ScrubArguments, find_job, no_pace
 from offsets.sql_storage import SqlStorage
@@ -28,6 +29,7 @@ from offsets.storage import (
 )
 from tests.kit.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid
 from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.postgres import postgres
 from tiering.opening import parse_tier
 from tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN
 
@@ -275,3 +277,32 @@ def test_numbers_go_on_above_all_that_were_given(tmp_path: Path) -> None:
 
     number, producer = asyncio.run(lease())
     assert (number, producer) == (50 + NUMBER_MARGIN, 2000 + NUMBER_MARGIN)
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+@pytest.mark.usefixtures("quick")
+def test_metadata_may_be_in_postgres(tmp_path: Path) -> None:
+    tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
+    with postgres() as server:
+        url = f"{server}/postgres".replace("postgresql://", "postgresql+asyncpg://")
+        output = run(tier, data, "--yes", "--metadata", url).output
+        assert f"--metadata {url}" in output
+        assert not (data / "metadata.db").exists()
+        again = run(tier, tmp_path / "again", "--yes", "--metadata", url, code=1).output
+        assert "the metadata holds topics" in again
+
+        async def read() -> tuple[str, list[SegmentRow], list[PartitionRow]]:
+            metadata = open_metadata(url, str(data))
+            catalog = await metadata.open()
+            storage = SqlStorage(metadata, 1, lambda: 0)
+            segments = await storage.segments(1, (LIVE,), 100)
+            rows = await storage.load_partitions([3])
+            await metadata.close()
+            return catalog.cluster_id, segments, rows
+
+        cluster_id, segments, (row,) = asyncio.run(read())
+    assert cluster_id == CLUSTER
+    assert [each.object for each in segments] == [uuid(1), uuid(2)]
+    assert (row.commit_offset, len(row.mappings)) == (8, 2)
+    assert not (tmp_path / "again").exists()
