@@ -16,7 +16,8 @@ from tests.kit.fakestore import FakeBucket, FakeStore, StoreFaults
 from tests.kit.tierchecks import check_bucket, check_settled, objects_in
 from tests.kit.tierpoints import Died, Points
 from tests.kit.tierworld import MEMORY_BYTES, TierProcess, TierWorld, read_partition
-from tiering.move import MoveError, copy_uuid
+from tiering.copying import copy_uuid
+from tiering.move import MoveError
 
 OLD, NEW = "s3://bucket/prefix", "s3://elsewhere/x"
 SETTLE_S = 60.0

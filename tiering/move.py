@@ -19,10 +19,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.codec.segment import FormatError
 from kafkawire.manifest.keys import OWNER, segment_key
 from log.env import WorkerError
 from offsets.storage import (
@@ -35,11 +33,10 @@ from offsets.storage import (
     SegmentRow,
 )
 from tiering.backoff import wait_s
+from tiering.copying import Copying, NotCopied, copy_uuid
 from tiering.opening import parse_tier
 from tiering.owner import OwnerRecord
-from tiering.restore.asking import Asking
 from tiering.store import NoSuchObject, ObjectStore, StoreError
-from tiering.tails import read_tail
 
 if TYPE_CHECKING:
     from tiering.service import Tiering
@@ -49,8 +46,6 @@ logger = logging.getLogger(__name__)
 PAGE = 32
 """Objects between two transactions: each may have the ranges of ten thousand partitions."""
 AT_ONCE = 4
-COMPARED_BYTES = 1 << 20
-"""Compared at a time, which takes a tenth of a millisecond of the loop's time."""
 GRACE_MS_AT_LEAST = 3_600_000
 """An old object stays at least so long: the new tier's manifest is to name its copy by then."""
 LOOK_S = 5.0
@@ -64,10 +59,6 @@ NO_LIMIT = (1 << 63) - 1
 
 class MoveError(Exception):
     """Why nothing is moved: one sentence."""
-
-
-class _NotCopied(Exception):
-    """One object could not be copied, or its copy is not the same."""
 
 
 @dataclass(slots=True)
@@ -242,21 +233,14 @@ class Mover:
         source = tiers.store(row.tier)
         source_url = next((each.url for each in tiers.rows if each.id == row.tier), "")
         uuid = copy_uuid(row.uuid, tiers.current.url)
+        segment = tiering.log.segments.store.by_id.get(row.segment_id)
         try:
-            if source is None:
-                raise _NotCopied(f"there is no tier {row.tier}")
+            if source is None or segment is None:
+                raise NotCopied(f"there is no tier {row.tier}, or no segment {row.segment_id}")
             target = tiers.store_at(tiers.current.url)
-            asking = Asking(tiering.env, target)
-            found = await Asking(tiering.env, source).head(segment_key(row.uuid))
-            if found.size_bytes != row.size_bytes:
-                raise _NotCopied(f"it has {found.size_bytes} bytes, its row says {row.size_bytes}")
-            await asking.retry(
-                lambda: target.copy_from(
-                    source_url, segment_key(uuid), row.size_bytes, segment_key(row.uuid)
-                )
-            )
-            await self._verify(row, source, target, uuid)
-        except (NoSuchObject, _NotCopied) as failure:
+            copying = Copying(tiering.env, source, source_url, target)
+            await copying.copy(row, segment.row.uuid, uuid)
+        except (NoSuchObject, NotCopied) as failure:
             if len(self.progress.failed) < FAILED_AT_MOST:
                 self.progress.failed.append(f"{segment_key(row.uuid)}: {failure}")
             logger.warning("%s is not moved: %s", segment_key(row.uuid), failure)
@@ -275,29 +259,6 @@ class Mover:
             delete_after_ms=now_ms + grace_ms,  # of the old one
             ranges=row.ranges,
         )
-
-    async def _verify(
-        self, row: ObjectRow, source: ObjectStore, target: ObjectStore, uuid: bytes
-    ) -> None:
-        """The copy is the segment of the row, whole, and has the same bytes. _NotCopied."""
-        env, size = self._tiering.env, row.size_bytes
-        old, new = Asking(env, source), Asking(env, target)
-        found = await new.head(segment_key(uuid))
-        if found.size_bytes != size:
-            raise _NotCopied(f"the copy has {found.size_bytes} bytes, it should have {size}")
-        try:
-            tail = await read_tail(new, segment_key(uuid), size)
-        except FormatError as failure:
-            raise _NotCopied(f"it is damaged: {failure}") from None
-        segment = self._tiering.log.segments.store.by_id.get(row.segment_id)
-        if segment is not None and tail.header.uuid != segment.row.uuid:
-            raise _NotCopied("it is another segment than its row says")
-        for start in range(0, size, COMPARED_BYTES):
-            length = min(COMPARED_BYTES, size - start)
-            theirs, _ = await old.get(segment_key(row.uuid), start, length)
-            ours, _ = await new.get(segment_key(uuid), start, length)
-            if ours != theirs:
-                raise _NotCopied(f"the copy differs within {length} bytes from {start} on")
 
     async def _exchange(self, moved: dict[bytes, ObjectRow]) -> None:
         tiering = self._tiering
@@ -398,8 +359,3 @@ async def _owner(store: ObjectStore) -> OwnerRecord | None:
     except NoSuchObject:
         return None
     return OwnerRecord.unpack(data)
-
-
-def copy_uuid(uuid: bytes, url: str) -> bytes:
-    """Of the copy of an object in another tier."""
-    return blake2b(uuid + url.encode(), digest_size=16).digest()
