@@ -15,12 +15,14 @@ from log.env import Env
 
 POSTPONED_AT_MOST = 8
 """Turns in a row that go to others: under a load of produces without end a ninth is left."""
+SHARED_S = 1.0
+"""After a piece of work was postponed: how long the loop counts as shared."""
 
 
 class SlowLane:
     """See the module. `busy`: whether something waits that is more urgent."""
 
-    __slots__ = ("_busy", "_env", "_postponed", "_scheduled", "_waiting")
+    __slots__ = ("_busy", "_env", "_postponed", "_scheduled", "_shared_until", "_waiting")
 
     def __init__(self, env: Env, busy: Callable[[], bool]) -> None:
         self._env = env
@@ -28,6 +30,12 @@ class SlowLane:
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._scheduled = False
         self._postponed = 0
+        self._shared_until = 0.0
+
+    @property
+    def shared(self) -> bool:
+        """Whether others want the loop these days: pieces of work should be smaller then."""
+        return self._env.clock.monotonic() < self._shared_until
 
     async def turn(self) -> None:
         """Wait for one's turn, in order."""
@@ -45,6 +53,7 @@ class SlowLane:
         self._scheduled = False
         if self._busy() and self._postponed < POSTPONED_AT_MOST:
             self._postponed += 1
+            self._shared_until = self._env.clock.monotonic() + SHARED_S
         else:
             self._postponed = 0
             while self._waiting:

@@ -1,0 +1,53 @@
+"""The slow lane: one piece of work in a turn of the loop, and others first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from log.lane import POSTPONED_AT_MOST, SHARED_S, SlowLane
+from tests.kit.env import SettableClock, memory_env
+
+
+async def test_one_has_its_turn_between_two_of_the_loop_in_order() -> None:
+    env = memory_env()
+    lane = SlowLane(env, lambda: False)
+    turn, seen = 0, []
+
+    async def work(number: int) -> None:
+        await lane.turn()
+        seen.append((number, turn))
+
+    def tick() -> None:
+        nonlocal turn
+        turn += 1
+        env.call_soon(tick)
+
+    tick()
+    tasks = [env.spawn(work(number), "work") for number in range(5)]
+    tasks[2].cancel()
+    await asyncio.wait(tasks)
+    assert [number for number, _ in seen] == [0, 1, 3, 4]
+    turns = [at for _, at in seen]
+    assert len(set(turns)) == 4
+
+
+async def test_it_yields_to_what_is_urgent_but_not_for_ever() -> None:
+    env = memory_env()
+    urgent, asked = True, 0
+
+    def busy() -> bool:
+        nonlocal asked
+        asked += 1
+        return urgent
+
+    lane = SlowLane(env, busy)
+    assert not lane.shared
+    await asyncio.wait_for(lane.turn(), 5)
+    assert asked == POSTPONED_AT_MOST + 1
+    assert lane.shared
+    urgent, asked = False, 0
+    await lane.turn()
+    assert asked == 1
+    assert isinstance(env.clock, SettableClock)
+    env.clock.ms += int(SHARED_S * 1000)
+    assert not lane.shared
