@@ -272,6 +272,15 @@ def offsets_key(number: int) -> bytes:
     return b"r" + _U64.pack(number)
 
 
+OFFSETS_END = b"s"
+"""Above every key of offsets."""
+
+
+def offsets_number(key: bytes) -> int:
+    """The partition number in such a key."""
+    return int(_U64.unpack_from(key, 1)[0])
+
+
 def pack_offsets(dispatch: int, commit: int, updated_ms: int) -> bytes:
     """Dispatch and commit offset as stored."""
     return _OFFSETS.pack(dispatch, commit, updated_ms)

@@ -27,6 +27,9 @@ from offsets.storage import (
     TierRow,
 )
 
+SCANNED = 1000
+"""Pairs read at a time."""
+
 
 class KeyValueObjects(KeyValueBase):
     """The part of `kv_storage.KeyValueStorage` that knows of objects."""
@@ -154,6 +157,27 @@ class KeyValueObjects(KeyValueBase):
             self._raise(writes, {number: offsets[number] for number in led})
 
         await self._write("save_tiering_offsets", work)
+
+    async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
+        """See `OffsetStorage.uncommitted`."""
+
+        def work() -> list[int]:
+            found: list[int] = []
+            number = after
+            while len(found) < limit:
+                pairs = self._store.scan(
+                    layout.offsets_key(number + 1), layout.OFFSETS_END, SCANNED
+                )
+                for key, value in pairs:
+                    number = layout.offsets_number(key)
+                    dispatch, commit = layout.unpack_offsets(value)
+                    if commit < dispatch and self._leader_of(number) == self._node_id:
+                        found.append(number)
+                if len(pairs) < SCANNED:
+                    break
+            return found[:limit]
+
+        return await self._read(work)
 
     async def save_tier(self, row: TierRow) -> None:
         """See `OffsetStorage.save_tier`."""

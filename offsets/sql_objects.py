@@ -160,6 +160,17 @@ class SqlObjects:
 
         await self._transact(work)
 
+    async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
+        """See `OffsetStorage.uncommitted`."""
+        query = (
+            "SELECT partition_number FROM tiering_offsets WHERE commit_offset < dispatch_offset"
+            " AND partition_number > ? AND EXISTS (SELECT 1 FROM partitions p"
+            f" WHERE p.number = tiering_offsets.partition_number AND p.leader = {self._node_id:d})"
+            f" ORDER BY partition_number LIMIT {limit:d}"
+        )
+        found = await self._transact(lambda session: session.rows(query, (after,)))
+        return [number for (number,) in found]
+
     async def save_tier(self, row: TierRow) -> None:
         """See `OffsetStorage.save_tier`."""
         change = (

@@ -314,6 +314,11 @@ class OffsetStorage(Protocol):
         ever falls."""
         ...
 
+    async def uncommitted(self, limit: int, after: int = -1) -> list[int]:
+        """Up to `limit` partitions that this broker leads whose commit offset is below their
+        dispatch offset, by number, from above `after`. All offsets are looked at: for a start."""
+        ...
+
     async def save_tier(self, row: TierRow) -> None:
         """Enters a tier, or changes the one with this id."""
         ...

@@ -326,6 +326,18 @@ async def test_tiering_offsets_only_rise(world: World) -> None:
     assert (await storage.load_partitions([UNKNOWN])) == [PartitionRow(UNKNOWN)]
 
 
+async def test_what_is_dispatched_and_not_committed_is_found(world: World) -> None:
+    storage = await world.start()
+    assert await storage.uncommitted(9) == []
+    await storage.save_tiering_offsets({1: (10, 5), 2: (3, 3), 8: (4, 0), 9: (7, 6)})
+    storage = await world.start()
+    assert await storage.uncommitted(9) == [1, 8, 9]
+    assert await storage.uncommitted(2) == [1, 8]
+    assert await storage.uncommitted(9, 1) == [8, 9]
+    await storage.save_tiering_offsets({8: (4, 4)})
+    assert await storage.uncommitted(9) == [1, 9]
+
+
 async def test_nothing_is_written_for_partitions_of_other_brokers(world: World) -> None:
     storage = await world.start()
     row = await finished(storage, mapping(1, 0, 10))

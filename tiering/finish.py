@@ -7,7 +7,7 @@ one that no delta was ever tried with can go at once. Every step may be done aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Map
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,7 +18,7 @@ from log.segments.swap import Swapper
 from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
 from tiering.changes import Added
 from tiering.dispatch import Candidate
-from tiering.progress import Progress
+from tiering.progress import PAGE, Progress
 
 
 class Publisher(Protocol):
@@ -78,7 +78,6 @@ class Finisher:
         self._progress = progress
         self._grace_ms = grace_ms
         self._discarded = discarded
-        self._postponed: set[int] = set()  # partitions whose rows here are older than those in SQL
 
     def has(self, segment_id: int) -> bool:
         """Whether a segment has a finished object."""
@@ -91,10 +90,10 @@ class Finisher:
         entries: dict[int, list[Mapping]] = {}
         for mapping in await self._storage.segment_mappings(sorted(each.id for each in flights)):
             entries.setdefault(mapping.segment_id, []).append(mapping)
+        # Memory must not be older than these: by it is told how far a partition is.
+        await self._swapper.settle()
         living = [each for each in flights if each.id in entries and self._is_live(each)]
         numbers = {number for each in flights for number in each.candidate.numbers}
-        postponed = _not_mapped(living, entries)
-        numbers = (numbers | self._postponed) - postponed
         finishing = {each.id for each in living}
         commits = await self._progress.committed(
             numbers, lambda each: each in finishing or self.has(each)
@@ -105,16 +104,30 @@ class Finisher:
             await self._publisher.publish(
                 [(each.row, each.segment.row, entries[each.id]) for each in living], {}, commits
             )
-        if not await self._enter([each.row.uuid for each in flights if each.named], commits):
-            commits = await self._progress.committed(numbers, self.has)
-            # A log start may have moved, and what follows it counts now: the bucket says so first.
+        if await self._enter([each.row.uuid for each in flights if each.named], commits):
+            self._progress.raise_commit(commits)
+        else:
+            await self.catch_up(numbers)
+        return [each.row.uuid for each in flights if not each.named]
+
+    async def catch_up(self, numbers: Iterable[int]) -> None:
+        """Raise commit offsets that lie behind what is finished: a call that finished less than it
+        was to, or a crash, has left them there. The bucket says so first."""
+        await self._swapper.settle()
+        commits = await self._progress.committed(numbers, self.has)
+        if commits:
             await self._publisher.publish([], {}, commits)
             await self._storage.save_tiering_offsets(
                 {number: (offset, offset) for number, offset in commits.items()}
             )
-        self._progress.raise_commit(commits)
-        self._postponed = postponed
-        return [each.row.uuid for each in flights if not each.named]
+            self._progress.raise_commit(commits)
+
+    async def catch_up_all(self) -> None:
+        """After a start: partitions of which not all that was dispatched is committed."""
+        after = -1
+        while numbers := await self._storage.uncommitted(PAGE, after):
+            await self.catch_up(numbers)
+            after = numbers[-1]
 
     def _is_live(self, flight: Flight) -> bool:
         """Whether its segment is read still."""
@@ -141,13 +154,3 @@ class Finisher:
                 await self._storage.delete_objects(dead, after_ms)
                 self._discarded()
         return not left
-
-
-def _not_mapped(flights: Sequence[Flight], entries: Map[int, list[Mapping]]) -> set[int]:
-    """Partitions that were in one of the segments and by SQL are there no more: how far they are
-    cannot be told before memory has those rows too (a swap whose outcome is not known yet)."""
-    missing: set[int] = set()
-    for flight in flights:
-        mapped = {mapping.number for mapping in entries[flight.id]}
-        missing.update(number for number in flight.candidate.numbers if number not in mapped)
-    return missing

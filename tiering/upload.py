@@ -37,6 +37,7 @@ MAPPINGS_AT_ONCE = 20_000
 """Mappings of one transaction and one delta: a segment may have ten thousand."""
 REGISTERED_AT_ONCE = 100
 """Segments looked at between two failures that have all of them looked at again."""
+CAUGHT_UP_EVERY_S = 600.0
 LOOK_AT_MOST_S = 10.0
 """The longest between two looks: settings may have changed, and clocks been set."""
 
@@ -83,6 +84,7 @@ class Uploader:
         self._tier = tier
         self.noted: set[int] = set()
         self._all = False
+        self._catch_up_at = 0.0
         self.uploads = 0
         self.uploaded_bytes = 0
         self._flights: dict[int, Flight] = {}
@@ -327,6 +329,7 @@ class Uploader:
 
     async def _round(self) -> float:
         """Publish what is uploaded, then finish it; seconds until the next look."""
+        await self._catch_up()
         while self._uploaded and not self.dispatcher.foreign:
             room = MAPPINGS_AT_ONCE
             part: list[Flight] = []
@@ -349,6 +352,13 @@ class Uploader:
             self.dispatcher.open_gate()
             self._wake.set()
         return LOOK_AT_MOST_S
+
+    async def _catch_up(self) -> None:
+        """At the start, and then and again: commit offsets that lie behind what is finished."""
+        now, dispatcher = self._now(), self.dispatcher
+        if now >= self._catch_up_at and not dispatcher.detached and not dispatcher.foreign:
+            await self._finisher.catch_up_all()
+            self._catch_up_at = now + CAUGHT_UP_EVERY_S
 
     def _hold(self, failure: StoreError) -> None:
         """The manifest cannot be written: no further upload begins for a while."""
