@@ -126,7 +126,11 @@ class Broker:
         log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
         if config.tier_url:
-            await broker._start_tiering()
+            try:
+                await broker._start_tiering()
+            except BaseException:
+                await broker.close()
+                raise
         if GROUP_METADATA_TOPIC in catalog.by_name:
             await broker.groups.start()  # which may read what only the tier has
         return broker

@@ -63,11 +63,12 @@ class WorkerProcess:
 class Child:
     """One child process, as long as there is something for it to do; one job at a time."""
 
-    __slots__ = ("_closed", "_idle", "_idle_s", "_process", "_turn")
+    __slots__ = ("_closed", "_dying", "_idle", "_idle_s", "_process", "_turn")
 
     def __init__(self, idle_s: float) -> None:
         self._idle_s = idle_s
         self._process: Process | None = None
+        self._dying: list[Process] = []  # killed, and not waited for yet
         self._idle: asyncio.TimerHandle | None = None
         self._turn = asyncio.Lock()
         self._closed = False
@@ -119,8 +120,11 @@ class Child:
         except BaseException:
             # The caller gave up: whatever the child answers now, nobody may take it for the
             # answer to the next job.
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
             self._process = None
+            self._dying = [each for each in self._dying if each.returncode is None]
+            self._dying.append(process)
             raise
         self._idle = asyncio.get_running_loop().call_later(self._idle_s, self._rest)
         return answer
@@ -157,6 +161,8 @@ class Child:
                 process.kill()
             await process.wait()
             self._process = None
+        for killed in self._dying:
+            await killed.wait()
 
 
 def exit_words(code: int) -> str:
