@@ -12,6 +12,7 @@ from groups.coordinator import Phase
 from groups.records import partition_for
 from groups.service import OFFSETS_TOPIC, Client, GroupService
 from kafkawire.codec.compile import decode, encode
+from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.delete_groups import delete_groups
@@ -100,6 +101,7 @@ class House:
     def ctx(self, version: int, listener: str = "PLAIN") -> RequestContext:
         broker: Any = SimpleNamespace(
             groups=self.groups,
+            counts=Counts(),
             catalog=self.catalog,
             node_id=self.node_id,
             listeners=self.listeners,
@@ -119,7 +121,7 @@ class House:
     def start(self, request: HeartbeatRequest, version: int = 4) -> Sender:
         """A heartbeat's bytes given to its handler, as a connection does it."""
         sender: Any = Sender()
-        broker: Any = SimpleNamespace(groups=self.groups)
+        broker: Any = SimpleNamespace(groups=self.groups, counts=Counts())
         body = encode(request, version)
         memory = memoryview(b"before" + body + b"after")
         unused: Any = None
@@ -170,7 +172,7 @@ async def house() -> Any:
     built = House()
     await built.groups.open()
     yield built
-    for coordinator in built.groups._led():
+    for coordinator in built.groups.led():
         coordinator.timers.clear()
 
 
@@ -539,7 +541,7 @@ async def test_a_restart_loads_in_the_background(house: House) -> None:
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await house.ask(list_groups, ListGroupsRequest(), 5)).error_code == loading
     beat = HeartbeatRequest(group_id=HERE, member_id=member, generation_id=generation)
-    await until(lambda: all(c.phase is Phase.ACTIVE for c in house.groups._led()))
+    await until(lambda: all(c.phase is Phase.ACTIVE for c in house.groups.led()))
     assert (await house.beat(beat)) == 0
     client = Client("c", "/h")
     left = await house.groups.leave_group(
