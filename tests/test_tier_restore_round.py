@@ -144,12 +144,12 @@ async def fill(client: Client) -> None:
 
 
 async def uploaded(server: Server) -> None:
-    """Everything is in the bucket: all is cut, and every segment that is read has its object."""
+    """Everything is in the bucket, and every segment that is read has its object."""
     log = server.broker.log
     for _ in range(10 * WAIT_S):
-        cut = all(each.cut_offset == each.high_watermark for each in log.partitions.values())
+        done = all(each.commit_offset == each.high_watermark for each in log.partitions.values())
         rows = [segment.row for segment in log.segments.store.by_id.values()]
-        if cut and all(row.object for row in rows if row.state == LIVE):
+        if done and all(row.object for row in rows if row.state == LIVE):
             return
         await asyncio.sleep(0.1)
     raise AssertionError("not everything was uploaded in time")
