@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.configs import TopicConfig
 from log.partition import Partition
 from log.segments.remote import local_log_start
-from log.segments.timing import NEVER
+from log.segments.timing import CUT_PART, NEVER
 from offsets.storage import PartitionRow
 from tiering.dispatch import Reason, Why
 from tiering.store import StoreError
@@ -157,6 +157,8 @@ def _of_journals(tiering: Tiering, shape: Shape) -> Why:
     if damaged is not None:
         return Why(Reason.ERROR, detail=f"the batch at offset {damaged} is damaged on disk")
     until = min((cutter.timing.cut_by(number) for number in shape.journals), default=NEVER)
+    if until == NEVER:  # the cutter has not seen it yet
+        until = tiering.env.clock.monotonic() + CUT_PART * shape.config.tier_lag_ms / 1000
     return Why(Reason.ACTIVE, until)
 
 
