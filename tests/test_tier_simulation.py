@@ -50,7 +50,7 @@ class Life(TierProcess):
         self.made = 0
 
     def requested(self, kind: str, key: str) -> None:
-        if kind in ("put", "delete") and not self.over:
+        if kind in ("put", "delete"):
             check_moment(self.world)
 
     def committed(self, method: str) -> None:

@@ -51,7 +51,7 @@ class PointStorage(MemoryStorage):
         process.points.hit(f"before sql {method}")
         process.may_fail("the database is locked")
         result = await super()._write(method, work)
-        process.committed(method)
+        process.look(process.committed, method)
         process.points.hit(f"after sql {method}")
         process.may_fail("the connection was lost")
         return result
@@ -155,6 +155,8 @@ class TierProcess:
         self.loop.now = world.now_s
         self.over = False
         self.sql_fails = 0.0
+        self.violation: Exception | None = None
+        self.failures: list[BaseException] = []
         self.metadata = MemoryMetadata(world.database, self.sql_pause)
         fs: Any = PointFileSystem(world.fs, self.points)
         offload = SimOffload(self.loop, self.rng)
@@ -167,9 +169,18 @@ class TierProcess:
     def _on_request(self, moment: str, kind: str, key: str) -> None:
         self.world.now_s = self.loop.now
         if moment == "done":
-            self.requested(kind, key)
+            self.look(self.requested, kind, key)
         if not self.store.closed:
             self.points.hit(f"{moment} {kind} {key.split('/')[0].split('-')[0]}")
+
+    def look(self, check: Callable[..., None], *args: str) -> None:
+        """Check something in the middle of what is checked, which must not catch what comes of
+        it: `run` raises the first failure in the end."""
+        if self.violation is None and not self.over:
+            try:
+                check(*args)
+            except Exception as failure:
+                self.violation = failure
 
     def requested(self, kind: str, key: str) -> None:
         """A request has changed or read the bucket."""
@@ -225,9 +236,12 @@ class TierProcess:
             self.die(how)
         finally:
             self.world.now_s = self.loop.now
+            self.failures += self.loop.failures
             self._bury()
-        failures = [each for each in self.loop.failures if not isinstance(each, Died)]
-        if failures and not self.over:
+        failures = [each for each in self.failures if not isinstance(each, Died)]
+        if self.violation is not None:
+            raise self.violation
+        if failures:
             raise failures[0]
 
     def _bury(self) -> None:
