@@ -241,6 +241,8 @@ class Life(TierProcess):
             delay_s = rng.choice(((0.001, 0.02), (0.001, 0.02), (0.1, 2.0)))
             self.world.bucket.faults = faults = StoreFaults(delay_s=delay_s)
             self.sql_fails = rng.choice((0.0, 0.0, 0.1))
+            if rng.random() < 0.1:
+                self.world.set_clock(rng.choice((-3_600_000, 3_600_000, 86_400_000)))
             match rng.randrange(8):
                 case 0:
                     faults.error_rate = rng.choice((0.1, 0.5))
@@ -277,6 +279,7 @@ class LastLife(Life):
     """Nobody writes any more, and everything that is owed gets its time."""
 
     async def main(self) -> None:
+        self.world.clock_ms = self.world.clock_most_ms  # graces end by the wall clock
         await self.start()
         await self.check()
         config = self.world.config

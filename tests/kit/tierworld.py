@@ -65,12 +65,15 @@ class TierWorld:
         self.rng = random.Random(seed)
         self.fs = MemFileSystem(self.rng)
         self.database = MemoryDatabase(seed)
-        self.bucket = FakeBucket(self.rng, now_ms=lambda: EPOCH_MS + int(self.now_s * 1000))
+        self.bucket = FakeBucket(self.rng, now_ms=self._bucket_ms)
         self.promises = Promises(self.rng)
         self.now_s = 0.0
-        self.clock_ms = 0
+        self.clock_ms = self.clock_most_ms = 0
         self.config = self._settings(values)
         self.process: TierProcess | None = None
+
+    def _bucket_ms(self) -> int:
+        return EPOCH_MS + int(self.now_s * 1000) + self.clock_ms
 
     @staticmethod
     def _settings(values: dict[str, Any]) -> BrokerConfig:
@@ -114,6 +117,11 @@ class TierWorld:
                 not config.copies,
             )
         return known[number]
+
+    def set_clock(self, by_ms: int) -> None:
+        """Somebody sets the wall clock, forwards or backwards."""
+        self.clock_ms += by_ms
+        self.clock_most_ms = max(self.clock_most_ms, self.clock_ms)
 
     def peek(self, call: Callable[[MemoryStorage], Any]) -> Any:
         """What SQL holds now, without a process: the result of a call of its storage."""
