@@ -125,16 +125,18 @@ class Tiering:
     async def switch(self, url: str) -> None:
         """Upload to another tier from now on (tiering.move); what is in the one before is read
         there, until it has been copied."""
-        await self._stop()
         await self.tiers.begin_move(url)
-        after_ms = self.env.clock.now_ms() + self._grace_ms()
-        await give_up_uploads(self.storage, self.node_id, after_ms)
-        self.tier, self.store = self.tiers.current.id, self.tiers.store_at(url)
-        self.state, self.error = "attaching", None
-        self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
-        self._build()
-        self._take_settings()
-        self._attaching = self.env.spawn(self._run(), "tiering")
+        await self._stop()
+        try:
+            after_ms = self.env.clock.now_ms() + self._grace_ms()
+            await give_up_uploads(self.storage, self.node_id, after_ms)
+        finally:  # what could not be given up is by the next start; uploads must go on
+            self.tier, self.store = self.tiers.current.id, self.tiers.store_at(url)
+            self.state, self.error = "attaching", None
+            self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
+            self._build()
+            self._take_settings()
+            self._attaching = self.env.spawn(self._run(), "tiering")
 
     async def _stop(self) -> None:
         """End what works on the current tier."""
