@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -231,6 +233,25 @@ async def test_delete_records_gives_up_at_its_timeout_and_the_bucket_follows(
         away.rename(manifest)
         await until(lambda: bucket.start("t") == 2, "the manifest follows")
         await client.close()
+
+
+def test_a_broker_without_a_tier_imports_nothing_of_it(tmp_path: Path) -> None:
+    code = f"""
+import asyncio, sys
+from pathlib import Path
+from tests.kit.server import running
+
+async def main():
+    async with running(Path({str(tmp_path)!r}) / "data"):
+        print([name for name in sys.modules if name.split(".")[0] in ("tiering", "boto3")])
+
+asyncio.run(main())
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        cwd=Path(__file__).parent.parent,
+    )  # fmt: skip
+    assert ran.stdout == "[]\n"
 
 
 async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
