@@ -35,6 +35,7 @@ from log.hotindex import Columns
 from log.journal import index_name
 from log.journals import Journals
 from log.plan import RUNS_AT_MOST
+from log.wholefile import write_whole_file
 
 VERSION = 1
 MAGIC = b"KWINDEX\0"
@@ -210,18 +211,7 @@ def read_index(fs: FileSystem, folder: str, number: int) -> JournalIndex | None:
 
 def write_index(fs: FileSystem, folder: str, number: int, data: bytes) -> None:
     """Write an index file whole and durable, under its name only when it is. May block."""
-    path = os.path.join(folder, index_name(number))
-    fs.remove(path + ".new")
-    file = fs.open(path + ".new", create=True)
-    try:
-        written = file.pwritev([data], 0)
-        if written != len(data):
-            raise OSError(f"short write of {path}")
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(path + ".new", path)
-    fs.sync_dir(folder)
+    write_whole_file(fs, os.path.join(folder, index_name(number)), data)
 
 
 class IndexCache:

@@ -43,6 +43,7 @@ from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, write_wh
 from log.journalindex import Extent, JournalIndex, read_index
 from log.journals import SPARE_PREFIX
 from log.scan import Gap, Scanned, scan
+from log.wholefile import NEW
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ def _list(env: Env, folder: str, result: Recovered) -> None:
     fs = env.fs
     for name in fs.listdir(folder):
         path = os.path.join(folder, name)
-        if name.endswith(".new"):
+        if name.endswith(NEW):
             fs.remove(path)
         match = _JOURNAL.fullmatch(name) or _SPARE.fullmatch(name)
         if match is None:

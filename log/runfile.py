@@ -18,6 +18,7 @@ from crc32c import crc32c
 
 from log.env import FileSystem
 from log.frame import FormatError
+from log.wholefile import write_whole_file
 
 NAME = "run"
 VERSION = 1
@@ -59,15 +60,5 @@ def read_run(fs: FileSystem, folder: str) -> Run | None:
 def write_run(fs: FileSystem, folder: str, run: Run) -> None:
     """Replace the file, durably. Raises OSError, and then the old one is still there."""
     line = json.dumps({"version": VERSION, **asdict(run)}).encode()
-    path = os.path.join(folder, NAME)
-    fs.remove(path + ".new")
-    file = fs.open(path + ".new", create=True)
-    try:
-        data = b"%s\n%08x\n" % (line, crc32c(line))
-        if file.pwritev([data], 0) != len(data):
-            raise OSError(f"short write of {path}.new")
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(path + ".new", path)
-    fs.sync_dir(folder)
+    data = b"%s\n%08x\n" % (line, crc32c(line))
+    write_whole_file(fs, os.path.join(folder, NAME), data)

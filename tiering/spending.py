@@ -21,6 +21,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.configs import BrokerConfig
 from log.env import Env, FileSystem
+from log.wholefile import write_whole_file
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, OffsetStorage
 from tiering.meter import Meter, Usage, Usages
 from tiering.prices import MONTH_MS, Prices, parse_prices
@@ -244,16 +245,5 @@ def _read(fs: FileSystem, folder: str) -> bytes:
 
 
 def _write(fs: FileSystem, folder: str, line: bytes) -> None:
-    path = os.path.join(folder, NAME)
     fs.makedirs(folder)
-    fs.remove(path + ".new")
-    file = fs.open(path + ".new", create=True)
-    try:
-        data = b"%s\n%08x\n" % (line, crc32c(line))
-        if file.pwritev([data], 0) != len(data):
-            raise OSError(f"short write of {path}.new")
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(path + ".new", path)
-    fs.sync_dir(folder)
+    write_whole_file(fs, os.path.join(folder, NAME), b"%s\n%08x\n" % (line, crc32c(line)))

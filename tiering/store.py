@@ -122,7 +122,7 @@ class ObjectStore(Protocol):
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
         """Copies an object of so many bytes from another tier, by that tier's URL, into this one.
-        `source_key`: its key there, where that is another one. StoreError if it has another size."""
+        `source_key`: its key there, where that is another one. StoreError if its size differs."""
         ...
 
     async def head(self, key: str) -> Stored:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from log.env import Env, FileSystem
+from log.wholefile import write_whole_file
 from offsets.storage import BEING_LEFT, CURRENT, LEFT, OffsetStorage, TierRow
 from tiering.meter import Meter, MeteredStore
 from tiering.store import ObjectStore
@@ -151,18 +152,7 @@ def _read(fs: FileSystem, folder: str) -> str:
 
 
 def _write(fs: FileSystem, folder: str, url: str) -> None:
-    path = os.path.join(folder, NAME)
-    fs.remove(path + ".new")
-    file = fs.open(path + ".new", create=True)
-    try:
-        data = json.dumps({"to": url}).encode()
-        if file.pwritev([data], 0) != len(data):
-            raise OSError(f"short write of {path}.new")
-        file.sync()
-    finally:
-        file.close()
-    fs.rename(path + ".new", path)
-    fs.sync_dir(folder)
+    write_whole_file(fs, os.path.join(folder, NAME), json.dumps({"to": url}).encode())
 
 
 def _remove(fs: FileSystem, folder: str) -> None:

@@ -1,0 +1,27 @@
+"""Files that are small and written whole: whoever opens one finds all of it, or the one before.
+
+Written beside its place, synced, renamed into it. Runs in a thread, or before anything is served.
+"""
+
+from __future__ import annotations
+
+import os.path
+
+from log.env import FileSystem
+
+NEW = ".new"
+"""The end of the name while it is written; a crash may leave one, which means nothing."""
+
+
+def write_whole_file(fs: FileSystem, path: str, data: bytes) -> None:
+    """Replace a file, durably. Raises OSError, and then the old one is still there."""
+    fs.remove(path + NEW)
+    file = fs.open(path + NEW, create=True)
+    try:
+        if file.pwritev([data], 0) != len(data):
+            raise OSError(f"short write of {path}{NEW}")
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(path + NEW, path)
+    fs.sync_dir(os.path.dirname(path))
