@@ -14,7 +14,6 @@ segments cleaned all the time, with tiny buffers, pieces and segments. After eac
 
 from __future__ import annotations
 
-import logging
 import os
 from itertools import pairwise
 
@@ -27,6 +26,7 @@ from log.manager import Log
 from log.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER
+from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
 from tests.test_log_simulation import Life, Model, Producer, expect
 
@@ -266,25 +266,13 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("log.segments.cleanjob.SHARED_BYTES", 2000)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_no_last_value_is_lost_through_any_end(first: int) -> None:
-    logging.disable(logging.CRITICAL)
-    try:
-        for seed in range(first, min(first + 10, SEEDS)):
-            try:
-                simulate(seed)
-            except BaseException as failure:
-                failure.add_note(f"seed {seed}")
-                raise
-    finally:
-        logging.disable(logging.NOTSET)
+    run_seeds(simulate, first, SEEDS)
 
 
 def test_a_seed_repeats_itself_and_cleans() -> None:
-    logging.disable(logging.CRITICAL)
-    try:
+    with quiet():
         first, again = simulate(7), simulate(7)
-    finally:
-        logging.disable(logging.NOTSET)
     assert first.trace == again.trace
     assert first.cleaned > len(first.rows) // 2

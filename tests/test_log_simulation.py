@@ -17,7 +17,6 @@ was ever promised must hold:
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 from functools import partial
@@ -39,6 +38,7 @@ from tests.kit.env import EPOCH_MS, sim_env
 from tests.kit.logs import FOLDER, batch, read_all, settings
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
+from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import SimLoop, run
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "500"))
@@ -425,27 +425,15 @@ def simulate(seed: int) -> Model:
     return model
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_promises_hold_through_any_end(first: int) -> None:
-    logging.disable(logging.CRITICAL)
-    try:
-        for seed in range(first, min(first + 10, SEEDS)):
-            try:
-                simulate(seed)
-            except BaseException as failure:
-                failure.add_note(f"seed {seed}")
-                raise
-    finally:
-        logging.disable(logging.NOTSET)
+    run_seeds(simulate, first, SEEDS)
 
 
 def test_a_seed_repeats_itself() -> None:
     """The next random number after a run says whether everything before it was the same."""
-    logging.disable(logging.CRITICAL)
-    try:
+    with quiet():
         once, again = simulate(7), simulate(7)
-    finally:
-        logging.disable(logging.NOTSET)
     assert once.trace == again.trace
     assert once.rng.random() == again.rng.random()
     assert once.promised == again.promised
