@@ -42,13 +42,15 @@ class Publisher(Protocol):
 @dataclass(slots=True, eq=False)
 class Flight:
     """One segment in the upload buffer, and the object it becomes; `bytes_by_topic` of what is in
-    it, for the bill. `named`: a delta with it was tried, so a manifest may name it."""
+    it, for the bill. `named`: a delta with it was tried, so a manifest may name it; with these
+    `entries` for good, as somebody may have been told of offsets that are nowhere else yet."""
 
     segment: Segment
     row: ObjectRow
     candidate: Candidate
     bytes_by_topic: dict[str, int]
     named: bool = False
+    entries: Sequence[Mapping] = ()
 
     @property
     def id(self) -> int:
@@ -100,9 +102,10 @@ class Finisher:
         )
         if living:
             for each in living:
-                each.named = True
+                if not each.named:
+                    each.named, each.entries = True, entries[each.id]
             await self._publisher.publish(
-                [(each.row, each.segment.row, entries[each.id]) for each in living], {}, commits
+                [(each.row, each.segment.row, list(each.entries)) for each in living], {}, commits
             )
         if await self._enter([each.row.uuid for each in flights if each.named], commits):
             self._progress.raise_commit(commits)
