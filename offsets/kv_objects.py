@@ -129,11 +129,14 @@ class KeyValueObjects(KeyValueBase):
         """See `OffsetStorage.objects_by_uuid`."""
         return await self._read(lambda: list(self._objects(uuids).values()))
 
-    async def unneeded_objects(self, node_id: int, limit: int) -> list[ObjectRow]:
+    async def unneeded_objects(
+        self, node_id: int, limit: int, after: bytes = b""
+    ) -> list[ObjectRow]:
         """See `OffsetStorage.unneeded_objects`."""
 
         def work() -> list[ObjectRow]:
-            low, high = layout.unneeded_key(node_id, b""), layout.unneeded_key(node_id + 1, b"")
+            low = layout.unneeded_key(node_id, after) + (b"\0" if after else b"")
+            high = layout.unneeded_key(node_id + 1, b"")
             keys = [key for key, _ in self._store.scan(low, high, limit)]
             return list(self._objects(map(layout.uuid_of, keys)).values())
 

@@ -129,13 +129,15 @@ class SqlObjects:
         """See `OffsetStorage.objects_by_uuid`."""
         return await self._transact(lambda session: by_uuid(session, uuids))
 
-    async def unneeded_objects(self, node_id: int, limit: int) -> list[ObjectRow]:
+    async def unneeded_objects(
+        self, node_id: int, limit: int, after: bytes = b""
+    ) -> list[ObjectRow]:
         """See `OffsetStorage.unneeded_objects`."""
         wanted = (
-            f"node_id = {node_id:d} AND state = {COPY_FINISHED} AND {NOT_READ}"
+            f"node_id = {node_id:d} AND state = {COPY_FINISHED} AND {NOT_READ} AND uuid > ?"
             f" ORDER BY uuid LIMIT {limit:d}"
         )
-        return await self._transact(lambda session: objects_where(session, wanted))
+        return await self._transact(lambda session: objects_where(session, wanted, [after]))
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
         """See `OffsetStorage.set_local`."""

@@ -299,9 +299,11 @@ class OffsetStorage(Protocol):
         """Those of the objects that are there, by uuid."""
         ...
 
-    async def unneeded_objects(self, node_id: int, limit: int) -> list[ObjectRow]:
+    async def unneeded_objects(
+        self, node_id: int, limit: int, after: bytes = b""
+    ) -> list[ObjectRow]:
         """Up to `limit` COPY_FINISHED objects of a broker whose segment is DELETING or gone, by
-        uuid."""
+        uuid, from above `after`."""
         ...
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:

@@ -284,6 +284,9 @@ async def test_objects_whose_segments_are_not_read_are_found(world: World) -> No
     assert await storage.unneeded_objects(2, 9) == []
     await storage.drop_segments([rows[1].id, rows[2].id])
     assert [row.uuid for row in await storage.unneeded_objects(1, 2)] == [uuid(0), uuid(1)]
+    rest = await storage.unneeded_objects(1, 2, uuid(1))
+    assert [row.uuid for row in rest] == found[2:]
+    assert await storage.unneeded_objects(1, 2, found[-1]) == []
     await storage.delete_objects(found[:2], 5)
     assert [row.uuid for row in await storage.unneeded_objects(1, 9)] == [uuid(2)]
     await storage.delete_objects(found, 6)

@@ -3,8 +3,8 @@
 Each file under golden/folders is a whole data folder, named by the revision of its tables and how
 its broker ended: `rows-0001-*` before there were segments, `rows-0002-segments` with everything cut
 but the last ten records, `rows-0003-segments-tiered` with what is cut uploaded too (its bucket is
-not there, its local files are). They were made with journals of 1 MiB: topics of two partitions with
-retention.ms=-1, one per codec, 40 records each with key `k<n>`, value `<topic> <n>`, n % 2 the
+not there, its local files are). They were made with journals of 1 MiB: topics of two partitions
+with retention.ms=-1, one per codec, 40 records each with key `k<n>`, value `<topic> <n>`, n % 2 the
 partition; group `g` committed offset 7 of plain-0.
 """
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import SEGMENTS, segment_key
 from kafkawire.manifest.reader import read_manifest
@@ -12,6 +14,7 @@ from log.partition import Partition
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from tests.kit.fakestore import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld
+from tiering import removal
 
 Act = Callable[[TierProcess], Awaitable[None]]
 LAG_MS = "5000"
@@ -201,5 +204,31 @@ def test_a_topic_leaves_the_tier_with_all_it_has_there() -> None:
         assert stays.log_start == 0
         spans = list(manifest(life.world).spans(stays.number))
         assert (spans[0][0], spans[-1][1]) == (0, 5)
+
+    live(act)
+
+
+def test_objects_that_must_stay_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "PAGE", 2)
+
+    async def act(life: TierProcess) -> None:
+        (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
+        await produce(life, partition)
+        (wanted,) = await rows(life, COPY_FINISHED)
+        remover = life.tiering.remover
+        needed = [bytes([n]) * 16 for n in range(5)]  # before any other, by uuid
+        real = life.storage.unneeded_objects
+
+        async def crowd(node_id: int, limit: int, after: bytes = b"") -> list[ObjectRow]:
+            some = [ObjectRow(each, 0, 1) for each in needed if each > after]
+            return (some + await real(node_id, 99, after))[:limit]
+
+        async def covered(row: ObjectRow) -> bool:
+            return row.uuid not in needed
+
+        monkeypatch.setattr(life.storage, "unneeded_objects", crowd)
+        monkeypatch.setattr(remover, "covered", covered)
+        await partition.delete_records(5)
+        await until(life, lambda: segment_key(wanted.uuid) not in objects(life.world))
 
     live(act)

@@ -138,14 +138,19 @@ class Remover:
         return (min(waiting) - now_ms) / 1000 if waiting else None
 
     async def _condemn(self) -> None:
-        """Rows DELETE_STARTED of objects whose segments nobody needs."""
-        unneeded = await self._storage.unneeded_objects(self._node_id, PAGE)
-        covered = [row.uuid for row in unneeded if await self.covered(row)]
-        if covered:
-            self.wake()  # there may be more than a page
-            after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
-            await self._storage.delete_objects(covered, after_ms)
-            logger.info("%d objects are needed no more", len(covered))
+        """Rows DELETE_STARTED of objects whose segments nobody needs. What is not covered yet may
+        stay for long: all pages are looked at, not only the first."""
+        after, page = b"", PAGE
+        while page == PAGE:
+            unneeded = await self._storage.unneeded_objects(self._node_id, PAGE, after)
+            covered = [row.uuid for row in unneeded if await self.covered(row)]
+            if covered:
+                self.wake()
+                after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
+                await self._storage.delete_objects(covered, after_ms)
+                logger.info("%d objects are needed no more", len(covered))
+            page = len(unneeded)
+            after = unneeded[-1].uuid if unneeded else b""
 
     async def _read(self) -> None:
         """All rows that are DELETE_STARTED; their ranges only as long as they are needed."""
