@@ -15,7 +15,6 @@ and `simulate(seed)` runs it again.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import Any
 
@@ -25,6 +24,7 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.partition import Partition
 from tests.kit.fakestore import StoreFaults
+from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled
 from tests.kit.tierlife import expect
 from tests.kit.tierpoints import Points
@@ -320,26 +320,14 @@ def simulate(seed: int) -> TierWorld:
     return world
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_promises_hold_through_any_end(first: int) -> None:
-    logging.disable(logging.CRITICAL)
-    try:
-        for seed in range(first, min(first + 10, SEEDS)):
-            try:
-                simulate(seed)
-            except BaseException as failure:
-                failure.add_note(f"seed {seed}")
-                raise
-    finally:
-        logging.disable(logging.NOTSET)
+    run_seeds(simulate, first, SEEDS)
 
 
 def test_a_seed_repeats_itself_and_tiers() -> None:
-    logging.disable(logging.CRITICAL)
-    try:
+    with quiet():
         once, again = simulate(7), simulate(7)
-    finally:
-        logging.disable(logging.NOTSET)
     assert once.rng.random() == again.rng.random()
     assert once.bucket.calls == again.bucket.calls
     assert once.bucket.objects == again.bucket.objects
