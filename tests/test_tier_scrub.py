@@ -145,7 +145,7 @@ def test_a_sound_bucket_has_no_findings(deep: bool) -> None:
 
 def put(life: Life, key: str, data: bytes) -> None:
     """Somebody stores an object now."""
-    life.world.now_s = life.loop.now + life.world.clock_ms / 1000
+    life.world.now_s = life.loop.now
     life.world.bucket.store(key, data)
 
 

@@ -15,6 +15,8 @@ EACH_ITS_OWN = {"host", "port", "cluster_id", "topic_id", "member_id", "leader",
 """Fields that differ by nature: only whether they are set is compared."""
 UNSET = (-1, "", None, bytes(16))
 NAMES = ("name", "topic", "partition_index", "partition", "api_key", "group_id", "node_id")
+OUR_SETTINGS = {"tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes"}
+"""Of topics; Kafka has none of the kind."""
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -28,6 +30,7 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
                     found = "unset" if found in UNSET else "set"
                 yield from flatten(found, f"{path}.{field}")
     elif isinstance(value, list):
+        value = [each for each in value if getattr(each, "name", "") not in OUR_SETTINGS]
         yield path + ".length", len(value)
         for index, element in enumerate(value):
             names = [getattr(element, n) for n in NAMES if hasattr(element, n)]

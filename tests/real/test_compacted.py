@@ -225,7 +225,7 @@ def test_records_without_a_key_are_refused_in_batches_of_any_size(
     broker: BrokerProcess, name: str, codec: str
 ) -> None:
     make(broker, name)
-    sender = producer(broker, **{"compression.type": codec, "linger.ms": 200})
+    sender = producer(broker, **{"compression.type": codec, "linger.ms": 5000})  # one batch
     errors = []
     for n in range(100):
         key = None if n == 99 else b"key"
