@@ -246,7 +246,7 @@ async def test_the_tier_is_watched(tmp_path: Path) -> None:
     settings = {"tier_url": parse_tier(str(tmp_path / "bucket")).url, "cut_interval_ms": "20"}
     async with watched(tmp_path / "data", **settings) as (server, port):
         client = await Client.connect(port_of(server))
-        await make(client, "t", **{"tiering_max_lag_ms": "5000"})
+        await make(client, "t", tiering_max_lag_ms="5000")
         await client.call(produce("t", batch(b"x", b"y")), 7)
         before = await scrape(port)
         loaded = server.broker.log.partitions

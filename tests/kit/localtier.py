@@ -40,7 +40,7 @@ class LocalWorld(World):
         """The first start, with a topic `t`."""
         await self.start()
         self.local = self.tier()
-        (partition,) = await self.topic("t", **configs)
+        (partition,) = await self.topic("t", 1, **configs)
         return partition
 
     def tier(self) -> LocalTier:
