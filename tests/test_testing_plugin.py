@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import textwrap
+from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -150,3 +152,10 @@ def test_one_that_never_serves_is_ended(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(BrokerFailed, match="not ready after 1 s\nthinking"):
         broker.start()
     assert not broker.running
+
+
+def test_pytest_does_not_rewrite_the_broker() -> None:
+    """See tests/conftest.py: threads of a broker's start may import at the same time."""
+    found = import_module("kafkawire.handlers.produce").__spec__
+    assert found is not None
+    assert type(found.loader) is SourceFileLoader
