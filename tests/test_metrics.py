@@ -242,6 +242,7 @@ def test_the_dashboard_asks_for_what_there_is() -> None:
     assert asked <= known
 
 
+@pytest.mark.real
 async def test_the_tier_is_watched(tmp_path: Path) -> None:
     settings = {"tier_url": parse_tier(str(tmp_path / "bucket")).url, "cut_interval_ms": "20"}
     async with watched(tmp_path / "data", **settings) as (server, port):

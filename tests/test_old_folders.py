@@ -32,6 +32,7 @@ def commands_log_nothing() -> Iterator[None]:
 
 @pytest.mark.usefixtures("commands_log_nothing")
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.real
 def test_a_folder_of_an_earlier_state_is_served_whole(folder: Path, tmp_path: Path) -> None:
     with tarfile.open(folder) as packed:
         packed.extractall(tmp_path, filter="data")

@@ -120,6 +120,7 @@ def trim(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsRequ
     )
 
 
+@pytest.mark.real
 async def test_the_whole_life_of_records(tmp_path: Path) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
     written = [b"%d" % at for at in range(100)]

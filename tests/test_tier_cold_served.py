@@ -6,6 +6,8 @@ import asyncio
 import gc
 from pathlib import Path
 
+import pytest
+
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
@@ -43,6 +45,7 @@ def everything(max_bytes: int = 1 << 20) -> FetchRequest:
     return FetchRequest(max_wait_ms=1000, min_bytes=1, max_bytes=1 << 24, topics=topics)
 
 
+@pytest.mark.real
 async def test_clients_read_from_the_tier_and_one_that_does_not_read_stops_nobody(
     tmp_path: Path,
 ) -> None:

@@ -116,6 +116,7 @@ def all_uploaded(answer: Any) -> bool:
     return not answer["pieces"]
 
 
+@pytest.mark.real
 async def test_from_the_journal_to_the_bucket(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:

@@ -175,6 +175,7 @@ async def scrub(server: Server) -> ScrubReport:
 
 
 @pytest.mark.parametrize("manifest", ["manifest", "objects"])
+@pytest.mark.real
 async def test_all_of_it_comes_back(tmp_path: Path, manifest: str) -> None:
     before = await lose(tmp_path)
     assert before.ends == {("orders", 0): 80, ("orders", 1): 80, ("state", 0): 40, ("state", 1): 40}
