@@ -77,11 +77,9 @@ def check_all_uploaded(world: TierWorld) -> None:
 
 def test_an_hour_of_a_trickle_costs_two_puts_for_each_cut() -> None:
     """A cut every 150 s makes an object and a delta; 2,000 is the bound for 10,000 partitions."""
-    few = requests_of_an_hour(10, 120)
     many = requests_of_an_hour(40, 120)
     cuts = HOUR_S / 150
-    assert cuts <= many["put"] <= 3 * cuts + 10
-    assert many["put"] <= few["put"] + 5  # partitions cost nothing
+    assert cuts <= many["put"] <= 2 * cuts + 10  # however many partitions there are
     assert many.get("list", 0) == 0
 
 
