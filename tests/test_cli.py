@@ -29,7 +29,6 @@ from kafkawire.cli.options import (
     parse_address,
     parse_advertised,
     parse_listeners,
-    parse_server,
     split_pair,
 )
 from kafkawire.cli.reset import Target, parse_topic
@@ -74,13 +73,6 @@ def test_addresses_that_are_none(text: str) -> None:
         parse_address("listen", text)
     assert f"={text}:" in str(caught.value)
     assert "HOST:PORT" in str(caught.value)
-
-
-def test_a_server_needs_host_and_port() -> None:
-    assert parse_server("--server", "PLAINTEXT://h:1") == ("h", 1)
-    for text in (":9092", "h:0"):
-        with pytest.raises(OptionError):
-            parse_server("--server", text)
 
 
 def test_listeners_are_named_and_apart() -> None:

@@ -49,7 +49,7 @@ def test_shared_again(kafkawire_session_broker):
 
 
 def test_settings(kafkawire_broker_factory):
-    from kafkawire.cli.client import Cluster
+    from kafkawire.client.cluster import Cluster
 
     broker = kafkawire_broker_factory(settings={"num.partitions": "3"})
     with Cluster(broker.bootstrap) as cluster:

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.app import app
-from kafkawire.cli.client import ClientError, Cluster
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,

@@ -23,11 +23,12 @@ from pathlib import Path
 from typing import Any
 
 from groups import snapshot
-from kafkawire.cli.client import ClientError, Cluster
-from kafkawire.cli.offsets import EARLIEST, LATEST, leaders, list_offsets
-from kafkawire.cli.reading import fetch
 from kafkawire.cli.report import command
 from kafkawire.cli.tables import fail, print_json
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.client.fetching import fetch
+from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.codec.batches import CONTROL, records
 from kafkawire.metadata import copying, schema
 from kafkawire.metadata.store import MetadataError

@@ -8,10 +8,11 @@ import json
 import os
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster
 from kafkawire.cli.report import command
 from kafkawire.cli.stored_offsets import opened
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 
 LIVE = 1
 STORED = (

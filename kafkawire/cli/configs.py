@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster, check
 from kafkawire.cli.options import OptionError, split_pair
 from kafkawire.cli.report import command, print_results
 from kafkawire.cli.tables import fail, print_json
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
 
 TOPIC, BROKER = 2, 4
 """Kafka's ConfigResource.Type."""

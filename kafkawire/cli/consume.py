@@ -16,13 +16,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kafkawire.cli.client import BrokerError, ClientError, Cluster
-from kafkawire.cli.offsets import Partition, committed, leaders
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.reading import WAIT_MS, Fetched, WireSource, fetch
+from kafkawire.cli.reading import WAIT_MS, WireSource
 from kafkawire.cli.report import command
 from kafkawire.cli.reset import commit
 from kafkawire.cli.tables import fail, print_json_line
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError, ClientError
+from kafkawire.client.fetching import Fetched, fetch
+from kafkawire.client.offsets import Partition, committed, leaders
 from kafkawire.codec.batches import CONTROL, Record, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from offsets.subscription import NS_PER_MS, Subscription

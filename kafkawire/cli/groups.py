@@ -9,10 +9,11 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster, check
-from kafkawire.cli.offsets import LATEST, Partition, committed, leaders, list_offsets
 from kafkawire.cli.report import command, error_text, print_results, report
 from kafkawire.cli.tables import print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.offsets import LATEST, Partition, committed, leaders, list_offsets
 from kafkawire.codec.errors import ErrorCode
 
 

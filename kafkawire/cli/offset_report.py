@@ -9,8 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster, check
-from kafkawire.cli.offsets import (
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.reading import WireSource
+from kafkawire.cli.report import command, print_results
+from kafkawire.cli.tables import fail
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.fetching import fetch
+from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
     Partition,
@@ -18,10 +24,6 @@ from kafkawire.cli.offsets import (
     leaders,
     list_offsets,
 )
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.reading import WireSource, fetch
-from kafkawire.cli.report import command, print_results
-from kafkawire.cli.tables import fail
 from kafkawire.codec.batches import CONTROL
 from offsets.stats import total_lag
 from offsets.subscription import Seeker

@@ -2,26 +2,22 @@
 
 Pure: no file, no environment (that is kafkawire.cli.sources). Every error is an OptionError
 whose text is one sentence with the option, the value and what is allowed. Called by
-kafkawire.cli.serve and by the admin commands for --server.
+kafkawire.cli.serve and by the other commands.
 """
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Sequence
 
 from kafkawire.broker.options import Listener
+from kafkawire.client.address import split_address
 
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("text", "json")
 DEFAULT_LISTENER = "PLAINTEXT"
 DEFAULT_SERVER = "127.0.0.1:9092"
 WILDCARDS = ("", "0.0.0.0", "::", "*")
-
-_ADDRESS = re.compile(
-    r"(?:(?P<name>[A-Za-z0-9_.-]+)://)?(?P<host>\[[^][/\s]+\]|[^:/\[\]\s]*):(?P<port>[0-9]+)"
-)
 
 
 class OptionError(ValueError):
@@ -33,18 +29,10 @@ class OptionError(ValueError):
 
 def parse_address(option: str, text: str) -> tuple[str | None, str, int]:
     """`[NAME://]HOST:PORT` -> (name or None, host without brackets, port 0-65535)."""
-    found = _ADDRESS.fullmatch(text.strip())
-    if found is None or int(found["port"]) > 65535:
+    found = split_address(text)
+    if found is None:
         raise OptionError(option, text, "[NAME://]HOST:PORT with a port from 0 to 65535")
-    return found["name"], found["host"].strip("[]"), int(found["port"])
-
-
-def parse_server(option: str, text: str) -> tuple[str, int]:
-    """`HOST:PORT` of a broker to connect to; a NAME:// before it is ignored."""
-    _, host, port = parse_address(option, text)
-    if not host or not port:
-        raise OptionError(option, text, "HOST:PORT of a broker")
-    return host, port
+    return found
 
 
 def parse_choice(option: str, text: str, choices: Sequence[str]) -> str:

@@ -9,8 +9,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 from kafkawire.codec.errors import ErrorCode
 
 

@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster
-from kafkawire.cli.offsets import (
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.report import command, error_text, report
+from kafkawire.cli.tables import fail
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
     Partition,
@@ -21,9 +25,6 @@ from kafkawire.cli.offsets import (
     leaders,
     list_offsets,
 )
-from kafkawire.cli.options import OptionError
-from kafkawire.cli.report import command, error_text, report
-from kafkawire.cli.tables import fail
 
 COLUMNS = ("topic", "partition", "from", "to")
 

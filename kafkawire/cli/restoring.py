@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from kafkawire.cli.backup import FORMAT, MANIFEST, METADATA, describe, sync
-from kafkawire.cli.client import ClientError
 from kafkawire.cli.tables import fail, print_json
+from kafkawire.client.errors import ClientError
 from kafkawire.metadata import copying
 from kafkawire.metadata.store import MetadataError
 from log.disk import DiskFileSystem

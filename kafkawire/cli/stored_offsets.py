@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
 
-from kafkawire.cli.client import ClientError
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.client.errors import ClientError
 from kafkawire.metadata import schema
 from kafkawire.metadata.session import SqliteSession
 from offsets.sql_statements import metrics, stats

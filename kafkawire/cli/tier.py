@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster
 from kafkawire.cli.report import command
 from kafkawire.cli.tables import print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import TIER
 
 STATUS = (

@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafkawire.cli.client import Cluster
 from kafkawire.cli.options import OptionError, split_pair
 from kafkawire.cli.report import command
 from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.cli.tier import ask, money, size
+from kafkawire.client.cluster import Cluster
 
 _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Cluster
 from kafkawire.cli.progress import bars
 from kafkawire.cli.report import command
 from kafkawire.cli.tables import print_json, print_table
 from kafkawire.cli.tier import ask, size
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
 
 WATCH_S = 0.5
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kafkawire.cli.client import Cluster, check
-from kafkawire.cli.offsets import EARLIEST, LATEST, list_offsets
 from kafkawire.cli.options import OptionError, split_pair
 from kafkawire.cli.report import command, error_text, print_results, report
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import check
+from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets
 from kafkawire.codec.types import uuid_text
 
 TOPIC_RESOURCE = 2

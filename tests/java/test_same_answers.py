@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.client import Connection
+from kafkawire.client.connection import Connection
 from kafkawire.codec.batches import build
 from kafkawire.messages import (
     create_partitions,

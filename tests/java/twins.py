@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kafkawire.cli.client import ClientError, Connection
+from kafkawire.client.connection import Connection
+from kafkawire.client.errors import ClientError
 from kafkawire.messages.registry import APIS
 
 KEYS = {spec.name: key for key, spec in APIS.items()}

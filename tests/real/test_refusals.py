@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.cli.client import Connection
+from kafkawire.client.connection import Connection
 from kafkawire.codec import batches
 from kafkawire.codec.batches import Record, build, pack
 from kafkawire.codec.errors import ErrorCode

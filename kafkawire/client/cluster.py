@@ -1,0 +1,96 @@
+"""The brokers of a cluster, found from one address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from kafkawire.client.address import parse_servers
+from kafkawire.client.connection import Connection
+from kafkawire.client.errors import ClientError, check
+
+
+class Cluster:
+    """The brokers behind one address, or several; use it as a context manager.
+
+    `server`: HOST:PORT[,HOST:PORT...], of which the first that answers is taken; `option`: how
+    messages call it.
+    """
+
+    def __init__(self, server: str, option: str = "--server") -> None:
+        self.first = _connect(parse_servers(option, server))
+        self._by_node: dict[int, Connection] = {}
+        self._addresses: dict[int, tuple[str, int]] = {}
+
+    def request(self, key: int, message: object, *, at_most: int | None = None) -> Any:
+        """Ask the broker that was named; for APIs that any broker answers."""
+        return self.first.request(key, message, at_most=at_most)
+
+    def node(self, node_id: int) -> Connection:
+        """A connection to the broker `node_id`, by the address the cluster advertises."""
+        if node_id not in self._by_node:
+            if node_id not in self._addresses:
+                self.metadata([])
+            if node_id not in self._addresses:
+                raise ClientError(f"broker {node_id} is not in the cluster's metadata")
+            self._by_node[node_id] = Connection(*self._addresses[node_id])
+        return self._by_node[node_id]
+
+    def nodes(self) -> list[int]:
+        """The ids of all brokers."""
+        self.metadata([])
+        return sorted(self._addresses)
+
+    def metadata(self, topics: Iterable[str] | None) -> Any:
+        """A MetadataResponse on these topics (None: all); never creates one."""
+        from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
+
+        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        asked = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        answer = self.request(3, asked)
+        check("Metadata", answer.error_code)
+        self._addresses.update({row.node_id: (row.host, row.port) for row in answer.brokers})
+        return answer
+
+    def coordinator(self, group: str) -> Connection:
+        """A connection to the broker that coordinates `group`."""
+        from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+
+        asked = FindCoordinatorRequest(key=group, coordinator_keys=[group])
+        if self.first.version(10) < 4:
+            asked.coordinator_keys = []
+            found = self.request(10, asked)
+        else:
+            asked.key = ""
+            found = self.request(10, asked).coordinators[0]
+        check(f"group {group}", found.error_code, found.error_message)
+        self._addresses[found.node_id] = (found.host, found.port)
+        return self.node(found.node_id)
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in (self.first, *self._by_node.values()):
+            connection.close()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _connect(servers: list[tuple[str, int]]) -> Connection:
+    failure: ClientError | None = None
+    for host, port in servers:
+        try:
+            return Connection(host, port)
+        except ClientError as error:
+            failure = failure or error
+    assert failure is not None, "there is an address at least"
+    raise failure

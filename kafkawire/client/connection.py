@@ -1,0 +1,121 @@
+"""One connection to one broker, one request at a time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from typing import Any
+
+from kafkawire.client.errors import ClientError, Closed, check
+from kafkawire.codec.compile import decode, decoder, encode
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import DecodeError
+from kafkawire.messages.headers import RequestHeader, ResponseHeader
+from kafkawire.messages.registry import API_VERSIONS, APIS, OWN, response_class, spec_of
+
+TIMEOUT_S = 30.0
+"""For connecting and for each answer: as long as Kafka's tools wait (request.timeout.ms)."""
+FRAME_BYTES_MAX = 256 << 20
+"""No answer that is asked for is larger; more means that no Kafka broker is answering."""
+CLIENT_ID = "kafkawire-cli"
+
+
+class Connection:
+    """A connection to one broker."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._correlation_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        try:
+            self._socket = socket.create_connection((host, port), TIMEOUT_S)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ClientError(f"cannot connect to {self.address}: {reason}") from None
+        try:
+            self._learn_versions()
+        except ClientError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the socket; more than once is fine."""
+        self._socket.close()
+
+    def version(self, key: int, at_most: int | None = None) -> int:
+        """The newest version of an API that both sides know."""
+        spec = APIS[key]
+        lowest, highest = self._versions.get(key, (0, -1))
+        version = min(highest, spec.max_version, highest if at_most is None else at_most)
+        if version < max(lowest, spec.min_version):
+            raise ClientError(f"the broker at {self.address} does not serve {spec.name}")
+        return version
+
+    def request(self, key: int, message: object, *, at_most: int | None = None) -> Any:
+        """Send a request, wait for its response, and return that, decoded."""
+        return self._exchange(key, self.version(key, at_most), message)
+
+    def request_own(self, key: int, message: object) -> Any:
+        """As `request`, for an API of our own, of which ApiVersions says nothing: any other Kafka
+        closes the connection."""
+        try:
+            return self._exchange(key, OWN[key].max_version, message)
+        except Closed:
+            raise ClientError(
+                f"the broker at {self.address} closed the connection instead of answering "
+                f"{OWN[key].name}: it is no kafkawire, or an older one"
+            ) from None
+
+    def _learn_versions(self) -> None:
+        from kafkawire.messages.api_versions import ApiVersionsRequest
+
+        asked = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="0")
+        answer = self._exchange(API_VERSIONS, 3, asked)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            answer = self._exchange(API_VERSIONS, 0, ApiVersionsRequest())
+        check("ApiVersions", answer.error_code)
+        self._versions = {
+            row.api_key: (row.min_version, row.max_version) for row in answer.api_keys
+        }
+
+    def _exchange(self, key: int, version: int, message: object) -> Any:
+        self._correlation_id += 1
+        spec = spec_of(key)
+        header = RequestHeader(key, version, self._correlation_id, CLIENT_ID)
+        body = encode(header, spec.request_header_version(version)) + encode(message, version)
+        try:
+            self._socket.sendall(struct.pack(">i", len(body)) + body)
+            frame = self._receive(struct.unpack(">i", self._receive(4))[0])
+        except TimeoutError:
+            limit = f"{TIMEOUT_S:g} s"
+            raise ClientError(f"{self.address} did not answer {spec.name} in {limit}") from None
+        except OSError as error:
+            raise Closed(f"the connection to {self.address} broke: {error}") from None
+        try:
+            return self._decode(key, version, frame)
+        except DecodeError as error:
+            raise ClientError(
+                f"{self.address} answered {spec.name} with something else: {error}"
+            ) from None
+
+    def _receive(self, size: int) -> bytearray:
+        if not 0 <= size <= FRAME_BYTES_MAX:
+            raise ClientError(f"what listens at {self.address} does not speak Kafka's protocol")
+        frame = bytearray(size)
+        view = memoryview(frame)
+        at = 0
+        while at < size:
+            got = self._socket.recv_into(view[at:])
+            if not got:
+                raise Closed(f"{self.address} closed the connection")
+            at += got
+        return frame
+
+    def _decode(self, key: int, version: int, frame: bytearray) -> Any:
+        spec = spec_of(key)
+        header_version = spec.response_header_version(version)
+        header, at = decoder(ResponseHeader, header_version)(frame, 0, len(frame))
+        if header.correlation_id != self._correlation_id:
+            raise DecodeError(f"the answer to request {header.correlation_id}")
+        refused = key == API_VERSIONS and frame[at : at + 2] == b"\0\x23"  # KIP-511: in v0 format
+        return decode(response_class(key), 0 if refused else version, memoryview(frame)[at:])

@@ -1,0 +1,64 @@
+"""Reading record batches of any Kafka: one partition a request, by name, without a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import crc32c
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.offsets import Partition
+from kafkawire.codec.batches import CRC_FROM, BatchHead, iter_batches
+from kafkawire.codec.errors import KafkaError
+
+FETCH = 1
+NAMES_UNTIL = 12
+"""The last version of Fetch that names topics; later ones want ids."""
+PART_BYTES = 4 << 20
+"""Asked for at a time; a larger single batch comes whole all the same (KIP-74)."""
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What one Fetch of a partition brought."""
+
+    log_start: int
+    high_watermark: int
+    records: bytes
+
+    def batches(self) -> Iterator[tuple[int, BatchHead]]:
+        """(position, head) of each whole batch. ClientError where the bytes are no batches."""
+        try:
+            yield from iter_batches(self.records)
+        except KafkaError as error:
+            raise ClientError(
+                f"the broker sent bytes that are no record batches: {error}"
+            ) from None
+
+    def sound(self, position: int, head: BatchHead) -> bool:
+        """Whether the CRC of a batch is right."""
+        body = memoryview(self.records)[position + CRC_FROM : position + head.size_bytes]
+        return crc32c.crc32c(body) == head.crc
+
+
+def fetch(
+    cluster: Cluster, node: int, partition: Partition, offset: int, wait_ms: int = 0
+) -> Fetched:
+    """Batches from the one that holds `offset` on; waits up to `wait_ms` for one. ClientError."""
+    from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+
+    topic, index = partition
+    row = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=PART_BYTES)
+    asked = FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=PART_BYTES,
+        topics=[FetchTopic(topic=topic, partitions=[row])],
+    )
+    answer = cluster.node(node).request(FETCH, asked, at_most=NAMES_UNTIL)
+    check(f"Fetch of {topic}-{index}", answer.error_code)
+    got = answer.responses[0].partitions[0]
+    check(f"{topic}-{index} at offset {offset}", got.error_code)
+    return Fetched(got.log_start_offset, got.high_watermark, bytes(got.records or b""))

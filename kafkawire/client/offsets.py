@@ -1,0 +1,84 @@
+"""Offsets of partitions and groups, as the commands need them: log ends, committed, by time.
+
+Reading only; kafkawire.cli.reset commits. Called by kafkawire.cli.topics, groups and reset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import check
+from kafkawire.codec.errors import ErrorCode
+
+LATEST = -1
+EARLIEST = -2
+
+Partition = tuple[str, int]
+"""Topic name and index."""
+
+
+def leaders(cluster: Cluster, topics: Iterable[str]) -> dict[Partition, int]:
+    """The leader of each partition of these topics (-1: none). Unknown topic: BrokerError."""
+    found: dict[Partition, int] = {}
+    names = sorted(set(topics))
+    if names:
+        for topic in cluster.metadata(names).topics:
+            check(f"topic {topic.name}", topic.error_code)
+            for row in topic.partitions:
+                found[topic.name, row.partition_index] = row.leader_id
+    return found
+
+
+def list_offsets(
+    cluster: Cluster, wanted: Mapping[Partition, int], led_by: Mapping[Partition, int]
+) -> dict[Partition, int]:
+    """Per partition the offset for its timestamp in `wanted` (LATEST, EARLIEST or ms since 1970:
+    the first record from then on, -1 where there is none). Partitions without a leader are
+    left out."""
+    from kafkawire.messages.list_offsets import (
+        ListOffsetsPartition,
+        ListOffsetsRequest,
+        ListOffsetsTopic,
+    )
+
+    by_node: dict[int, dict[str, list[Any]]] = {}
+    for (topic, index), timestamp in wanted.items():
+        node = led_by.get((topic, index), -1)
+        if node >= 0:
+            row = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            by_node.setdefault(node, {}).setdefault(topic, []).append(row)
+    found: dict[Partition, int] = {}
+    for node, topics in by_node.items():
+        asked = ListOffsetsRequest(
+            replica_id=-1, topics=[ListOffsetsTopic(name, rows) for name, rows in topics.items()]
+        )
+        for answer in cluster.node(node).request(2, asked).topics:
+            for row in answer.partitions:
+                check(f"{answer.name}-{row.partition_index}", row.error_code)
+                found[answer.name, row.partition_index] = row.offset
+    return found
+
+
+def committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | None]]:
+    """Offset and metadata of everything a group has committed; empty where it is unknown."""
+    from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+
+    coordinator = cluster.coordinator(group)
+    # v9 at most: v10 speaks of topic ids (KIP-848), which would have to be looked up again
+    if coordinator.version(9, 9) >= 8:
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
+        answer = coordinator.request(9, asked, at_most=9).groups[0]
+    else:
+        answer = coordinator.request(9, OffsetFetchRequest(group_id=group, topics=None))
+    if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+        return {}
+    check(f"group {group}", answer.error_code)
+    found: dict[Partition, tuple[int, str | None]] = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            check(f"group {group}, {topic.name}-{row.partition_index}", row.error_code)
+            if row.committed_offset >= 0:
+                found[topic.name, row.partition_index] = (row.committed_offset, row.metadata)
+    return found

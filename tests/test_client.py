@@ -1,0 +1,29 @@
+"""kafkawire.client without a broker: addresses, and finding one of several."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kafkawire.client.address import SERVERS_AT_MOST, parse_servers
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+
+
+def test_servers_need_host_and_port() -> None:
+    assert parse_servers("--server", "PLAINTEXT://h:1") == [("h", 1)]
+    assert parse_servers("--server", "a:1, [::1]:2") == [("a", 1), ("::1", 2)]
+    for text in ("", ":9092", "h:0", "h:99999", "h", "a:1,", "a:1,b"):
+        with pytest.raises(ClientError, match="must be HOST:PORT") as caught:
+            parse_servers("--server", text)
+        assert str(caught.value).startswith(f"--server={text}:")
+    with pytest.raises(ClientError, match="at most 100"):
+        parse_servers("--server", ",".join(["a:1"] * (SERVERS_AT_MOST + 1)))
+
+
+def test_the_first_broker_that_cannot_be_reached_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        gone = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(ClientError, match=f"cannot connect to {gone}"):
+        Cluster(f"{gone},{gone}", "bootstrap")
