@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from tiering.opening import TierUrl
+from kafkawire.manifest.url import TierUrl
 from tiering.store import ConditionFailed, NoSuchObject, Refused, SlowDown, StoreError
 
 LENGTH = Struct(">I")

@@ -19,6 +19,7 @@ from functools import lru_cache
 from threading import Condition, Lock
 from typing import Any
 
+from kafkawire.manifest.url import TierUrl, parse_tier
 from log.segments.worker import read_exactly, write_all
 from tiering.calls import (
     CALLS_PER_THREAD,
@@ -31,7 +32,6 @@ from tiering.calls import (
     pack_message,
 )
 from tiering.folder import FolderProvider
-from tiering.opening import TierUrl, parse_tier
 from tiering.provider import Call, Provider, expect_size
 from tiering.store import Part, Stored, StoreError
 

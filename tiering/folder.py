@@ -18,6 +18,7 @@ from itertools import islice
 from threading import Lock
 from typing import BinaryIO, Protocol
 
+from kafkawire.manifest.keys import check_key
 from log.disk import DiskFileSystem
 from tiering.pace import Pace, Paces
 from tiering.provider import (
@@ -25,7 +26,6 @@ from tiering.provider import (
     Call,
     Provider,
     Reading,
-    check_key,
     expect_size,
     too_large,
 )

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.manifest.keys import OWNER, segment_key
+from kafkawire.manifest.url import parse_tier
 from log.env import WorkerError
 from offsets.storage import (
     COPY_FINISHED,
@@ -34,7 +35,6 @@ from offsets.storage import (
 )
 from tiering.backoff import wait_s
 from tiering.copying import Copying, NotCopied, copy_uuid
-from tiering.opening import parse_tier
 from tiering.owner import OwnerRecord
 from tiering.store import NoSuchObject, ObjectStore, StoreError
 

@@ -18,10 +18,11 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
 
+from kafkawire.manifest.keys import check_key
+from kafkawire.manifest.url import TierUrl
 from tiering.calls import LANES, REST_THREADS, Hello
 from tiering.link import Child, Lane
-from tiering.opening import TierUrl
-from tiering.provider import DELETE_AT_MOST, LIST_AT_MOST, check_key
+from tiering.provider import DELETE_AT_MOST, LIST_AT_MOST
 from tiering.store import Listed, Part, Stored, StoreError
 
 IDLE_S = 600.0

@@ -13,8 +13,6 @@ from typing import Protocol
 
 from tiering.store import Listed, Refused, Stored, StoreError
 
-KEY_BYTES_AT_MOST = 1024
-"""S3's bound on a key, prefix included."""
 GET_BYTES_AT_MOST = 192 << 20
 """What `get` brings through a pipe as one message; a snapshot of a million objects is smaller."""
 DELETE_AT_MOST = 1000
@@ -127,20 +125,6 @@ class Provider(Protocol):
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
         """See ObjectStore.list."""
         ...
-
-
-def check_key(key: str) -> None:
-    """ValueError unless both kinds of storage can have it, and neither takes it for another.
-
-    A folder would leave itself by "..", and keeps names of its own that begin with a dot.
-    """
-    size = len(key.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= KEY_BYTES_AT_MOST:
-        raise ValueError(f"a key of {size} bytes is none: 1 to {KEY_BYTES_AT_MOST} are allowed")
-    if not key.isprintable():
-        raise ValueError(f"the key {key!r} holds characters that cannot be printed")
-    if any(part in ("", ".", "..") or part.startswith(".") for part in key.split("/")):
-        raise ValueError(f"a part of the key {key!r} is empty or begins with a dot")
 
 
 def expect_size(what: str, size_bytes: int, expected: int) -> None:

@@ -22,14 +22,14 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from s3transfer.manager import TransferConfig, TransferManager
 
+from kafkawire.manifest.keys import check_key
+from kafkawire.manifest.url import TierUrl
 from tiering.folder import new_file
-from tiering.opening import TierUrl
 from tiering.provider import (
     GET_BYTES_AT_MOST,
     Call,
     Provider,
     Reading,
-    check_key,
     expect_size,
     too_large,
 )

@@ -1,0 +1,157 @@
+"""Where a tier is: its URL, checked. Pure.
+
+`s3://BUCKET/PREFIX` or a folder (`file:///DIR`, `/DIR`, `DIR`). Options of S3 follow a question
+mark: `region`, `endpoint`, `path_style=true|false`, `sse=AES256|aws:kms`, `sse_kms_key_id`; of
+both: `create=false`, where a bucket or folder that is missing must not be made. Credentials are
+boto3's business and never stand in a URL, which is logged and stored.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
+
+from kafkawire.manifest.keys import check_key
+
+URL_CHARS_AT_MOST = 2000
+_BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
+_REGION = re.compile(r"[a-z0-9-]{1,40}")
+_ENDPOINT = re.compile(r"https?://[^/?#@\s]+/?")
+_BOOLEANS = {"true": True, "false": False}
+_ENCRYPTIONS = ("AES256", "aws:kms")
+_S3_OPTIONS = ("region", "endpoint", "path_style", "sse", "sse_kms_key_id", "create")
+
+
+@dataclass(frozen=True, slots=True)
+class TierUrl:
+    """A tier: a bucket with a prefix, or a folder. What was not said is None or empty."""
+
+    bucket: str = ""
+    prefix: str = ""
+    """Without slashes around it."""
+    folder: str = ""
+    """Absolute."""
+    region: str | None = None
+    endpoint: str | None = None
+    path_style: bool | None = None
+    sse: str | None = None
+    sse_kms_key_id: str | None = None
+    create: bool = True
+
+    @property
+    def is_s3(self) -> bool:
+        """Or else it is a folder."""
+        return bool(self.bucket)
+
+    @property
+    def url(self) -> str:
+        """The one way to write it: what two spellings of the same tier have in common."""
+        options = {
+            "region": self.region,
+            "endpoint": self.endpoint,
+            "path_style": None if self.path_style is None else str(self.path_style).lower(),
+            "sse": self.sse,
+            "sse_kms_key_id": self.sse_kms_key_id,
+            "create": None if self.create else "false",
+        }
+        said = urlencode({name: value for name, value in options.items() if value is not None})
+        place = f"s3://{self.bucket}/{quote(self.prefix)}" if self.is_s3 else quote(self.folder)
+        return ("" if self.is_s3 else "file://") + place.rstrip("/") + (f"?{said}" if said else "")
+
+
+def parse_tier(url: str, base: str = "") -> TierUrl:
+    """The tier of a URL. ValueError: one sentence, for whoever wrote it.
+
+    A relative folder begins at `base` (the working folder).
+    """
+    if not url or len(url) > URL_CHARS_AT_MOST or not url.isprintable():
+        raise ValueError(
+            f"a tier's URL of {len(url)} characters is none: 1 to {URL_CHARS_AT_MOST} printable "
+            "ones are allowed, as s3://BUCKET/PREFIX or a folder"
+        )
+    parts = urlsplit(url)
+    if parts.scheme == "s3":
+        return _bucket(url, parts)
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
+            raise ValueError(f"{url!r} names no folder of this machine: write file:///FOLDER")
+        if not unquote(parts.path).strip("/"):
+            raise ValueError(f"{url!r} is the root of this machine's files: name a folder")
+        options = _options(url, parts, ("create",))
+        folder = os.path.normpath(unquote(parts.path))
+        return TierUrl(folder=folder, create=_flag(url, options, "create") is not False)
+    if parts.scheme or "://" in url:
+        raise ValueError(
+            f"{_harmless(url)!r} is no tier that is known: s3://BUCKET/PREFIX, file:///FOLDER or "
+            "a folder's path are allowed"
+        )
+    return TierUrl(folder=os.path.normpath(os.path.join(base or os.getcwd(), url)))
+
+
+def _bucket(url: str, parts: SplitResult) -> TierUrl:
+    if "@" in parts.netloc:
+        raise ValueError(
+            f"{_harmless(url)!r} holds credentials: leave them to the environment or the profile "
+            "(AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_PROFILE)"
+        )
+    if not _BUCKET.fullmatch(parts.netloc):
+        raise ValueError(
+            f"{parts.netloc!r} in {url!r} is no bucket: 3 to 255 letters, digits, '.', '-' and "
+            "'_' are allowed, as in s3://BUCKET/PREFIX"
+        )
+    prefix = unquote(parts.path).strip("/")
+    if prefix:
+        try:
+            check_key(prefix)
+        except ValueError as problem:
+            raise ValueError(f"the prefix in {url!r} is none: {problem}") from None
+    options = _options(url, parts, _S3_OPTIONS)
+    for name, pattern, like in (
+        ("region", _REGION, "a region like eu-central-1"),
+        ("endpoint", _ENDPOINT, "http://HOST:PORT or https://HOST"),
+    ):
+        if name in options and not pattern.fullmatch(options[name]):
+            raise ValueError(f"{name}={options[name]!r} in {url!r} must be {like}")
+    sse, key = options.get("sse"), options.get("sse_kms_key_id")
+    if sse is not None and sse not in _ENCRYPTIONS:
+        raise ValueError(f"sse={sse!r} in {url!r} must be {' or '.join(_ENCRYPTIONS)}")
+    if key is not None and sse != "aws:kms":
+        raise ValueError(f"sse_kms_key_id={key!r} in {url!r} needs sse=aws:kms beside it")
+    return TierUrl(
+        bucket=parts.netloc,
+        prefix=prefix,
+        region=options.get("region"),
+        endpoint=options["endpoint"].rstrip("/") if "endpoint" in options else None,
+        path_style=_flag(url, options, "path_style"),
+        sse=sse,
+        sse_kms_key_id=key,
+        create=_flag(url, options, "create") is not False,
+    )
+
+
+def _options(url: str, parts: SplitResult, allowed: tuple[str, ...]) -> dict[str, str]:
+    if parts.fragment:
+        raise ValueError(f"{url!r} has a '#': write %23 where a name holds one")
+    found: dict[str, str] = {}
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        if name not in allowed or name in found:
+            what = "given twice" if name in found else "not known"
+            raise ValueError(
+                f"the option {name!r} in {url!r} is {what}: {', '.join(allowed)} are allowed"
+            )
+        found[name] = value
+    return found
+
+
+def _flag(url: str, options: dict[str, str], name: str) -> bool | None:
+    value = options.get(name)
+    if value is not None and value not in _BOOLEANS:
+        raise ValueError(f"{name}={value!r} in {url!r} must be true or false")
+    return None if value is None else _BOOLEANS[value]
+
+
+def _harmless(url: str) -> str:
+    """The URL without what may be a secret in it."""
+    return re.sub(r"//[^/?#]*@", "//...@", url)
