@@ -1,0 +1,138 @@
+"""A Spark session for the commands: the one that is active, else one started here, quietly.
+
+What there must be on the machine is a Java; everything else pip brings. Nothing about where Spark
+runs is assumed: the master and all settings come from outside, and under `spark-submit` they are
+its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kafkawire.spark.model import SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+JAVA_ANSWERS_WITHIN_S = 60.0  # a cold disk under load; it takes 0.1
+_INSTALL = (
+    f"install one (Debian, Ubuntu: apt-get install openjdk-{JAVA_MIN}-jre-headless; "
+    f"macOS: brew install openjdk@{JAVA_MIN}) or set JAVA_HOME to where it is"
+)
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+
+DEFAULTS: dict[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    # Workers fork from a process that has imported what they need (kafkawire.spark.daemon).
+    "spark.python.daemon.module": "kafkawire.spark.daemon",
+    # Off, Spark refuses a source that can leave out what a filter does not want.
+    "spark.sql.python.filterPushdown.enabled": "true",
+    # Rows of a batch from Spark to Python: 10,000, the default, is a MB of small records.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+"""Settings of sessions started here, where nobody set them."""
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+class SessionError(SourceError):
+    """Spark cannot be started here; one sentence says what is missing and how to get it."""
+
+
+def open_session(
+    master: str = "local[*]",
+    *,
+    conf: Mapping[str, str] | None = None,
+    app_name: str = "kafkawire",
+) -> SparkSession:
+    """The active session as it is; else a new one, to which `format("kafkawire")` is known.
+
+    `master` and `app_name` hold where neither `conf` nor spark-submit has them. Whoever gets a new
+    session stops it. Raises SessionError.
+    """
+    if importlib.util.find_spec("pyspark") is None:
+        raise SessionError("PySpark is not installed: pip install 'kafkawire[spark]'")
+    with warnings.catch_warnings():
+        # Spark warns of pandas 3 where it is installed; we use none.
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
+        from pyspark.sql import SparkSession
+
+        return SparkSession.getActiveSession() or _start(master, app_name, dict(conf or {}))
+
+
+def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit's JVM is there already
+    if not submitted:
+        find_java()
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
+    given = SparkConf() if submitted else SparkConf(loadDefaults=False)
+    wanted = {"spark.master": master, "spark.app.name": app_name, **DEFAULTS}
+    if conf.get("spark.master", master).startswith("local"):
+        wanted |= _LOCAL
+    builder = SparkSession.builder
+    for key, value in (wanted | conf).items():
+        if key in conf or not given.contains(key):
+            builder = builder.config(key, value)
+    if not submitted:
+        java_options = f"{conf.get('spark.driver.extraJavaOptions', '')} {_quiet()}"
+        builder = builder.config("spark.driver.extraJavaOptions", java_options.strip())
+    try:
+        return builder.getOrCreate()
+    except Exception as failure:  # py4j's and Spark's have no common class
+        reason = str(failure).strip().partition("\n")[0]
+        raise SessionError(f"Spark does not start with master {master!r}: {reason}") from failure
+
+
+def _quiet() -> str:
+    """Options of Java: nothing below ERROR is printed from the first line on."""
+    return f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+
+
+def find_java() -> str:
+    """The Java that Spark will take: JAVA_HOME's, else the one on PATH. Raises SessionError."""
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        java = str(Path(home, "bin", "java"))
+        if not os.access(java, os.X_OK):
+            raise SessionError(
+                f"Spark needs Java {JAVA_MIN} or newer, and JAVA_HOME={home} has no bin/java: "
+                f"{_INSTALL}"
+            )
+    else:
+        java = shutil.which("java") or ""
+        if not java:
+            raise SessionError(
+                f"Spark needs Java {JAVA_MIN} or newer, and there is no java on PATH: {_INSTALL}"
+            )
+    version = _version(java)
+    if version < JAVA_MIN:
+        what = f"is Java {version}" if version else "does not say its version"
+        raise SessionError(f"Spark needs Java {JAVA_MIN} or newer, and {java} {what}: {_INSTALL}")
+    return java
+
+
+def _version(java: str) -> int:
+    """The major version: 8 of "1.8.0_292", 17 of "17.0.15"; 0 if it does not say one."""
+    command = [java, "-version"]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=JAVA_ANSWERS_WITHIN_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found.group(1)) if found else 0
