@@ -1,0 +1,175 @@
+"""One partition's islands against its ledger: what is there twice, missing, or explained. Pure.
+
+Islands come in the order of their bases, in portions of any size; nothing is kept of them but
+sums and the first of each kind of finding, so a compacted topic's millions cost no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkawire.spark.audit.islands import Longs
+from kafkawire.spark.audit.ledger import ROWS, UNCOVERED, Ledger, Stretch
+
+FINDINGS_KEPT = 100
+"""Ranges listed for each kind of finding and partition: enough to re-read them, few to print."""
+
+UNEXPLAINED, DUPLICATE, UNEXPECTED, OUTSIDE = "unexplained", "duplicate", "unexpected", "outside"
+"""No row and no reason; a row more than once; a row where an account says there was none; a row
+that no run has read (or, found in the tasks, that its file should not have)."""
+
+
+class Range(NamedTuple):
+    """Offsets [base, end)."""
+
+    base: int
+    end: int
+
+
+@dataclass(slots=True)
+class Found:
+    """Ranges of one kind: how many offsets in all, how many ranges, and the first of these."""
+
+    offsets: int = 0
+    ranges: int = 0
+    first: list[Range] = field(default_factory=list)
+
+    def add(self, base: Longs, end: Longs) -> None:
+        """Ranges in the order of offsets."""
+        self.offsets += int((end - base).sum())
+        self.ranges += len(base)
+        for at in range(min(len(base), FINDINGS_KEPT - len(self.first))):
+            self.first.append(Range(int(base[at]), int(end[at])))
+
+    def add_within(self, offsets: int, base: int, end: int) -> None:
+        """So many offsets somewhere in a range."""
+        self.offsets += offsets
+        self.ranges += 1
+        if len(self.first) < FINDINGS_KEPT:
+            self.first.append(Range(base, end))
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a partition. `gaps`: explained offsets without a row, by reason; `found`: by
+    kind what is wrong; `rows` with duplicates; `first`, `last`: -1 without any row."""
+
+    rows: int = 0
+    first: int = -1
+    last: int = -1
+    gaps: dict[str, int] = field(default_factory=dict)
+    found: dict[str, Found] = field(default_factory=dict)
+
+    def finding(self, kind: str) -> Found:
+        """To add to."""
+        return self.found.setdefault(kind, Found())
+
+
+class Continuity:
+    """Feed all islands of one partition, then `finish`. `ledger`: None if no accounts are known,
+    so that every gap between the first row and the last is unexplained."""
+
+    def __init__(self, ledger: Ledger | None) -> None:
+        self._ledger = ledger
+        self._outcome = Outcome()
+        self._reach: int | None = None  # behind the last offset seen
+        if ledger is not None and ledger.stretches:
+            self._reach = ledger.base
+            self._borders = ledger.borders()
+            self._without = np.zeros(len(ledger.stretches), np.int64)  # offsets without a row
+            self._full = np.array([s.kind in (ROWS, UNCOVERED) for s in ledger.stretches])
+
+    def feed(self, base: Longs, end: Longs) -> None:
+        """Islands [base[i], end[i]) in the order of their bases, also across calls."""
+        if not len(base):
+            return
+        outcome = self._outcome
+        if outcome.first < 0:
+            outcome.first = int(base[0])
+        outcome.rows += int((end - base).sum())
+        outcome.last = max(outcome.last, int(end.max()) - 1)
+        base, end = self._take_outside(base, end)
+        if not len(base):
+            return
+        start = int(base[0]) if self._reach is None else self._reach
+        reach = np.maximum.accumulate(np.concatenate(([start], end)))
+        self._reach = int(reach[-1])
+        before = reach[:-1]
+        again = base < before
+        outcome.finding(DUPLICATE).add(base[again], np.minimum(end, before)[again])
+        gap = base > before
+        self._miss(before[gap], base[gap])
+
+    def finish(self) -> Outcome:
+        """What was found, the end of the ledger included."""
+        if self._ledger is not None and self._reach is not None:
+            if self._reach < self._ledger.end:
+                self._miss(np.array([self._reach]), np.array([self._ledger.end]))
+            for stretch, missed in zip(self._ledger.stretches, self._without, strict=True):
+                self._settle(stretch, int(missed))
+        outcome = self._outcome
+        outcome.found = {kind: found for kind, found in outcome.found.items() if found.offsets}
+        return outcome
+
+    def _take_outside(self, base: Longs, end: Longs) -> tuple[Longs, Longs]:
+        """What lies before or behind the ledger is a finding; the rest is given back."""
+        if self._ledger is None:
+            return base, end
+        found = self._outcome.finding(OUTSIDE)
+        if not self._ledger.stretches:
+            found.add(base, end)
+            return base[:0], end[:0]
+        first, last = self._ledger.base, self._ledger.end
+        below, above = base < first, end > last
+        found.add(base[below], np.minimum(end, first)[below])
+        found.add(np.maximum(base, last)[above], end[above])
+        base, end = np.maximum(base, first), np.minimum(end, last)
+        inside = base < end
+        return base[inside], end[inside]
+
+    def _miss(self, base: Longs, end: Longs) -> None:
+        """Offsets [base[i], end[i]) have no row: whose stretches are they in?"""
+        if not len(base):
+            return
+        if self._ledger is None:
+            self._outcome.finding(UNEXPLAINED).add(base, end)
+            return
+        borders = self._borders
+        low = np.searchsorted(borders, base, "right") - 1
+        pieces = np.searchsorted(borders, end - 1, "right") - low
+        nth = np.arange(int(pieces.sum())) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+        at = np.repeat(low, pieces) + nth
+        base = np.maximum(np.repeat(base, pieces), borders[at])
+        end = np.minimum(np.repeat(end, pieces), borders[at + 1])
+        np.add.at(self._without, at, end - base)
+        full = self._full[at]
+        self._outcome.finding(UNEXPLAINED).add(base[full], end[full])
+
+    def _settle(self, stretch: Stretch, missed: int) -> None:
+        """Is as much missing from the stretch as its account says?"""
+        base, end = stretch.base, stretch.end
+        finding = self._outcome.finding
+        if stretch.kind == UNCOVERED and missed < end - base:
+            finding(OUTSIDE).add_within(end - base - missed, base, end)
+        if stretch.kind in (ROWS, UNCOVERED):
+            return
+        said = sum(stretch.counts.values())
+        for reason, count in _spent(stretch.counts, missed):
+            self._outcome.gaps[reason] = self._outcome.gaps.get(reason, 0) + count
+        if missed > said:
+            finding(UNEXPLAINED).add_within(missed - said, base, end)
+        elif missed < said:
+            finding(UNEXPECTED).add_within(said - missed, base, end)
+
+
+def _spent(counts: dict[str, int], missed: int) -> Iterator[tuple[str, int]]:
+    """The reasons for `missed` offsets, none with more than its count."""
+    for reason in sorted(counts):
+        count = min(counts[reason], missed)
+        if count:
+            yield reason, count
+        missed -= count

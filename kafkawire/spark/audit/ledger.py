@@ -1,0 +1,89 @@
+"""What the accounts of all runs say of every offset of one partition. Pure.
+
+The axis of offsets is cut into *stretches*, one beside the other: `rows` (each offset gave a row),
+`gap` (none did, for one reason), `cut off` (the account lists no more gaps, only how many offsets
+there were for each reason) and `uncovered` (no run has read them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kafkawire.spark.audit.islands import Longs
+from kafkawire.spark.model import Account
+
+ROWS, GAP, CUT_OFF, UNCOVERED = "rows", "gap", "cut off", "uncovered"
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Offsets [base, end). `counts`: offsets without a row by reason, for `gap` and `cut off`."""
+
+    base: int
+    end: int
+    kind: str
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """Stretches from the first offset that a run has read to the last, and what is wrong with the
+    accounts themselves. No stretches: no run has read the partition, or no runs are known."""
+
+    stretches: tuple[Stretch, ...] = ()
+    twice: tuple[tuple[int, int], ...] = ()  # offsets that two runs have read
+    unbalanced: tuple[tuple[int, int], ...] = ()  # ranges whose account does not add up
+
+    @property
+    def base(self) -> int:
+        """Of the first offset."""
+        return self.stretches[0].base
+
+    @property
+    def end(self) -> int:
+        """Behind the last offset."""
+        return self.stretches[-1].end
+
+    def borders(self) -> Longs:
+        """Where each stretch begins, and where the last one ends."""
+        return np.array([stretch.base for stretch in self.stretches] + [self.end], np.int64)
+
+
+def ledger(accounts: Iterable[Account]) -> Ledger:
+    """Of one partition's accounts, in any order."""
+    stretches: list[Stretch] = []
+    twice: list[tuple[int, int]] = []
+    unbalanced: list[tuple[int, int]] = []
+    at: int | None = None
+    for account in sorted(accounts, key=lambda account: account.range[2:]):
+        _, _, base, end = account.range
+        if account.missing:
+            unbalanced.append((base, end))
+        if at is not None and base < at:
+            twice.append((base, min(end, at)))
+            continue
+        if end <= base:
+            continue
+        if at is not None and base > at:
+            stretches.append(Stretch(at, base, UNCOVERED))
+        stretches.extend(_stretches(account))
+        at = end
+    return Ledger(tuple(stretches), tuple(twice), tuple(unbalanced))
+
+
+def _stretches(account: Account) -> Iterable[Stretch]:
+    """Listed gaps with rows between them, then what the list does not reach."""
+    _, _, at, end = account.range
+    left = dict(account.counts)
+    for gap in account.gaps:
+        if at < gap.base:
+            yield Stretch(at, gap.base, ROWS)
+        yield Stretch(gap.base, gap.end, GAP, {gap.reason: gap.end - gap.base})
+        left[gap.reason] = left.get(gap.reason, 0) - (gap.end - gap.base)
+        at = gap.end
+    if at < end:
+        unlisted = {reason: count for reason, count in left.items() if count > 0}
+        yield Stretch(at, end, CUT_OFF if unlisted else ROWS, unlisted)
