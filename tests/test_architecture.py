@@ -42,6 +42,7 @@ PURE = (
     "kafkawire/codec/",
     "kafkawire/manifest/",
     "kafkawire/messages/",
+    "kafkawire/spark/columns.py",
     "kafkawire/spark/model.py",
     "kafkawire/spark/audit/continuity.py",
     "kafkawire/spark/audit/islands.py",
