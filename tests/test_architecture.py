@@ -44,6 +44,7 @@ PURE = (
     "kafkawire/messages/",
     "kafkawire/spark/columns.py",
     "kafkawire/spark/model.py",
+    "kafkawire/spark/pipeline/values/spec.py",
     "kafkawire/spark/audit/continuity.py",
     "kafkawire/spark/audit/islands.py",
     "kafkawire/spark/audit/ledger.py",

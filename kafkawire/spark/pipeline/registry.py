@@ -1,0 +1,156 @@
+"""A small client of a schema registry: schemas by their number, and by subject and version.
+
+The paths and answers are those of Confluent's Schema Registry, which Karapace and others share.
+User and password come from SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO=USER:PASSWORD in the environment,
+or from the URL; no message shows them.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from functools import cache
+from typing import Any, NamedTuple
+
+from kafkawire.spark.model import SourceError
+
+USER_INFO = "SCHEMA_REGISTRY_BASIC_AUTH_USER_INFO"
+TIMEOUT_S = 10.0
+TRIES = 5  # 0.2 + 0.4 + 0.8 + 1.6 s of waiting; Spark tries a task again after that
+FIRST_WAIT_S = 0.2
+ANSWER_BYTES_MAX = 16 << 20  # a schema of generated code is 1 MiB at most
+REFERENCES_MAX = 1000  # of one schema, over all levels
+UNKNOWN_MAX = 1000  # numbers that were asked for in vain; a topic of garbage has millions
+AVRO, PROTOBUF = "AVRO", "PROTOBUF"
+
+
+class RegistryError(SourceError):
+    """The registry cannot be reached, or answers what it must not; one sentence."""
+
+
+class Reference(NamedTuple):
+    """Another schema that one needs, under the name it imports it by."""
+
+    name: str
+    subject: str
+    version: int
+
+
+class Schema(NamedTuple):
+    """One schema. `text`: as it was registered; protobuf: a FileDescriptorProto in base64."""
+
+    type: str
+    text: str
+    references: tuple[Reference, ...] = ()
+
+
+class Registry:
+    """One registry, asked once for each schema. Not for many threads at a time."""
+
+    def __init__(self, url: str) -> None:
+        """`url`: http(s)://[USER:PASSWORD@]HOST[:PORT][/PATH]. Raises RegistryError."""
+        parts = urllib.parse.urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RegistryError("the registry's URL must be like http://HOST:8081")
+        host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
+        self.url = f"{parts.scheme}://{host}{parts.path}".rstrip("/")
+        self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        user = os.environ.get(USER_INFO, "")
+        if parts.username:
+            user = ":".join(map(urllib.parse.unquote, (parts.username, parts.password or "")))
+        if user:
+            self._headers["Authorization"] = "Basic " + base64.b64encode(user.encode()).decode()
+        self._by_number: dict[int, Schema | None] = {}
+        self._unknown = 0
+
+    def schema(self, number: int) -> Schema | None:
+        """The schema of this number; None if there is none. Raises RegistryError."""
+        if number not in self._by_number:
+            if self._unknown >= UNKNOWN_MAX:
+                return None
+            answer = self._get(f"/schemas/ids/{number}")
+            self._unknown += answer is None
+            self._by_number[number] = None if answer is None else _schema(answer)
+        return self._by_number[number]
+
+    def version(self, subject: str, version: str | int = "latest") -> Schema:
+        """A subject's schema of a version. Raises RegistryError, also if there is none."""
+        name = urllib.parse.quote(subject, safe="")
+        answer = self._get(f"/subjects/{name}/versions/{version}")
+        if answer is None:
+            raise RegistryError(f"{self.url} has no version {version} of the subject {subject!r}")
+        return _schema(answer)
+
+    def needed(self, schema: Schema) -> dict[str, Schema]:
+        """Every schema that this one refers to, by the name it is imported by, over all levels;
+        what is needed stands before what needs it. Raises RegistryError."""
+        found: dict[str, Schema] = {}
+        self._gather(schema, found, set())
+        return found
+
+    def _gather(self, schema: Schema, found: dict[str, Schema], seen: set[str]) -> None:
+        for reference in schema.references:
+            if reference.name in seen:
+                continue
+            seen.add(reference.name)
+            if len(seen) > REFERENCES_MAX:
+                raise RegistryError(f"a schema refers to more than {REFERENCES_MAX} others")
+            other = self.version(reference.subject, reference.version)
+            self._gather(other, found, seen)
+            found[reference.name] = other
+
+    def _get(self, path: str) -> dict[str, Any] | None:
+        """The answer, or None for what does not exist. Tries again what may pass."""
+        # Protobuf's compiled form: we have no compiler of .proto files. Others ignore it.
+        request = urllib.request.Request(
+            f"{self.url}{path}?format=serialized", headers=self._headers
+        )
+        for left in reversed(range(TRIES)):
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+                    return _decoded(response.read(ANSWER_BYTES_MAX + 1), request.full_url)
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code == 404:
+                    return None
+                if not left or (error.code < 500 and error.code != 429):
+                    raise RegistryError(f"{self.url}{path} answers {error.code}") from None
+            except (OSError, http.client.HTTPException) as error:
+                if not left:
+                    reason = getattr(error, "reason", None) or error or type(error).__name__
+                    raise RegistryError(f"{self.url}{path} cannot be reached: {reason}") from None
+            time.sleep(FIRST_WAIT_S * 2 ** (TRIES - 1 - left))
+        raise AssertionError  # the last try returns or raises
+
+
+def _decoded(body: bytes, url: str) -> dict[str, Any]:
+    try:
+        answer = json.loads(body) if len(body) <= ANSWER_BYTES_MAX else None
+    except ValueError:
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("schema"), str):
+        raise RegistryError(f"{url} does not answer with a schema, as a registry does")
+    return answer
+
+
+def _schema(answer: dict[str, Any]) -> Schema:
+    try:
+        references = tuple(
+            Reference(str(one["name"]), str(one["subject"]), int(one["version"]))
+            for one in answer.get("references") or ()
+        )
+    except (KeyError, TypeError, ValueError):
+        raise RegistryError("the registry's answer has references without a version") from None
+    return Schema(str(answer.get("schemaType") or AVRO), answer["schema"], references)
+
+
+@cache
+def registry(url: str) -> Registry:
+    """The registry of this URL, with what it knows, in this process."""
+    return Registry(url)

@@ -1,0 +1,95 @@
+"""What [value] and [key] of a job say, held to what can be. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from kafkawire.spark.model import SourceError
+
+BYTES, TEXT, JSON, AVRO, PROTOBUF = "bytes", "text", "json", "avro", "protobuf"
+FORMATS = (BYTES, TEXT, JSON, AVRO, PROTOBUF)
+
+# Which settings mean something to which format, besides `format` itself.
+_SETTINGS = {
+    BYTES: (),
+    TEXT: (),
+    JSON: ("schema", "schema_file"),
+    AVRO: ("schema", "schema_file", "registry", "subject", "version"),
+    PROTOBUF: ("descriptor", "message", "registry", "subject", "version"),
+}
+
+RESERVED = frozenset(
+    ("_topic", "_partition", "_offset", "_timestamp", "_timestamp_type", "_key", "_headers")
+)
+"""Columns every table may have: a schema's own may not be called so."""
+
+
+class FormatError(SourceError):
+    """The format of values or keys cannot be what it was said to be; one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How bytes become columns. As written in the job, or, `resolved`, with `schema` in full.
+
+    `schema`: Avro as JSON; for json a Spark schema, DDL or JSON. `schema_file`: a file with it.
+    `registry`: URL of a schema registry; then values have Confluent's five bytes before them.
+    `subject`, `version`: what of it gives the columns; TOPIC-value (or -key) and the latest.
+    `descriptor`: a file of `protoc --descriptor_set_out --include_imports`; `message`: the full
+    name of the message in it. Resolved, `schema` is for protobuf the descriptor set in base64.
+    """
+
+    format: str = BYTES
+    schema: str = ""
+    schema_file: str = ""
+    registry: str = ""
+    subject: str = ""
+    version: str = ""
+    message: str = ""
+    descriptor: str = ""
+    resolved: bool = False
+
+    def checked(self, where: str = "value") -> Format:
+        """Itself. Raises FormatError, naming the key as `where`.key."""
+        if self.format not in _SETTINGS:
+            raise FormatError(
+                f"{where}.format is {self.format!r}: it is one of {', '.join(FORMATS)}"
+            )
+        allowed = _SETTINGS[self.format]
+        for name in (field.name for field in fields(self)):
+            if name == "format" or not getattr(self, name) or name in allowed:
+                continue
+            takes = f"takes {', '.join(allowed)}" if allowed else "takes no other setting"
+            raise FormatError(f"{where}.{name} is set, but the format {self.format} {takes}")
+        self._check_schema(where)
+        return self
+
+    def _check_schema(self, where: str) -> None:
+        if self.schema and self.schema_file:
+            raise FormatError(f"{where}.schema and {where}.schema_file are both set: one is enough")
+        if self.version and self.version != "latest" and not self.version.isdecimal():
+            raise FormatError(f"{where}.version is {self.version!r}: it is a number, or latest")
+        if self.format == JSON and not (self.schema or self.schema_file):
+            raise FormatError(f"{where}.schema is missing: json needs one, as Spark DDL or JSON")
+        if self.format == AVRO and not (self.schema or self.schema_file or self.registry):
+            raise FormatError(f"{where}.registry is missing: avro needs it, or schema(_file)")
+        if self.format == PROTOBUF and not (self.descriptor or self.registry):
+            raise FormatError(f"{where}.registry is missing: protobuf needs it, or descriptor")
+        if self.format == PROTOBUF and not (self.registry or self.message):
+            raise FormatError(f"{where}.message is missing: which one of the descriptor's is it")
+
+
+def checked_columns(names: list[str], where: str) -> None:
+    """Whether a table can have these columns: none reserved, none twice but for its case, which
+    Spark does not tell apart. Raises FormatError."""
+    seen: dict[str, str] = {}
+    for name in names:
+        low = name.lower()
+        if low in RESERVED:
+            raise FormatError(f"the schema of the {where} has a field {name!r}: that is reserved")
+        if low in seen:
+            raise FormatError(
+                f"the schema of the {where} has fields {seen[low]!r} and {name!r}: "
+                "names must differ in more than case"
+            )
+        seen[low] = name
