@@ -1,0 +1,1 @@
+"""Record batches to Arrow batches at native speed. `decoder.Decoder` is what others call."""
