@@ -13,6 +13,7 @@ import typer
 
 from kafkawire.cli.cluster_app import cluster_app, configs_app
 from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
+from kafkawire.cli.pipeline_app import pipeline_app
 from kafkawire.cli.tier_app import tier_app
 
 app = typer.Typer(
@@ -33,6 +34,7 @@ app.add_typer(offsets_app, name="offsets")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(configs_app, name="configs")
 app.add_typer(tier_app, name="tier")
+app.add_typer(pipeline_app, name="pipeline")
 app.command()(consume)
 app.command()(backup)
 app.command()(restore)

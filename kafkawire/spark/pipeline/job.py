@@ -1,0 +1,190 @@
+"""A job as its TOML file says it: what is read, what becomes of values, which table. Pure.
+
+Every mistake is a JobError of one sentence that names the key, its value and what is allowed. The
+keys are in docs/pipeline.md.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, Source
+from kafkawire.spark.pipeline.section import JobError, Section
+from kafkawire.spark.pipeline.values.spec import Format
+
+EARLIEST, LATEST = "earliest", "latest"
+PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
+FAIL, DEAD_LETTER = "fail", "dead_letter"
+BATCH, CONTINUOUS = "batch", "continuous"
+COMPRESSIONS = ("none", "snappy", "gzip", "zstd", "lz4")
+SECTIONS = ("job", "source", "value", "key", "table", "dead_letter", "run", "spark")
+
+Offsets = str | Mapping[str, Mapping[int, int]]
+"""`earliest`, `latest`, or topic -> partition -> offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """[source]. Exactly one of `subscribe`, `pattern`, `assign` says which partitions."""
+
+    source: Source
+    subscribe: tuple[str, ...] = ()
+    pattern: str = ""
+    assign: Mapping[str, tuple[int, ...]] | None = None
+    starting: Offsets = EARLIEST
+    ending: Offsets = LATEST
+    headers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionColumn:
+    """One folder level of the table: the column `name`, or the day (UTC) of a timestamp column.
+
+    `column` is where its value comes from; `by_date`: as yyyy-mm-dd, under the name `name`.
+    """
+
+    name: str
+    column: str
+    by_date: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """[table]. `file_bytes`: about how many bytes of a topic's batches go into one file;
+    `catalog`: properties of an Iceberg catalog, with `name` its table's name there."""
+
+    format: str
+    path: str
+    partition_by: tuple[PartitionColumn, ...] = ()
+    compression: str = "snappy"
+    file_bytes: int = 64 << 20
+    topic_column: bool = True
+    timestamp_type_column: bool = False
+    catalog: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """[run] and [spark]. `every_s`: seconds between the starts of two runs of continuous mode;
+    `max_offsets`: of one run, over all partitions, 0 for no bound; `spark`: settings of Spark."""
+
+    mode: str = BATCH
+    every_s: float = 30.0
+    master: str = ""
+    task_bytes: int = 64 << 20
+    max_offsets: int = 0
+    on_damage: str = FAIL
+    spark: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A whole job. `dead_letters`: where records go that have no place in the table, "" for
+    nowhere: then the first of them ends the run with an error."""
+
+    name: str
+    reading: Reading
+    value: Format
+    key: Format
+    table: TableSpec
+    dead_letters: str = ""
+    running: Running = Running()
+
+
+def parse(text: str) -> Job:
+    """The job of a TOML document; JobError."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(f"the job is not TOML: {error}") from None
+    return from_dict(document)
+
+
+def from_dict(document: Mapping[str, Any]) -> Job:
+    """The job of a parsed document; JobError."""
+    root = Section("", document)
+    root.only(SECTIONS)
+    job = root.section("job", needed=True)
+    job.only(("name",))
+    name = job.name_of("name")
+    dead = root.section("dead_letter")
+    dead.only(("path",))
+    done = Job(
+        name,
+        _reading(root.section("source", needed=True)),
+        _format(root.section("value"), "value"),
+        _format(root.section("key"), "key"),
+        _table(root.section("table", needed=True)),
+        dead.text("path", needed=bool(dead.values)).rstrip("/"),
+        _running(root.section("run"), root.section("spark")),
+    )
+    if done.running.on_damage == DEAD_LETTER and not done.dead_letters:
+        raise JobError("[run] on_damage is 'dead_letter', which needs a path in [dead_letter]")
+    return done
+
+
+def _reading(section: Section) -> Reading:
+    section.only(
+        (
+            "url", "bootstrap", "subscribe", "subscribe_pattern", "assign", "starting_offsets",
+            "ending_offsets", "isolation", "include_headers", "fail_on_data_loss",
+        )
+    )  # fmt: skip
+    url, bootstrap = section.text("url"), section.text("bootstrap")
+    if not url and not bootstrap:
+        raise JobError("[source] needs url (s3://BUCKET/PREFIX or a folder), bootstrap, or both")
+    isolation = section.one_of("isolation", (READ_COMMITTED, READ_UNCOMMITTED), READ_COMMITTED)
+    source = Source(url, bootstrap, isolation, section.flag("fail_on_data_loss", True))
+    subscribe = section.texts("subscribe")
+    pattern, assign = section.pattern("subscribe_pattern"), section.partitions("assign")
+    if sum(map(bool, (subscribe, pattern, assign))) != 1:
+        raise JobError("[source] needs exactly one of subscribe, subscribe_pattern and assign")
+    return Reading(
+        source,
+        subscribe,
+        pattern,
+        assign,
+        section.offsets("starting_offsets", (EARLIEST, LATEST), EARLIEST),
+        section.offsets("ending_offsets", (LATEST,), LATEST),
+        section.flag("include_headers", False),
+    )
+
+
+def _format(section: Section, where: str) -> Format:
+    section.only([name for name in Format.__dataclass_fields__ if name != "resolved"])
+    return Format(**{name: section.text(name) for name in section.values}).checked(where)
+
+
+def _table(section: Section) -> TableSpec:
+    section.only(
+        (
+            "format", "path", "partition_by", "compression", "file_bytes", "topic_column",
+            "timestamp_type_column", "catalog",
+        )
+    )  # fmt: skip
+    return TableSpec(
+        section.one_of("format", (PARQUET, DELTA, ICEBERG), PARQUET),
+        section.text("path", needed=True).rstrip("/"),
+        section.partition_columns("partition_by", PartitionColumn),
+        section.one_of("compression", COMPRESSIONS, "snappy"),
+        section.size("file_bytes", 64 << 20, 1 << 16, 4 << 30),
+        section.flag("topic_column", True),
+        section.flag("timestamp_type_column", False),
+        section.properties("catalog"),
+    )
+
+
+def _running(section: Section, spark: Section) -> Running:
+    section.only(("mode", "every", "master", "task_bytes", "max_offsets_per_run", "on_damage"))
+    return Running(
+        section.one_of("mode", (BATCH, CONTINUOUS), BATCH),
+        section.seconds("every", 30.0),
+        section.text("master"),
+        section.size("task_bytes", 64 << 20, 1 << 16, 4 << 30),
+        section.whole("max_offsets_per_run", 0, 0, 1 << 62),
+        section.one_of("on_damage", (FAIL, DEAD_LETTER), FAIL),
+        {str(name): str(value) for name, value in spark.values.items()},
+    )

@@ -1,0 +1,205 @@
+"""A run: what is fixed before it writes (Run), what a task did (Done), what came of it (Record).
+
+All three are JSON in the table's folder `_kafkawire/` (kafkawire.spark.pipeline.state). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kafkawire.spark.model import Account, Gap, OffsetRange, SourceError
+from kafkawire.spark.pipeline.values.spec import Format
+
+VERSION = 1
+BYTES = Format()
+
+Positions = Mapping[str, Mapping[int, int]]
+"""Topic -> partition -> the offset at which the next run begins."""
+
+
+class UnknownVersion(SourceError):
+    """Written by a newer kafkawire."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One file of a table, with rows of the offsets [base, end) of one partition.
+
+    `path`: from the table's root; `values`: name and text of each partition column, None for null;
+    `run`: which run wrote its rows, the newest of them after a compaction; `stats`: Delta's
+    statistics (JSON: numRecords, minValues, maxValues, nullCount), "" if there are none.
+    """
+
+    path: str
+    rows: int
+    size_bytes: int
+    topic: str
+    partition: int
+    base: int
+    end: int
+    values: tuple[tuple[str, str | None], ...] = ()
+    run: int = 0
+    stats: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What became of the offsets of one range: rows + dead + all of `counts` = end - base.
+
+    `rows` are in the table, `dead` with the dead letters; `counts`: how many offsets have no row,
+    by reason (kafkawire.spark.model.REASONS); `gaps`: the first runs of those.
+    """
+
+    range: OffsetRange
+    rows: int
+    dead: int = 0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    gaps: tuple[Gap, ...] = ()
+
+    @classmethod
+    def of(cls, account: Account, dead: int) -> Share:
+        """`dead` of the account's rows did not go to the table."""
+        counts, gaps = dict(account.counts), tuple(account.gaps)
+        return cls(account.range, account.rows - dead, dead, counts, gaps)
+
+    @property
+    def missing(self) -> int:
+        """Offsets that nothing explains; 0, or something is wrong."""
+        gone = self.rows + self.dead + sum(self.counts.values())
+        return self.range.end - self.range.base - gone
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The intent: whoever repeats run `number` reads these ranges and writes files of these names.
+
+    `tasks`: the ranges of each task, one of a partition at most; `ends`: where the next run begins,
+    also for partitions of which this one reads nothing; `value`, `key`: formats with their schemas
+    in them, so that a repeat understands values as the first try did.
+    """
+
+    job: str
+    number: int
+    tasks: tuple[tuple[OffsetRange, ...], ...]
+    ends: Positions
+    value: Format = BYTES
+    key: Format = BYTES
+
+    @property
+    def offsets(self) -> int:
+        return sum(part.end - part.base for task in self.tasks for part in task)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a task wrote: its files, those of dead letters, and its ranges' accounts, in order."""
+
+    task: int
+    files: tuple[FileFacts, ...]
+    dead: tuple[FileFacts, ...]
+    shares: tuple[Share, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A run that is done, as `_kafkawire/commits/<number>.json` keeps it.
+
+    `at_ms`: when it was committed; `seconds`: how long it took, of its last try.
+    """
+
+    job: str
+    run: int
+    files: tuple[FileFacts, ...]
+    dead: tuple[FileFacts, ...]
+    shares: tuple[Share, ...]
+    ends: Positions
+    at_ms: int = 0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> Record:
+        """The record of a run whose tasks did `done`, in the order of tasks."""
+        told = sorted(done, key=lambda one: one.task)
+        files = tuple(file for one in told for file in one.files)
+        dead = tuple(file for one in told for file in one.dead)
+        shares = tuple(share for one in told for share in one.shares)
+        return cls(run.job, run.number, files, dead, shares, run.ends, at_ms, seconds)
+
+    @property
+    def rows(self) -> int:
+        return sum(share.rows for share in self.shares)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+
+def dump(value: Run | Done | Record) -> bytes:
+    """As JSON, with the version of the form."""
+    plain = {"version": VERSION, **asdict(value)}
+    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def load_run(data: bytes) -> Run:
+    plain = _plain(data)
+    plain["tasks"] = tuple(tuple(OffsetRange(*part) for part in task) for task in plain["tasks"])
+    plain["value"], plain["key"] = Format(**plain["value"]), Format(**plain["key"])
+    return Run(**{**plain, "ends": positions(plain["ends"])})
+
+
+def load_done(data: bytes) -> Done:
+    plain = _plain(data)
+    return Done(plain["task"], _files(plain["files"]), _files(plain["dead"]), _shares(plain))
+
+
+def load_record(data: bytes) -> Record:
+    plain = _plain(data)
+    plain["files"], plain["dead"] = _files(plain["files"]), _files(plain["dead"])
+    plain["shares"] = _shares(plain)
+    return Record(**{**plain, "ends": positions(plain["ends"])})
+
+
+def positions(plain: Mapping[str, Mapping[str, int]]) -> Positions:
+    """Of JSON, whose keys are strings."""
+    return {
+        topic: {int(partition): offset for partition, offset in parts.items()}
+        for topic, parts in plain.items()
+    }
+
+
+def load_files(plain: Iterable[Mapping[str, Any]]) -> tuple[FileFacts, ...]:
+    """Files as JSON has them."""
+    return _files(plain)
+
+
+def _plain(data: bytes) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(data)
+    version = plain.pop("version", None)
+    if version != VERSION:
+        raise UnknownVersion(
+            f"a file of _kafkawire/ has the version {version!r}, this kafkawire reads {VERSION}"
+        )
+    return plain
+
+
+def _files(plain: Iterable[Mapping[str, Any]]) -> tuple[FileFacts, ...]:
+    return tuple(
+        FileFacts(**{**one, "values": tuple((name, value) for name, value in one["values"])})
+        for one in plain
+    )
+
+
+def _shares(plain: Mapping[str, Any]) -> tuple[Share, ...]:
+    return tuple(
+        Share(
+            OffsetRange(*one["range"]),
+            one["rows"],
+            one["dead"],
+            one["counts"],
+            tuple(Gap(*gap) for gap in one["gaps"]),
+        )
+        for one in plain["shares"]
+    )
