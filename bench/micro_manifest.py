@@ -20,7 +20,7 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.format import pack, unpack
 from kafkawire.manifest.state import ClusterFacts, Delta, Snapshot, TopicFacts
-from tiering.outline import outline
+from log.manifest.outline import outline
 
 T = TypeVar("T")
 EPOCHS = b"\1" + bytes(12)

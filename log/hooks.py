@@ -1,4 +1,4 @@
-"""What a log tells those above it, the remote tier above all; nobody listens until one is set.
+"""What a log tells those above it: the remote tier, the local manifest, whoever else enters itself.
 
 Each is called on the loop, in the step that changed memory and after SQL has the change; it must
 neither raise nor take long: who listens notes what it was told and does its work later.
@@ -7,8 +7,8 @@ neither raise nor take long: who listens notes what it was told and does its wor
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from kafkawire.metadata.catalog import TopicInfo
@@ -19,21 +19,70 @@ def _nobody(*_: Any) -> None:
     """Nobody listens."""
 
 
+class Listener(Protocol):
+    """Who is told."""
+
+    def segments(self, ids: Collection[int]) -> None:
+        """Segments that are new, or whose rows or mappings are others than before."""
+        ...
+
+    def log_starts(self, numbers: Collection[int]) -> None:
+        """Partitions whose log start has moved."""
+        ...
+
+    def topics(self, infos: Collection[TopicInfo]) -> None:
+        """Topics that are new or have got further partitions."""
+        ...
+
+    def topic_altered(self, info: TopicInfo) -> None:
+        """It has other settings."""
+        ...
+
+    def topic_removed(self, info: TopicInfo) -> None:
+        """It is deleted; as it was."""
+        ...
+
+    def defaults(self) -> None:
+        """The settings that topics have from the broker are others."""
+        ...
+
+
 @dataclass(slots=True)
 class Hooks:
-    """One for each log; `log.commitlog` holds it.
-
-    `rolled`: journals take no more (for the manager); `segments`: ids of segments that are new, or
-    whose rows or mappings are others than before; `log_starts`: numbers of partitions whose log
-    start has moved; `topics`: topics that are new or have got further partitions;
-    `topic_altered`: one has other settings; `topic_removed`: one is deleted, as it was;
-    `defaults`: the settings that topics have from the broker are others.
-    """
+    """One for each log; `log.commitlog` holds it. `rolled`: journals take no more (for the
+    manager). `doubts`: transactions that failed and may have been done all the same, so that
+    nobody was told of what they changed."""
 
     rolled: Callable[[list[Journal]], None] = _nobody
-    segments: Callable[[Collection[int]], None] = _nobody
-    log_starts: Callable[[Collection[int]], None] = _nobody
-    topics: Callable[[Collection[TopicInfo]], None] = _nobody
-    topic_altered: Callable[[TopicInfo], None] = _nobody
-    topic_removed: Callable[[TopicInfo], None] = _nobody
-    defaults: Callable[[], None] = _nobody
+    listeners: list[Listener] = field(default_factory=list)
+    doubts: int = 0
+
+    def segments(self, ids: Collection[int]) -> None:
+        """See Listener."""
+        for each in self.listeners:
+            each.segments(ids)
+
+    def log_starts(self, numbers: Collection[int]) -> None:
+        """See Listener."""
+        for each in self.listeners:
+            each.log_starts(numbers)
+
+    def topics(self, infos: Collection[TopicInfo]) -> None:
+        """See Listener."""
+        for each in self.listeners:
+            each.topics(infos)
+
+    def topic_altered(self, info: TopicInfo) -> None:
+        """See Listener."""
+        for each in self.listeners:
+            each.topic_altered(info)
+
+    def topic_removed(self, info: TopicInfo) -> None:
+        """See Listener."""
+        for each in self.listeners:
+            each.topic_removed(info)
+
+    def defaults(self) -> None:
+        """See Listener."""
+        for each in self.listeners:
+            each.defaults()

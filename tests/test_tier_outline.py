@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.state import Delta, TopicFacts
+from log.manifest.outline import SLICE, Slices, outline, topic_print
 from tests.kit.manifests import CLUSTER, add, entry, sample, topics, uuid
-from tiering.outline import SLICE, Slices, outline, topic_print
 
 
 @given(topics(), topics())

@@ -10,10 +10,10 @@ import pytest
 from kafkawire.manifest.keys import CURRENT, OWNER, delta_key, snapshot_key
 from kafkawire.manifest.reader import unpack_current
 from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
+from log.manifest.changes import ROWS_AT_MOST
 from tests.kit.env import EPOCH_MS
 from tests.kit.fakestore import StoreFaults
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
-from tiering.changes import ROWS_AT_MOST
 from tiering.rounds import LINGER_S, OwnedByOther
 from tiering.store import Refused, StoreError
 

@@ -17,16 +17,22 @@ from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.state import ClusterFacts
 from kafkawire.metadata.catalog import Catalog
 from log.env import Env
+from log.manifest.changes import Added, Changes
+from log.manifest.gathering import SLICE, Gathering, partition_row, topic_facts
+from log.manifest.outline import Outline, Slices, partition_print, topic_print
 from log.partition import Partition
 from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage
-from tiering.changes import Added, Changes
-from tiering.gathering import SLICE, Gathering, partition_row, topic_facts
-from tiering.outline import Outline, Slices, partition_print, topic_print
 
 logger = logging.getLogger(__name__)
 
 OBJECTS_AT_ONCE = 100
 """Objects that SQL knows and the manifest does not, in one delta: a few thousand entries."""
+
+
+def uploaded_end(dispatch_offset: int, commit_offset: int, log_start: int) -> int:
+    """0: no upload was ever begun, and a log start that moves is nobody's business there. A
+    manifest may name what was never committed: the process died in between."""
+    return max(commit_offset, log_start) if dispatch_offset else 0
 
 
 class Comparing:
@@ -68,7 +74,7 @@ class Comparing:
             partition = self._partitions.get(number)
             if partition is None:
                 away.append(number)
-            elif _differs(row, partition_row(partition)):
+            elif _differs(row, partition_row(partition, uploaded_end)):
                 self._noted().partitions[number] = None
         for stats in await self._storage.stats(away) if away else []:
             if stats.log_start > said[stats.number][0]:

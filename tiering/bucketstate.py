@@ -17,8 +17,8 @@ from kafkawire.manifest.format import FormatError, NewerFormatError, pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from log.env import Env
-from tiering.manifestjob import ManifestArguments, ManifestResult
-from tiering.outline import Outline
+from log.manifest.job import ManifestArguments, ManifestResult
+from log.manifest.outline import Outline
 from tiering.owner import OwnedByOther, Owner
 from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, StoreError
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from log.env import Env
+from log.manifest.changes import Added
 from log.segments.store import Segment, SegmentStore
 from log.segments.swap import Swapper
 from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
-from tiering.changes import Added
 from tiering.dispatch import Candidate
 from tiering.progress import PAGE, Progress
 

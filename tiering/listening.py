@@ -1,6 +1,6 @@
 """What the log tells the remote tier, and who of its parts has to know.
 
-Each hook is called in the middle of somebody else's work: what it leads to is noted here and done
+Each is called in the middle of somebody else's work: what it leads to is noted here and done
 later, by the tasks of the parts. These may be others after a switch of tiers, so they are looked up
 each time.
 """
@@ -18,13 +18,7 @@ if TYPE_CHECKING:
 
 def listen(tiering: Tiering) -> None:
     """Be told from now on."""
-    listener, hooks = Listener(tiering), tiering.log.hooks
-    hooks.segments = listener.segments
-    hooks.log_starts = listener.log_starts
-    hooks.topics = listener.topics
-    hooks.topic_altered = listener.topic_altered
-    hooks.topic_removed = listener.topic_removed
-    hooks.defaults = listener.defaults
+    tiering.log.hooks.listeners.append(Listener(tiering))
 
 
 class Listener:

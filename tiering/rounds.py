@@ -22,14 +22,14 @@ from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import delta_key
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from log.env import Env, WorkerError
+from log.manifest.changes import Added, Changes
+from log.manifest.gathering import Gathering
 from log.partition import Partition
 from offsets.storage import OffsetStorage
-from tiering.attaching import OBJECTS_AT_ONCE, Comparing
+from tiering.attaching import OBJECTS_AT_ONCE, Comparing, uploaded_end
 from tiering.backoff import wait_s
 from tiering.bucketstate import BucketState, DamagedManifest
-from tiering.changes import Added, Changes
 from tiering.folding import Folding
-from tiering.gathering import Gathering
 from tiering.owner import OwnedByOther, Owner
 from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, StoreError
 
@@ -90,7 +90,7 @@ class Rounds:
         self._owner = Owner(env, store, cluster_id, node_id)
         self._state = BucketState(env, store, self._owner, cluster_id, node_id, folder)
         self._folding = Folding(env, store, self._state)
-        self._gathering = Gathering(env, catalog, storage, partitions, node_id)
+        self._gathering = Gathering(env, catalog, storage, partitions, node_id, uploaded_end)
         self._comparing = Comparing(
             env, catalog, storage, partitions, self._gathering, node_id, tier, lambda: self._changes
         )

@@ -7,8 +7,8 @@ from bisect import bisect_left, bisect_right
 
 from kafkawire.manifest.keys import CURRENT
 from kafkawire.manifest.reader import unpack_current
+from log.manifest.outline import UUID_BYTES, Slices
 from tiering.bucketstate import BucketState
-from tiering.outline import UUID_BYTES, Slices
 from tiering.owner import Owner
 from tiering.restore.asking import Asking
 from tiering.scrubrepair import Site

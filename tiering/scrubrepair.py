@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from kafkawire.metadata.catalog import Catalog
 from log.env import Env
+from log.manifest.changes import Added
 from log.segments.store import SegmentStore
 from log.segments.swap import Swapper
 from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage, SegmentRow
-from tiering.changes import Added
 from tiering.finish import Publisher
 from tiering.store import ObjectStore
 

@@ -30,7 +30,7 @@ JOBS = {
     "rewrite": "log.segments.rewrite",
     "compact": "log.segments.compact",
     "scrub": "log.segments.scrub",
-    "manifest": "tiering.manifestjob",
+    "manifest": "log.manifest.job",
 }
 """The job of each name is the function `run` of this module, imported when it is first asked for:
 the broker process, which runs none, imports none."""

@@ -14,8 +14,8 @@ from kafkawire.manifest.format import FormatError, NewerFormatError, pack
 from kafkawire.manifest.reader import read_object
 from kafkawire.manifest.state import Snapshot
 from log.env import FileSystem
+from log.manifest.outline import Outline, outline
 from log.segments.jobs import Pace
-from tiering.outline import Outline, outline
 
 
 @dataclass(slots=True)

@@ -1,26 +1,30 @@
 """From noted changes to the delta that says them: looks up what topics and partitions are now.
 
 A partition comes from memory, or from the offset storage if it is not loaded. Shell; called by
-tiering.rounds and tiering.attaching.
+log.manifest.rounds, tiering.rounds and tiering.attaching.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Map
 
-from kafkawire.manifest.columns import Entry, EntryColumns, ObjectColumns, ObjectRow, PartitionRow
+from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
 from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
 from kafkawire.metadata.catalog import ALL_BROKERS, Catalog, TopicInfo
 from kafkawire.metadata.checkpoint import pack_epochs
 from log.env import Env
+from log.manifest.changes import Added, Changes
 from log.partition import Partition
 from offsets.storage import OffsetStorage
 from offsets.storage import PartitionRow as StoredPartition
-from tiering.changes import Added, Changes
 
 SLICE = 200
 """Rows between two turns of the loop: a millisecond."""
+
+EndOf = Callable[[int, int, int], int]
+"""Where a manifest has a partition end by itself, from its dispatch offset, commit offset and log
+start; objects that are added move it further. 0: there is nothing of it."""
 
 
 def topic_facts(info: TopicInfo) -> TopicFacts:
@@ -35,25 +39,19 @@ def topic_facts(info: TopicInfo) -> TopicFacts:
     )
 
 
-def partition_row(partition: Partition) -> PartitionRow:
+def partition_row(partition: Partition, end_of: EndOf) -> PartitionRow:
     """A partition in memory as a manifest has it."""
-    end = _end(partition.dispatch_offset, partition.commit_offset, partition.log_start)
+    end = end_of(partition.dispatch_offset, partition.commit_offset, partition.log_start)
     return PartitionRow(partition.number, partition.log_start, end, pack_epochs(partition.epochs))
 
 
-def stored_row(stored: StoredPartition) -> PartitionRow:
+def stored_row(stored: StoredPartition, end_of: EndOf) -> PartitionRow:
     """A partition of the offset storage as a manifest has it."""
     known = stored.checkpoint
     log_start = 0 if known is None else known.log_start
     epochs = pack_epochs([] if known is None else known.leader_epochs)
-    end = _end(stored.dispatch_offset, stored.commit_offset, log_start)
+    end = end_of(stored.dispatch_offset, stored.commit_offset, log_start)
     return PartitionRow(stored.number, log_start, end, epochs)
-
-
-def _end(dispatch_offset: int, commit_offset: int, log_start: int) -> int:
-    """0: no upload was ever begun, and a log start that moves is nobody's business there. A
-    manifest may name what was never committed: the process died in between."""
-    return max(commit_offset, log_start) if dispatch_offset else 0
 
 
 class Gathering:
@@ -67,8 +65,10 @@ class Gathering:
         storage: OffsetStorage,
         partitions: Map[int, Partition],
         node_id: int,
+        end_of: EndOf,
     ) -> None:
         self.next_producer_id = 0
+        self._end_of = end_of
         self._env = env
         self._catalog = catalog
         self._storage = storage
@@ -105,8 +105,7 @@ class Gathering:
             if done % SLICE == 0:
                 await self._env.sleep(0)
         for each in changes.added.values():
-            add_object(delta.objects, delta.entries, each)
-            await self._env.sleep(0)
+            await self.add_object(delta, each)
         delta.deleted = dict(changes.deleted)
         return delta
 
@@ -127,35 +126,39 @@ class Gathering:
         alive = [number for number in numbers if self._catalog.locate(number) is not None]
         away = [number for number in alive if number not in self._partitions]
         stored = await self._storage.load_partitions(away) if away else []
-        rows = {row.number: stored_row(row) for row in stored}
+        rows = {row.number: stored_row(row, self._end_of) for row in stored}
         for number in alive:
             partition = self._partitions.get(number)  # it may have come or gone meanwhile
             if partition is not None:
-                rows[number] = partition_row(partition)
+                rows[number] = partition_row(partition, self._end_of)
         return [rows[number] for number in alive if number in rows]
 
-
-def add_object(objects: ObjectColumns, entries: EntryColumns, added: Added) -> None:
-    """One more object, with its entries in the order in which they lie."""
-    row, segment, mappings = added
-    objects.append(
-        ObjectRow(
-            row.uuid,
-            segment.uuid,
-            segment.generation,
-            row.node_id,
-            row.size_bytes,
-            row.created_ms,
-            segment.max_timestamp,
-            objects.class_at(segment.retention_class),
-            len(mappings),
-        )
-    )
-    for mapping in sorted(mappings, key=lambda each: (each.number, each.base_offset)):
-        entries.append(
-            Entry(
-                mapping.number, mapping.base_offset, mapping.end_offset, mapping.start,
-                mapping.length, mapping.index_start, mapping.index_length,
-                mapping.index_checksum, mapping.max_timestamp, mapping.batches, mapping.records,
+    async def add_object(self, delta: Delta, added: Added) -> None:
+        """One more object, with its entries in the order in which they lie."""
+        row, segment, mappings = added
+        delta.objects.append(
+            ObjectRow(
+                row.uuid,
+                segment.uuid,
+                segment.generation,
+                row.node_id,
+                row.size_bytes,
+                row.created_ms,
+                segment.max_timestamp,
+                delta.objects.class_at(segment.retention_class),
+                len(mappings),
             )
-        )  # fmt: skip
+        )
+        ordered = sorted(mappings, key=lambda each: (each.number, each.base_offset))
+        for done, mapping in enumerate(ordered, 1):
+            delta.entries.append(
+                Entry(
+                    mapping.number, mapping.base_offset, mapping.end_offset, mapping.start,
+                    mapping.length, mapping.index_start, mapping.index_length,
+                    mapping.index_checksum, mapping.max_timestamp, mapping.batches,
+                    mapping.records,
+                )
+            )  # fmt: skip
+            if done % SLICE == 0:
+                await self._env.sleep(0)
+        await self._env.sleep(0)

@@ -1,7 +1,7 @@
 """A manifest in short: what a broker compares with what it knows, to note the difference.
 
 A manifest of a million topics is not read by the process that serves clients: a job
-(tiering.manifestjob) makes an outline of it, in slices that are compared one by one. Pure.
+(log.manifest.job) makes an outline of it, in slices that are compared one by one. Pure.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""What a manifest says of this broker: gathered from the log, for the bucket and for the folder."""
