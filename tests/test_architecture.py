@@ -49,6 +49,8 @@ PURE = (
     "kafkawire/spark/pipeline/job.py",
     "kafkawire/spark/pipeline/runs.py",
     "kafkawire/spark/pipeline/section.py",
+    "kafkawire/spark/pipeline/values/framing.py",
+    "kafkawire/spark/pipeline/values/jsonwhy.py",
     "kafkawire/spark/pipeline/values/spec.py",
     "kafkawire/spark/audit/continuity.py",
     "kafkawire/spark/audit/coverage.py",

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from kafkawire.spark.pipeline.values.spec import FormatError
+
+NOTHING = pa.struct([])
+"""The type of records without fields. Files have no such column, so none is made of them."""
 Build = Callable[[list[Any]], pa.Array]
 Getter = Callable[[list[Any]], list[Any]]
 """From the values of a record, none of them None, to those of one field of it."""
@@ -41,7 +45,8 @@ def leaf(type: pa.DataType, raw: pa.DataType | None = None, *, safe: bool = True
 
 
 def struct(members: Sequence[Member]) -> Node:
-    """Records; each getter sees only those that are there."""
+    """Records; each getter sees only those that are there. Fields without columns are left out."""
+    members = [member for member in members if member.node.type != NOTHING]
     fields = [pa.field(member.name, member.node.type) for member in members]
 
     def build(values: list[Any]) -> pa.Array:
@@ -51,7 +56,7 @@ def struct(members: Sequence[Member]) -> Node:
             for member in members
         ]
         if not columns:
-            return pa.array([None if value is None else {} for value in values], pa.struct([]))
+            return pa.array([None if value is None else {} for value in values], NOTHING)
         nulls = pa.array(mask, pa.bool_()) if mask else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
 
@@ -59,7 +64,8 @@ def struct(members: Sequence[Member]) -> Node:
 
 
 def array(item: Node) -> Node:
-    """Lists of one type."""
+    """Lists of one type. Raises FormatError."""
+    _check(item)
     type = pa.list_(pa.field("element", item.type))
 
     def build(values: list[Any]) -> pa.Array:
@@ -72,7 +78,8 @@ def array(item: Node) -> Node:
 
 
 def mapping(key: Node, item: Node) -> Node:
-    """Dictionaries."""
+    """Dictionaries. Raises FormatError."""
+    _check(item)
     type = pa.map_(key.type, item.type)
 
     def build(values: list[Any]) -> pa.Array:
@@ -83,6 +90,11 @@ def mapping(key: Node, item: Node) -> Node:
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=type, mask=nulls)
 
     return Node(type, build)
+
+
+def _check(item: Node) -> None:
+    if item.type == NOTHING:
+        raise FormatError("the schema has a list or a map of records without fields")
 
 
 def _present(values: list[Any]) -> tuple[list[Any], list[bool]]:

@@ -1,0 +1,125 @@
+"""Avro values into columns: each decoded by fastavro with the schema it was written with, resolved
+to the schema of the table (Avro's schema resolution: promotions, defaults, aliases).
+
+With a registry a value is 0, the number of its schema in four bytes, and the datum (Confluent's
+wire format); without one it is the datum alone, written with the schema of the job.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from kafkawire.spark.pipeline import registry as registries
+from kafkawire.spark.pipeline.registry import Registry
+from kafkawire.spark.pipeline.values import shred
+from kafkawire.spark.pipeline.values.avro_types import Columns, plain_numbers, self_contained
+from kafkawire.spark.pipeline.values.framing import NUMBER_END, BadValue, number_of
+from kafkawire.spark.pipeline.values.spec import FormatError
+
+Read = Callable[[bytes], Any]
+
+
+def parsed(text: str) -> Any:
+    """A self-contained schema, ready for fastavro, with times as numbers."""
+    return fastavro.parse_schema(plain_numbers(json.loads(text)))
+
+
+def columns_of(text: str) -> Columns:
+    """The columns of a self-contained schema. Raises FormatError."""
+    return Columns(fastavro.parse_schema(json.loads(text)))
+
+
+def registered_text(registry: Registry, schema: registries.Schema) -> str:
+    """A registered schema with all it refers to in it. Raises RegistryError, FormatError."""
+    if schema.type != registries.AVRO:
+        raise FormatError(f"the schema in the registry is {schema.type}, not AVRO")
+    return self_contained(schema.text, [other.text for other in registry.needed(schema).values()])
+
+
+class AvroDecoder:
+    """Values into rows, None where there is none."""
+
+    def __init__(self, text: str, registry: Registry | None) -> None:
+        """`text`: the table's schema, self-contained."""
+        self.columns = columns_of(text)
+        self._schema = parsed(text)
+        self._registry = registry
+        self._start = NUMBER_END if registry else 0
+        self._readers: dict[int, Read | BadValue] = {}
+        self._plain = self._reader(self._schema)
+
+    def decode(self, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+        """A value for each payload, and by row why there is none. Raises RegistryError."""
+        rows: list[Any] = [None] * len(payloads)
+        bad: dict[int, str] = {}
+        plain = None if self._registry else self._plain
+        for row, payload in enumerate(payloads):
+            if payload is None:
+                continue
+            try:
+                rows[row] = (plain or self._by_number(payload))(payload)
+            except BadValue as reason:
+                bad[row] = str(reason)
+            except RecursionError:
+                bad[row] = "not Avro of its schema: nested too deep"
+            except _GARBAGE as error:
+                reason_ = str(error) or type(error).__name__
+                bad[row] = f"not Avro of its schema: {reason_}"[:300]
+        return rows, bad
+
+    def _by_number(self, payload: bytes) -> Read:
+        number = number_of(payload)
+        found = self._readers.get(number)
+        if found is None:
+            found = self._look_up(number)
+        if isinstance(found, BadValue):
+            raise found
+        return found
+
+    def _look_up(self, number: int) -> Read | BadValue:
+        assert self._registry is not None
+        schema = self._registry.schema(number)
+        if schema is None:  # not kept here: in garbage there are millions of numbers
+            return BadValue(f"the registry has no schema {number}")
+        found: Read | BadValue
+        try:
+            found = self._reader(parsed(registered_text(self._registry, schema)))
+        except FormatError as error:
+            found = BadValue(f"schema {number}: {error}")
+        return self._readers.setdefault(number, found)
+
+    def _reader(self, writer: Any) -> Read:
+        """What decodes a payload written with `writer`, whole."""
+        read, start, stream = fastavro.schemaless_reader, self._start, io.BytesIO
+        schema = None if writer == self._schema else self._schema
+        names = self.columns.unions
+
+        def value(payload: bytes) -> Any:
+            data = stream(payload)
+            data.seek(start)
+            found = read(data, writer, schema, return_named_type=names)
+            if data.tell() != len(payload):
+                raise BadValue(f"{len(payload) - data.tell()} bytes behind the value")
+            return found
+
+        return value
+
+
+# What fastavro raises for bytes that are not of the schema, or of one that does not resolve.
+_GARBAGE = (
+    EOFError, ValueError, LookupError, TypeError, OverflowError, ArithmeticError, MemoryError,
+    AttributeError, fastavro.read.SchemaResolutionError,
+)  # fmt: skip
+
+
+def build(decoder: AvroDecoder, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """One Arrow array of the values, and by row why one is not in it."""
+    rows, bad = decoder.decode(payloads.to_pylist())
+    column, misfits = shred.build_all(decoder.columns.root, rows)
+    return column, bad | misfits

@@ -1,0 +1,182 @@
+"""From a job's format to a Converter: the driver resolves the format once, tasks convert."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from kafkawire.spark.pipeline.registry import Registry, registry
+from kafkawire.spark.pipeline.values import spec
+from kafkawire.spark.pipeline.values.spec import Format, FormatError, checked_columns
+
+if TYPE_CHECKING:
+    from kafkawire.spark.pipeline.values.avro import AvroDecoder
+    from kafkawire.spark.pipeline.values.protobuf import ProtobufDecoder
+
+
+class Converter(Protocol):
+    """Keys or values of whole batches into columns."""
+
+    def fields(self) -> list[pa.Field]:
+        """The columns, all of which may be null: a record without a value has nulls."""
+
+    def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+        """The columns of the batch's `_key` or `_value`, and by row why that is none of the format:
+        its columns are null. Raises SourceError where the record cannot help it (a registry is
+        away)."""
+
+
+def resolve(form: Format, topics: Sequence[str], *, key: bool = False) -> Format:
+    """The same with its schema in it: read from its file, or what the registry has now. So every
+    task of a run, and of a repeat of it, makes the same columns. Raises SourceError."""
+    if form.resolved or form.format in (spec.BYTES, spec.TEXT):
+        return form
+    if form.format == spec.PROTOBUF:
+        return _resolved_protobuf(form, topics, key)
+    text = form.schema or _file(form.schema_file).decode("utf-8", "replace")
+    if form.format == spec.AVRO:
+        from kafkawire.spark.pipeline.values import avro, avro_types
+
+        if text:
+            text = avro_types.self_contained(text)
+        else:
+            client = registry(form.registry)
+            found = [
+                avro.registered_text(client, client.version(subject, form.version or "latest"))
+                for subject in _subjects(form, topics, key)
+            ]
+            text = _one(found, topics)
+    return replace(form, schema=text, schema_file="", resolved=True)
+
+
+def _resolved_protobuf(form: Format, topics: Sequence[str], key: bool) -> Format:
+    from kafkawire.spark.pipeline.values import protobuf, protobuf_types
+
+    if form.descriptor:
+        files = protobuf_types.set_of(_file(form.descriptor), form.descriptor)
+        text = protobuf_types.complete(files)
+        first = files[-1]
+    else:
+        client = registry(form.registry)
+        found = [
+            client.version(subject, form.version or "latest")
+            for subject in _subjects(form, topics, key)
+        ]
+        text = _one([protobuf.registered_set(client, schema) for schema in found], topics)
+        first = protobuf.registered_file(found[0], protobuf.MAIN)
+    try:
+        message = form.message or protobuf_types.name_at(first, (0,))
+    except IndexError:
+        raise FormatError(f"{form.descriptor or 'the registered schema'} has no message") from None
+    protobuf_types.message_of(text, message)
+    return replace(form, schema=text, message=message, descriptor="", resolved=True)
+
+
+def _subjects(form: Format, topics: Sequence[str], key: bool) -> list[str]:
+    """Where schemas are registered (Kafka's default, TopicNameStrategy)."""
+    return [form.subject] if form.subject else [f"{t}-{'key' if key else 'value'}" for t in topics]
+
+
+def _one(texts: list[str], topics: Sequence[str]) -> str:
+    if len(set(texts)) != 1:
+        raise FormatError(
+            f"the topics {', '.join(topics) or '(none)'} have {len(set(texts))} different schemas "
+            "in the registry: name one by subject, or write a table for each"
+        )
+    return texts[0]
+
+
+def _file(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise FormatError(f"the schema file {path} cannot be read: {error.strerror}") from None
+
+
+def converter(form: Format, *, key: bool = False) -> Converter:
+    """What converts values, or keys, of a resolved format other than JSON. Raises FormatError."""
+    name = "_key" if key else "_value"
+    if form.format == spec.BYTES:
+        return Bytes(name)
+    if form.format == spec.TEXT:
+        return Text(name)
+    client: Registry | None = registry(form.registry) if form.registry else None
+    if form.format == spec.AVRO:
+        from kafkawire.spark.pipeline.values import avro
+
+        decoder = avro.AvroDecoder(form.schema, client)
+        return Decoded(name, decoder, decoder.columns.root.type, avro.build)
+    if form.format == spec.PROTOBUF:
+        from kafkawire.spark.pipeline.values import protobuf
+
+        parser = protobuf.ProtobufDecoder(form.schema, form.message, client)
+        return Decoded(name, parser, parser.root.type, protobuf.build)
+    raise FormatError(f"{form.format} values are not converted in a task")
+
+
+class Bytes:
+    """As they are."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def fields(self) -> list[pa.Field]:
+        return [pa.field(self._name, pa.binary())]
+
+    def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+        return [batch.column(self._name)], {}
+
+
+class Text:
+    """UTF-8, which Arrow checks."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def fields(self) -> list[pa.Field]:
+        return [pa.field(self._name, pa.string())]
+
+    def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+        payloads = batch.column(self._name)
+        try:
+            return [payloads.cast(pa.string())], {}
+        except pa.ArrowInvalid:
+            texts, bad = _texts(payloads.to_pylist())
+            return [pa.array(texts, pa.string())], bad
+
+
+def _texts(payloads: list[bytes | None]) -> tuple[list[str | None], dict[int, str]]:
+    texts: list[str | None] = []
+    bad: dict[int, str] = {}
+    for row, payload in enumerate(payloads):
+        try:
+            texts.append(None if payload is None else payload.decode())
+        except UnicodeDecodeError as error:
+            texts.append(None)
+            bad[row] = f"not UTF-8: {error.reason} at byte {error.start}"
+    return texts, bad
+
+
+class Decoded:
+    """Avro or Protobuf. A value that is a record becomes its columns, anything else, and every key,
+    one column."""
+
+    def __init__(
+        self, name: str, decoder: AvroDecoder | ProtobufDecoder, type: pa.DataType, build: Any
+    ) -> None:
+        self._name, self._decoder, self._build = name, decoder, build
+        self._flat = name == "_value" and pa.types.is_struct(type)
+        self._fields = list(type) if self._flat else [pa.field(name, type)]
+        if self._flat:
+            checked_columns([field.name for field in self._fields], "value")
+
+    def fields(self) -> list[pa.Field]:
+        return self._fields
+
+    def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+        column, bad = self._build(self._decoder, batch.column(self._name))
+        return (column.flatten() if self._flat else [column]), bad

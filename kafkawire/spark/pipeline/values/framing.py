@@ -1,0 +1,49 @@
+"""What stands before a value written with a schema registry: Confluent's wire format. Pure.
+
+A zero byte, the number of the schema (four bytes, big-endian), the value. In Protobuf, between
+number and value, which message of the schema it is: how many indexes, then each, all as zigzag
+varints: the message's place in the file, the place of a message in that one, and so on; a single
+zero byte stands for the file's first message.
+"""
+
+from __future__ import annotations
+
+NUMBER_END = 5
+INDEXES_MAX = 64  # how deep messages may be nested; generated code stops long before
+_VARINT_BYTES_MAX = 5
+
+
+class BadValue(Exception):
+    """This one value cannot be had; the text says why."""
+
+
+def number_of(payload: bytes) -> int:
+    """The number of the schema. Raises BadValue."""
+    if len(payload) < NUMBER_END:
+        raise BadValue(f"{len(payload)} bytes, a value with a schema has at least {NUMBER_END}")
+    if payload[0]:
+        raise BadValue(f"begins with byte {payload[0]}, not with 0 and the number of a schema")
+    return int.from_bytes(payload[1:NUMBER_END], "big")
+
+
+def message_path(payload: bytes) -> tuple[tuple[int, ...], int]:
+    """Which message it is, and where it begins. Raises BadValue."""
+    count, at = _varint(payload, NUMBER_END)
+    if count == 0:
+        return (0,), at
+    if not 0 < count <= INDEXES_MAX:
+        raise BadValue(f"{count} message indexes, at most {INDEXES_MAX} can be")
+    path = []
+    for _ in range(count):
+        index, at = _varint(payload, at)
+        path.append(index)
+    return tuple(path), at
+
+
+def _varint(payload: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift, byte in enumerate(payload[at : at + _VARINT_BYTES_MAX]):
+        value |= (byte & 0x7F) << 7 * shift
+        if byte < 0x80:
+            return (value >> 1) ^ -(value & 1), at + shift + 1
+    raise BadValue("ends in its message indexes")

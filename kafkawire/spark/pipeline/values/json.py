@@ -1,0 +1,112 @@
+"""JSON by Spark's own from_json: a column in the engine, and behind it a Converter that tells good
+from bad and finds out why.
+
+The mode is PERMISSIVE: fields that the schema does not have are left out, missing ones are null; a
+value that does not parse, or has a field of another type, is bad. What follows a whole value is
+not looked at, as everywhere in Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkawire.spark.pipeline.values.jsonwhy import why
+from kafkawire.spark.pipeline.values.rows import KEY, PARSED, VALUE
+from kafkawire.spark.pipeline.values.spec import Format, FormatError, checked_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+CORRUPT = "_corrupt_record"
+
+
+def struct_type(text: str) -> StructType:
+    """A Spark schema out of DDL (`id BIGINT, name STRING`; needs a session) or JSON. Raises
+    FormatError."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType, StructType
+
+    try:
+        if text.lstrip().startswith("{"):
+            found: DataType = StructType.fromJson(json.loads(text))
+        else:
+            found = DataType.fromDDL(text)
+    except (PySparkException, ValueError, KeyError, TypeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else "not a schema"
+        raise FormatError(f"the schema {text[:80]!r} is not one of Spark: {reason[:200]}") from None
+    if not isinstance(found, StructType) or not found.fields:
+        raise FormatError(f"the schema {text[:80]!r} is {found.simpleString()}: it needs columns")
+    return _all_nullable(found)
+
+
+def _all_nullable(schema: StructType) -> StructType:
+    """As from_json takes it: NOT NULL is nothing that a value could be held to."""
+    from pyspark.sql.types import StructType
+
+    plain = schema.json()
+    for name in ("nullable", "containsNull", "valueContainsNull"):
+        plain = plain.replace(f'"{name}":false', f'"{name}":true')
+    return StructType.fromJson(json.loads(plain))
+
+
+class JsonConverter:
+    """Made on the driver, sent to the tasks."""
+
+    def __init__(self, form: Format, *, key: bool = False) -> None:
+        """Raises FormatError."""
+        self._name = KEY if key else VALUE
+        self._schema = struct_type(form.schema)
+        names = self._schema.fieldNames()
+        if CORRUPT in names:
+            raise FormatError(f"the schema has a field {CORRUPT!r}: that name is taken")
+        if not key:
+            checked_columns(names, "value")
+
+    @property
+    def parsed(self) -> str:
+        """What the column must be called."""
+        return PARSED[self._name]
+
+    def column(self) -> Column:
+        """What Spark makes of the binary column `_value` (or `_key`), for a select."""
+        from pyspark.sql import functions
+        from pyspark.sql.types import StringType, StructType
+
+        fields = StructType([*self._schema.fields]).add(CORRUPT, StringType())
+        text = functions.col(self._name).cast("string")
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT, "timeZone": "UTC"}
+        found = functions.from_json(text, fields, options)
+        return functions.when(functions.is_valid_utf8(text), found).alias(self.parsed)
+
+    @cached_property
+    def _arrow(self) -> list[pa.Field]:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        return list(to_arrow_schema(self._schema, timezone="UTC"))
+
+    def fields(self) -> list[pa.Field]:
+        if self._name == KEY:
+            return [pa.field(KEY, pa.struct(self._arrow))]
+        return [field.with_nullable(True) for field in self._arrow]
+
+    def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
+        """See Converter; the batch has what `column` made, too."""
+        payloads, parsed = batch.column(self._name), batch.column(self.parsed)
+        columns = parsed.flatten()
+        corrupt = columns.pop(parsed.type.get_field_index(CORRUPT))
+        failed = pc.or_(pc.is_null(parsed), pc.is_valid(corrupt))
+        rows = pc.and_(pc.is_valid(payloads), failed).to_numpy(zero_copy_only=False).nonzero()[0]
+        bad = {int(row): why(payloads[int(row)].as_py(), self._schema) for row in rows}
+        if self._name == KEY:
+            struct = pa.StructArray.from_arrays(columns, fields=self._arrow, mask=parsed.is_null())
+            return [struct], bad
+        return columns, bad
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_name": self._name, "_schema": self._schema}

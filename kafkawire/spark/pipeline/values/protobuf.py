@@ -1,0 +1,112 @@
+"""Protobuf values into columns: parsed by the protobuf library with the table's message.
+
+With a registry a value is in Confluent's wire format: the number of the schema it was written with,
+and which message of that it is; the message must have the name of the table's. What the two
+versions of it differ in Protobuf settles by field numbers: unknown ones are left out, missing ones
+are null or the default. Without a registry a value is the message alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import message_factory
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.message import DecodeError
+
+from kafkawire.spark.pipeline import registry as registries
+from kafkawire.spark.pipeline.registry import Registry
+from kafkawire.spark.pipeline.values import shred
+from kafkawire.spark.pipeline.values.framing import BadValue, message_path, number_of
+from kafkawire.spark.pipeline.values.protobuf_types import (
+    columns_of,
+    complete,
+    file_of,
+    message_of,
+    name_at,
+)
+from kafkawire.spark.pipeline.values.spec import FormatError
+
+MAIN = "the-schema.proto"  # what a registered schema is called: it has no name of its own
+
+
+def registered_file(schema: registries.Schema, name: str) -> FileDescriptorProto:
+    """A registered schema, compiled. Raises FormatError."""
+    if schema.type != registries.PROTOBUF:
+        raise FormatError(f"the schema in the registry is {schema.type}, not PROTOBUF")
+    try:
+        return file_of(base64.b64decode(schema.text, validate=True), name)
+    except binascii.Error:
+        raise FormatError(
+            "the registry gives Protobuf schemas as text only (it does not know "
+            "?format=serialized): set descriptor to a file of `protoc --descriptor_set_out`"
+        ) from None
+
+
+def registered_set(registry: Registry, schema: registries.Schema) -> str:
+    """A registered schema with all it imports, as a descriptor set. Raises FormatError,
+    RegistryError."""
+    needed = registry.needed(schema).items()
+    files = [registered_file(other, name) for name, other in needed]
+    return complete([*files, registered_file(schema, MAIN)])
+
+
+class ProtobufDecoder:
+    """Values into messages, None where there is none."""
+
+    def __init__(self, text: str, message: str, registry: Registry | None) -> None:
+        """`text`: a complete descriptor set in base64; `message`: a full name in it."""
+        descriptor = message_of(text, message)
+        self.root = columns_of(descriptor)
+        self._message = message
+        self._parse = message_factory.GetMessageClass(descriptor).FromString
+        self._registry = registry
+        self._names: dict[tuple[int, tuple[int, ...]], str] = {}
+
+    def decode(self, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
+        """A message for each payload, and by row why there is none. Raises RegistryError."""
+        rows: list[Any] = [None] * len(payloads)
+        bad: dict[int, str] = {}
+        parse, framed = self._parse, self._registry is not None
+        for row, payload in enumerate(payloads):
+            if payload is None:
+                continue
+            try:
+                rows[row] = parse(payload[self._start(payload) :] if framed else payload)
+            except BadValue as reason:
+                bad[row] = str(reason)
+            except DecodeError as error:
+                bad[row] = f"not Protobuf of its schema: {error}"[:300]
+        return rows, bad
+
+    def _start(self, payload: bytes) -> int:
+        """Where the message begins, if it is one of the table's."""
+        number = number_of(payload)
+        path, start = message_path(payload)
+        name = self._names.get((number, path)) or self._look_up(number, path)
+        if name != self._message:
+            raise BadValue(f"a message {name} of schema {number}, the table has {self._message}")
+        return start
+
+    def _look_up(self, number: int, path: tuple[int, ...]) -> str:
+        assert self._registry is not None
+        schema = self._registry.schema(number)
+        if schema is None:
+            raise BadValue(f"the registry has no schema {number}")
+        try:
+            name = name_at(registered_file(schema, ""), path)
+        except FormatError as error:
+            raise BadValue(f"schema {number}: {error}") from None
+        except IndexError:
+            raise BadValue(f"schema {number} has no message at the indexes {list(path)}") from None
+        return self._names.setdefault((number, path), name)
+
+
+def build(decoder: ProtobufDecoder, payloads: pa.Array) -> tuple[pa.Array, dict[int, str]]:
+    """One Arrow array of the values, and by row why one is not in it."""
+    rows, bad = decoder.decode(payloads.to_pylist())
+    column, misfits = shred.build_all(decoder.root, rows)
+    return column, bad | misfits

@@ -1,0 +1,180 @@
+"""Protobuf schemas: descriptor sets, and messages as columns (a tree of shred.Node).
+
+The types are those Spark's from_protobuf gives, but that no number is too large: uint32 is a long,
+uint64 a decimal(20, 0). Enums are their names, Timestamp a timestamp, fields with presence that are
+not set null, messages without fields no column.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+from google.protobuf import descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from google.protobuf.message import DecodeError
+
+from kafkawire.spark.pipeline.values import shred
+from kafkawire.spark.pipeline.values.spec import FormatError
+
+UTC = pa.timestamp("us", tz="UTC")
+TIMESTAMP = "google.protobuf.Timestamp"
+WELL_KNOWN = "google/protobuf/"  # imports that come with the protobuf library
+
+# By FieldDescriptor.type; 10, 11 are messages and 14 enums.
+_PLAIN = {
+    1: pa.float64(), 2: pa.float32(), 3: pa.int64(), 4: pa.decimal128(20, 0), 5: pa.int32(),
+    6: pa.decimal128(20, 0), 7: pa.int64(), 8: pa.bool_(), 9: pa.string(), 12: pa.binary(),
+    13: pa.int64(), 15: pa.int32(), 16: pa.int64(), 17: pa.int32(), 18: pa.int64(),
+}  # fmt: skip
+_MESSAGES, _ENUM = (10, 11), 14
+
+
+def file_of(data: bytes, name: str = "") -> FileDescriptorProto:
+    """One file's descriptor. Raises FormatError."""
+    try:
+        file = FileDescriptorProto.FromString(data)
+    except DecodeError as error:
+        raise FormatError(f"{name or 'the schema'} is no compiled Protobuf file: {error}") from None
+    if name:
+        file.name = name
+    return file
+
+
+def set_of(data: bytes, name: str) -> list[FileDescriptorProto]:
+    """The files of a descriptor set. Raises FormatError."""
+    try:
+        files = list(FileDescriptorSet.FromString(data).file)
+    except DecodeError:
+        files = []
+    if not files:
+        raise FormatError(f"{name} is no descriptor set, as `protoc --descriptor_set_out` writes")
+    return files
+
+
+def complete(files: Iterable[FileDescriptorProto]) -> str:
+    """A descriptor set in base64 with what the files import of the protobuf library in it. What is
+    imported stands before whoever imports it. Raises FormatError."""
+    there: dict[str, FileDescriptorProto] = {}
+    for file in files:
+        _add(file, there)
+    return base64.b64encode(FileDescriptorSet(file=there.values()).SerializeToString()).decode()
+
+
+def _add(file: FileDescriptorProto, there: dict[str, FileDescriptorProto]) -> None:
+    for name in file.dependency:
+        if name in there:
+            continue
+        if not name.startswith(WELL_KNOWN):
+            raise FormatError(f"{file.name} imports {name}, which the schema does not bring")
+        module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
+        try:
+            known = importlib.import_module(module).DESCRIPTOR.serialized_pb
+        except ImportError:
+            raise FormatError(f"{file.name} imports {name}, which is not known here") from None
+        _add(FileDescriptorProto.FromString(known), there)
+    there.setdefault(file.name, file)
+
+
+def message_of(text: str, message: str) -> Any:
+    """The descriptor of a message in a complete descriptor set. Raises FormatError."""
+    pool = descriptor_pool.DescriptorPool()
+    files = set_of(base64.b64decode(text), "the schema")
+    try:
+        for file in files:
+            pool.AddSerializedFile(file.SerializeToString())
+        return pool.FindMessageTypeByName(message)
+    except KeyError:
+        known = ", ".join(name for file in files[-1:] for name in _names(file)) or "none"
+        raise FormatError(
+            f"the schema has no message {message!r}; those of its last file: {known}"[:400]
+        ) from None
+    except TypeError as error:
+        raise FormatError(f"the Protobuf schema does not fit together: {error}"[:400]) from None
+
+
+def _names(file: FileDescriptorProto) -> list[str]:
+    return [_full(file, message.name) for message in file.message_type]
+
+
+def _full(file: FileDescriptorProto, name: str) -> str:
+    return f"{file.package}.{name}" if file.package else name
+
+
+def name_at(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
+    """The full name of the message at a path of indexes. Raises IndexError."""
+    if min(path) < 0:
+        raise IndexError(path)
+    message = file.message_type[path[0]]
+    name = message.name
+    for index in path[1:]:
+        message = message.nested_type[index]
+        name += f".{message.name}"
+    return _full(file, name)
+
+
+def columns_of(message: Any, around: tuple[str, ...] = ()) -> shred.Node:
+    """The columns of a message's descriptor; `around`: the messages it is part of. Raises
+    FormatError."""
+    name = message.full_name
+    if name == TIMESTAMP:
+        return shred.Node(UTC, _timestamps)
+    if name in around:
+        raise FormatError(
+            f"the message {around[0]} has a {name} inside of a {name}: "
+            "a table has no recursive types"
+        )
+    inside = (*around, name)
+    return shred.struct([_member(field, inside) for field in message.fields])
+
+
+def _member(field: Any, around: tuple[str, ...]) -> shred.Member:
+    if _is_map(field):
+        key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+        node = shred.mapping(_single(key, around), _single(value, around))
+    else:
+        node = _single(field, around)
+        if field.is_repeated:
+            node = shred.array(node)
+    get = attrgetter(field.name)
+    if field.has_presence:
+        name = field.name
+        return shred.Member(
+            name,
+            node,
+            lambda found: [get(message) if message.HasField(name) else None for message in found],
+        )
+    return shred.Member(field.name, node, lambda found: list(map(get, found)))
+
+
+def _is_map(field: Any) -> bool:
+    message = field.message_type
+    return bool(field.is_repeated and message is not None and message.GetOptions().map_entry)
+
+
+def _single(field: Any, around: tuple[str, ...]) -> shred.Node:
+    """One value of the field."""
+    if field.type in _MESSAGES:
+        return columns_of(field.message_type, around)
+    if field.type != _ENUM:
+        return shred.leaf(_PLAIN[field.type])
+    names = {number: value.name for number, value in field.enum_type.values_by_number.items()}
+
+    def build(values: list[Any]) -> pa.Array:
+        # A number that this schema does not know is its digits.
+        found = [None if one is None else names.get(one) or str(one) for one in values]
+        return pa.array(found, pa.string())
+
+    return shred.Node(pa.string(), build)
+
+
+def _timestamps(values: list[Any]) -> pa.Array:
+    micros = [
+        None if value is None else value.seconds * 1_000_000 + value.nanos // 1000
+        for value in values
+    ]
+    return pa.array(micros, pa.int64()).cast(UTC)
