@@ -45,6 +45,7 @@ PURE = (
     "kafkawire/spark/columns.py",
     "kafkawire/spark/limits.py",
     "kafkawire/spark/model.py",
+    "kafkawire/spark/plan.py",
     "kafkawire/spark/options.py",
     "kafkawire/spark/pipeline/job.py",
     "kafkawire/spark/pipeline/runs.py",

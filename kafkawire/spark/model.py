@@ -42,6 +42,8 @@ class Piece(NamedTuple):
     the bytes of all of the partition's batches in it, also of those outside [base, end);
     `index_start`, `index_length`, `index_checksum`: its sparse index (docs/segment-format.md), at
     absolute positions; `entry_base`: the base offset of the entry, which index offsets count from.
+    `entry_end`: where the entry's offsets end; `number`: the partition's, by which the file's state
+    section knows it; `file_bytes`: the file's size.
     """
 
     place: int
@@ -54,6 +56,15 @@ class Piece(NamedTuple):
     entry_base: int
     base: int
     end: int
+    entry_end: int
+    number: int = -1
+    file_bytes: int = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many of the bytes hold [base, end)."""
+        offsets = self.entry_end - self.entry_base
+        return self.length * (self.end - self.base) // offsets if offsets > 0 else 0
 
 
 @dataclass(frozen=True, slots=True)
