@@ -90,8 +90,11 @@ class Options:
     unused: tuple[str, ...] = ()
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool) -> Options:
-    """Raises OptionError, a sentence naming the option, its value and what is allowed."""
+def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) -> Options:
+    """`streaming` None: it is not known yet whether it will be a batch or a stream.
+
+    Raises OptionError, a sentence naming the option, its value and what is allowed.
+    """
     unused = _check_names(given)
     said = {name.lower(): value.strip() for name, value in given.items()}
     _refuse_what_contradicts(said, streaming)
@@ -136,7 +139,7 @@ def _check_names(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(unused))
 
 
-def _refuse_what_contradicts(said: Mapping[str, str], streaming: bool) -> None:
+def _refuse_what_contradicts(said: Mapping[str, str], streaming: bool | None) -> None:
     chosen = [name for name in _SUBSCRIPTIONS if name.lower() in said]
     if len(chosen) != 1:
         what = f"not {' and '.join(chosen)}" if chosen else "none is given"
@@ -147,10 +150,10 @@ def _refuse_what_contradicts(said: Mapping[str, str], streaming: bool) -> None:
                 raise OptionError(f"a stream has no end: {name} is for spark.read")
 
 
-def _check_limits(options: Options, streaming: bool) -> None:
+def _check_limits(options: Options, streaming: bool | None) -> None:
     """What cannot be, whatever the topics hold."""
     starting, ending = options.starting, options.ending
-    if not streaming and LATEST in offsets_of(starting):
+    if streaming is False and LATEST in offsets_of(starting):
         raise OptionError("startingOffsets must not be latest (-1) in a batch: it would be empty")
     if EARLIEST in offsets_of(ending):
         raise OptionError("endingOffsets must not be earliest (-2): nothing would be read")

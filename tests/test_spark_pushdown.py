@@ -1,0 +1,141 @@
+"""Filters that Spark pushes down: what is used up, what only helps, what is handed back."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import datasource as spark
+
+from kafkawire.spark.columns import DEFAULT, NATIVE
+from kafkawire.spark.model import OffsetRange
+from kafkawire.spark.pushdown import Pruning
+
+KINDS = {column.name: column.kind for column in (*DEFAULT.fields(), *NATIVE.fields())}
+ALL = [
+    OffsetRange("orders", 0, 0, 100),
+    OffsetRange("orders", 1, 50, 60),
+    OffsetRange("bills", 0, 0, 10),
+]
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def at(ms: int) -> datetime:
+    return EPOCH + timedelta(milliseconds=ms)
+
+
+def time_of(topic: str, partition: int, ms: int) -> int | None:
+    """Every offset's record is of its offset * 10."""
+    return -(-ms // 10) if ms < 10_000 else None
+
+
+def pruned(*filters: spark.Filter) -> tuple[list[OffsetRange], list[spark.Filter]]:
+    pruning = Pruning()
+    rest = pruning.push(filters, KINDS)
+    pruning = pickle.loads(pickle.dumps(pruning))  # as it goes to the tasks with its reader
+    return pruning.of(ALL, time_of), rest
+
+
+ORDERS_0, ORDERS_1, BILLS = ALL
+
+
+def orders(**bounds: int) -> list[OffsetRange]:
+    return [ORDERS_0._replace(**bounds), ORDERS_1._replace(**bounds)]
+
+
+USED_UP = [
+    (spark.EqualTo(("topic",), "orders"), [ORDERS_0, ORDERS_1]),
+    (spark.EqualTo(("_topic",), "nothing"), []),
+    (spark.Not(spark.EqualTo(("topic",), "orders")), [BILLS]),
+    (spark.In(("topic",), ("bills", "x")), [BILLS]),
+    (spark.StringStartsWith(("topic",), "or"), [ORDERS_0, ORDERS_1]),
+    (spark.StringContains(("topic",), "ill"), [BILLS]),
+    (spark.Not(spark.StringEndsWith(("topic",), "s")), []),
+    (spark.GreaterThan(("partition",), 0), [ORDERS_1]),
+    (spark.Not(spark.In(("_partition",), (0,))), [ORDERS_1]),
+    (spark.EqualTo(("offset",), 55), orders(base=55, end=56)),
+    (spark.GreaterThan(("offset",), 57), orders(base=58)),
+    (spark.GreaterThanOrEqual(("_offset",), 99), [ORDERS_0._replace(base=99)]),
+    (spark.LessThan(("offset",), 1), [ORDERS_0._replace(end=1), BILLS._replace(end=1)]),
+    (spark.LessThanOrEqual(("offset",), -1), []),
+    (spark.IsNotNull(("offset",)), ALL),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("filter_", "left"), USED_UP)
+def test_what_planning_decides_is_used_up(filter_: spark.Filter, left: list[OffsetRange]) -> None:
+    assert pruned(filter_) == (left, [])
+
+
+HANDED_BACK = [
+    (spark.EqualTo(("key",), b"x"), ALL),
+    (spark.IsNotNull(("key",)), ALL),
+    (spark.IsNull(("offset",)), ALL),
+    (spark.EqualTo(("headers", "key"), "x"), ALL),
+    (spark.Not(spark.EqualTo(("offset",), 5)), ALL),
+    (spark.Not(spark.In(("topic",), ("orders", None))), ALL),
+    (spark.In(("topic",), ()), ALL),
+    (spark.EqualTo(("partition",), 0.5), ALL),
+    (spark.In(("offset",), (57, 52)), orders(base=52, end=58)),
+    (spark.GreaterThanOrEqual(("timestamp",), at(551)), orders(base=56)),
+    (
+        spark.EqualTo(("timestamp",), at(50)),
+        [ORDERS_0._replace(base=5), ORDERS_1, BILLS._replace(base=5)],
+    ),
+    (spark.GreaterThan(("timestamp",), at(20_000)), []),
+    (spark.GreaterThan(("timestamp",), at(-5)), ALL),
+    (spark.LessThan(("timestamp",), at(0)), ALL),
+    (spark.Not(spark.GreaterThan(("timestamp",), at(500))), ALL),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("filter_", "left"), HANDED_BACK)
+def test_the_rest_is_handed_back(filter_: spark.Filter, left: list[OffsetRange]) -> None:
+    ranges, rest = pruned(filter_)
+    assert ranges == left
+    assert len(rest) == 1
+    assert rest[0] is filter_  # Spark knows them by identity
+
+
+def test_all_of_several_must_hold() -> None:
+    ranges, rest = pruned(
+        spark.EqualTo(("topic",), "orders"),
+        spark.GreaterThanOrEqual(("offset",), 52),
+        spark.LessThan(("offset",), 55),
+        spark.EqualTo(("value",), b"x"),
+        spark.EqualTo(("partition",), 1),
+    )
+    assert ranges == [OffsetRange("orders", 1, 52, 55)]
+    assert rest == [spark.EqualTo(("value",), b"x")]
+
+
+COMPARISONS = st.sampled_from(
+    [spark.EqualTo, spark.GreaterThan, spark.GreaterThanOrEqual, spark.LessThan,
+     spark.LessThanOrEqual]
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(COMPARISONS, st.integers(-5, 105)), max_size=4))
+def test_bounds_leave_exactly_the_offsets_that_fulfil_them(
+    bounds: list[tuple[type[spark.Filter], int]],
+) -> None:
+    ranges, rest = pruned(*(kind(("offset",), value) for kind, value in bounds))  # type: ignore[call-arg]
+    holds = {
+        spark.EqualTo: int.__eq__, spark.GreaterThan: int.__gt__, spark.LessThan: int.__lt__,
+        spark.GreaterThanOrEqual: int.__ge__, spark.LessThanOrEqual: int.__le__,
+    }  # fmt: skip
+    wanted = {
+        (whole.topic, whole.partition, offset)
+        for whole in ALL
+        for offset in range(whole.base, whole.end)
+        if all(holds[kind](offset, value) for kind, value in bounds)
+    }
+    left = {
+        (each.topic, each.partition, offset)
+        for each in ranges
+        for offset in range(each.base, each.end)
+    }
+    assert (left, rest) == (wanted, [])
