@@ -1,0 +1,201 @@
+"""Offset continuity of a whole cluster: is every offset from first to end there, once, and if not,
+why not.
+
+Each task reads its ranges whole, as the data source does, checks order and number of what comes,
+and gives the reader's account of the offsets that gave no row. Spark adds that up by partition.
+Nothing fails here (the source is opened without failOnDataLoss, damage is
+left out): what is lost or damaged is what the report is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.spark.columns import Selection
+from kafkawire.spark.model import (
+    DAMAGED,
+    LOST,
+    REASONS,
+    Account,
+    DamagedData,
+    OffsetRange,
+    Part,
+    Source,
+    Task,
+)
+from kafkawire.spark.reports import plot_continuity
+from kafkawire.spark.reports.measures import number
+from kafkawire.spark.reports.report import Report, collect, rows_of
+from kafkawire.spark.reports.scope import Scope, arrow_schema
+from kafkawire.spark.reports.strip import CELLS, Strip
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+    from kafkawire.spark.places import Place
+
+UNEXPLAINED = "unexplained"
+DDL = (
+    "topic STRING, partition INT, base BIGINT, end BIGINT, first BIGINT, last BIGINT, "
+    "records BIGINT, duplicates BIGINT, control BIGINT, aborted BIGINT, compacted BIGINT, "
+    "lost BIGINT, damaged BIGINT, unexplained BIGINT, "
+    "cells ARRAY<STRUCT<cell: INT, records: BIGINT>>, "
+    "gaps ARRAY<STRUCT<base: BIGINT, end: BIGINT, reason: STRING>>"
+)
+Row = dict[str, Any]
+
+_PARTITIONS = """
+SELECT topic, partition, min(base) AS start, max(end) AS end, min(first) AS first,
+       max(last) AS last, sum(records) AS records, sum(duplicates) AS duplicates,
+       sum(control) AS control, sum(aborted) AS aborted, sum(compacted) AS compacted,
+       sum(lost) AS lost, sum(damaged) AS damaged,
+       sum(unexplained) + (max(end) - min(base) - sum(end - base)) AS unexplained
+FROM {parts} GROUP BY topic, partition ORDER BY topic, partition
+"""
+_CELLS = """
+SELECT topic, partition, cell.cell, sum(cell.records) AS records
+FROM (SELECT topic, partition, explode(cells) AS cell FROM {parts}) GROUP BY ALL
+"""
+# Runs of the same reason are joined where a task's range ended between them.
+_GAPS = """
+WITH gaps AS (SELECT topic, partition, gap.* FROM
+                (SELECT topic, partition, explode(gaps) AS gap FROM {parts})),
+     begun AS (SELECT *, CASE WHEN base = lag(end) OVER w THEN 0 ELSE 1 END AS begins
+               FROM gaps WINDOW w AS (PARTITION BY topic, partition, reason ORDER BY base)),
+     numbered AS (SELECT *, sum(begins) OVER (PARTITION BY topic, partition, reason
+                                              ORDER BY base) AS run FROM begun)
+SELECT topic, partition, min(base) AS base, max(end) AS end, max(end) - min(base) AS offsets, reason
+FROM numbered GROUP BY topic, partition, reason, run
+ORDER BY reason IN ('lost', 'damaged', 'unexplained') DESC, offsets DESC, topic, partition, base
+"""
+
+
+def run(spark: SparkSession, scope: Scope) -> Report:
+    """The report; `problems` counts offsets that are lost, damaged, unexplained or there twice."""
+    report = Report("continuity")
+    bounds = {(topic, partition): (base, end) for topic, partition, base, end in scope.ranges}
+    parts = scope.scan(spark, checker(bounds), DDL).persist()
+    try:
+        found = rows_of(collect(spark.sql(_PARTITIONS, parts=parts)))
+        cells = _by_cell(rows_of(spark.sql(_CELLS, parts=parts).toArrow()))
+        gaps = collect(spark.sql(_GAPS, parts=parts))
+    finally:
+        parts.unpersist()
+    table = _with_empty(found, scope.ranges)
+    shown = ("topic", "partition", "start", "end", "records", *REASONS, "unexplained", "duplicates")
+    report.add("continuity", "Partitions", table, *shown)
+    gaps = report.add("continuity-gaps", "Gaps", gaps)
+    rows = rows_of(table)
+    report.problems = sum(plot_continuity.wrong(row) for row in rows)
+    report.sentences = [*_sentences(rows), *report.sentences]
+    subtitle = f"{scope.words()}, {number(sum(row['records'] for row in rows))} records"
+    report.plot = plot_continuity.draw(rows, cells, _bad(gaps), subtitle)
+    return report
+
+
+def checker(
+    bounds: Mapping[tuple[str, int], tuple[int, int]],
+) -> Callable[[Source, Sequence[Place], Task], Iterator[pa.RecordBatch]]:
+    """What each task does: a row for each of its parts."""
+
+    def check(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        schema = arrow_schema(DDL)
+        for part in task.parts:
+            start, end = bounds[part.range.topic, part.range.partition]
+            yield pa.RecordBatch.from_pylist([check_part(source, places, part, start, end)], schema)
+
+    return check
+
+
+def check_part(
+    source: Source, places: Sequence[Place], part: Part, start: int, end: int
+) -> dict[str, Any]:
+    """Reads a range to its end; `start`, `end`: of its partition."""
+    from kafkawire.spark.reading import read_task
+
+    strip = Strip(part.range, start, end)
+    accounts: list[Account] = []
+    batches = read_task(
+        source, places, Task((part,)), Selection(("offset",)), on_damage=_noted, accounts=accounts
+    )
+    for batch in batches:
+        strip.feed(batch.column(0).to_numpy(zero_copy_only=False))
+    (account,) = accounts
+    return judged(strip, account)
+
+
+def _noted(error: DamagedData, data: bytes) -> None:
+    """Damage is in the account; reading goes on behind it."""
+
+
+def judged(strip: Strip, account: Account) -> dict[str, Any]:
+    """The row of a range: what came, held against what the reader says of it."""
+    span = account.range.end - account.range.base
+    explained = sum(account.counts.values())
+    return {
+        **account.range._asdict(),
+        "first": strip.first if strip.records else None,
+        "last": strip.last if strip.records else None,
+        "records": strip.records,
+        "duplicates": strip.duplicates + strip.outside,
+        **{reason: account.counts.get(reason, 0) for reason in REASONS},
+        "unexplained": abs(span - strip.records - explained),
+        "cells": [
+            {"cell": int(cell), "records": int(strip.cells[cell])}
+            for cell in strip.cells.nonzero()[0]
+        ],
+        "gaps": [gap._asdict() for gap in account.gaps],
+    }
+
+
+def _with_empty(found: list[Row], ranges: Sequence[OffsetRange]) -> pa.Table:
+    import pyarrow as pa
+
+    known = {(row["topic"], row["partition"]): row for row in found}
+    rows = []
+    for topic, partition, base, end in ranges:
+        empty: Row = dict.fromkeys(("records", "duplicates", *REASONS, UNEXPLAINED), 0)
+        place: Row = {"topic": topic, "partition": partition, "start": base, "end": end}
+        rows.append(known.get((topic, partition), {**place, "first": None, "last": None, **empty}))
+    names = ("start", "end", "first", "last", "records", "duplicates", *REASONS, UNEXPLAINED)
+    fields = [("topic", pa.string()), ("partition", pa.int32())]
+    return pa.Table.from_pylist(rows, pa.schema([*fields, *((name, pa.int64()) for name in names)]))
+
+
+def _by_cell(rows: list[Row]) -> dict[tuple[str, int], list[int]]:
+    found: dict[tuple[str, int], list[int]] = {}
+    for row in rows:
+        cells = found.setdefault((row["topic"], row["partition"]), [0] * CELLS)
+        cells[row["cell"]] = row["records"]
+    return found
+
+
+def _bad(gaps: pa.Table) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for row in rows_of(gaps):
+        if row["reason"] in (LOST, DAMAGED):
+            place = row["topic"], row["partition"]
+            found.setdefault(place, []).append((row["base"], row["end"]))
+    return found
+
+
+def _sentences(rows: Sequence[Row]) -> list[str]:
+    sums = {name: sum(row[name] for row in rows) for name in ("records", "duplicates", *REASONS,
+                                                              UNEXPLAINED)}  # fmt: skip
+    explained = [f"{sums[name]:,} {name}" for name in REASONS[:3] if sums[name]]
+    offsets = sum(row["end"] - row["start"] for row in rows)
+    found = f"{offsets:,} offsets of {len(rows):,} partitions: {sums['records']:,} have a record"
+    sentences = [", ".join([found, *explained]) + "."]
+    amiss = [row for row in rows if plot_continuity.wrong(row)]
+    for row in amiss[:10]:
+        what = [f"{row[name]:,} {name}" for name in plot_continuity.WRONG_COUNTS if row[name]]
+        sentences.append(f"{row['topic']}-{row['partition']}: {', '.join(what)}.")
+    if len(amiss) > 10:
+        sentences.append(f"{len(amiss) - 10:,} more partitions have offsets that are not there.")
+    if not amiss:
+        sentences.append("Every offset is there once, or its absence is explained.")
+    return sentences

@@ -1,0 +1,44 @@
+"""The reports by name, and how one is made: `report(spark, name, request)`.
+
+Called by the command, and by whoever has a Spark session.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkawire.spark.model import SourceError
+from kafkawire.spark.reports.report import Report
+from kafkawire.spark.reports.scope import Request, Scope
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPORTS = {
+    "continuity": "is every offset there once, and if not, why not",
+    "lag": "how far each group was behind, over time, by what it committed",
+    "sizes": "bytes, records and rates by topic and partition, and how uneven keys are",
+    "late": "how far behind records are in event time",
+}
+INTERNAL_TOO = frozenset({"continuity"})
+"""Reports that look at internal topics, too, where no topic is named."""
+
+
+def report(spark: SparkSession, name: str, request: Request) -> Report:
+    """Runs the Spark jobs of one report. Raises SourceError; without a single offset to look at,
+    the report is one sentence."""
+    from kafkawire.spark.catalog import open_catalog
+
+    if name not in REPORTS:
+        raise SourceError(f"there is no report {name!r}: there are {', '.join(REPORTS)}")
+    if name == "continuity":  # to tell of losses, it must survive them
+        request = replace(request, source=replace(request.source, fail_on_data_loss=False))
+    catalog = open_catalog(request.source)
+    scope = Scope(request, catalog, internal=name in INTERNAL_TOO)
+    if not scope.offsets:
+        return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])
+    job = importlib.import_module(f"kafkawire.spark.reports.{name}")
+    made: Report = job.run(spark, scope)
+    return made

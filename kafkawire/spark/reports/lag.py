@@ -1,0 +1,257 @@
+"""Lag history by group: what each group had committed, against where the log ended at that time.
+
+Commits come from `__consumer_offsets`, decoded in Spark's tasks. That topic is compacted: of a
+commit that was replaced only what the cleaner has left is known, so history is as long as the
+topic's cleaning lets it be; the newest commit of each partition is always there. The end of a
+partition at a time is the first offset whose record is newer, as ListOffsets finds it, so the
+clock of the producers counts. Lag is never below 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.spark.model import OffsetRange
+from kafkawire.spark.reports import plot_lag, plots
+from kafkawire.spark.reports.commits import (
+    COMMIT,
+    DELETED,
+    GROUP,
+    REMOVED,
+    UNREADABLE,
+    decode_event,
+)
+from kafkawire.spark.reports.measures import number, width_for
+from kafkawire.spark.reports.report import Report, collect, rows_of
+from kafkawire.spark.reports.scope import Scope
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+OFFSETS_TOPIC = "__consumer_offsets"
+EVENTS_DDL = (
+    "kind STRING, group_id STRING, topic STRING, partition INT, committed BIGINT, at BIGINT, "
+    "place BIGINT"
+)
+Row = dict[str, Any]
+
+_GROUPS = f"""
+SELECT group_id, count_if(kind = '{COMMIT}') AS commits, count_if(kind = '{REMOVED}') AS removed,
+       min(at) FILTER (WHERE kind = '{COMMIT}') AS first_ms,
+       max(at) FILTER (WHERE kind = '{COMMIT}') AS last_ms,
+       CASE WHEN max_by(kind, place) FILTER (WHERE kind IN ('{GROUP}', '{DELETED}')) = '{DELETED}'
+            THEN max(at) FILTER (WHERE kind = '{DELETED}') END AS deleted_ms
+FROM {{events}} WHERE group_id IS NOT NULL GROUP BY group_id ORDER BY group_id
+"""
+# The last of each bucket; a tombstone counts as -1, so that it is not mistaken for "no news".
+_COMMITTED = f"""
+SELECT group_id, topic, partition, bucket, max_by(coalesce(committed, -1), place) AS committed
+FROM (SELECT *, at - pmod(at, {{width}}) AS bucket FROM {{events}}
+      WHERE kind IN ('{COMMIT}', '{REMOVED}'))
+GROUP BY group_id, topic, partition, bucket
+"""
+_ENDS = """
+SELECT topic, partition, bucket, min(offset) AS first
+FROM (SELECT topic, partition, offset,
+             unix_millis(timestamp) - pmod(unix_millis(timestamp), {width}) AS bucket
+      FROM {records})
+GROUP BY topic, partition, bucket
+"""
+# At the end of each bucket: the last commit up to then, and the first offset of a later bucket.
+_HISTORY = """
+WITH steps AS (SELECT explode(sequence({first}, {last}, {width})) AS bucket),
+     firsts AS (SELECT topic, partition, least(bucket, {last}) AS bucket, min(first) AS first
+                FROM {ends} GROUP BY ALL),
+     ends AS (SELECT topic, partition, bucket, log_end,
+                     min(first) OVER (PARTITION BY topic, partition ORDER BY bucket
+                       ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING) AS later
+              FROM (SELECT * FROM {bounds} CROSS JOIN steps)
+                   LEFT JOIN firsts USING (topic, partition, bucket)),
+     told AS (SELECT group_id, topic, partition, greatest(bucket, {first}) AS bucket,
+                     max_by(committed, bucket) AS committed
+              FROM {committed} WHERE bucket <= {last} GROUP BY ALL),
+     known AS (SELECT group_id, topic, partition, bucket,
+                      last_value(committed) IGNORE NULLS OVER (
+                        PARTITION BY group_id, topic, partition ORDER BY bucket) AS committed
+               FROM (SELECT * FROM (SELECT DISTINCT group_id, topic, partition FROM {committed})
+                              CROSS JOIN steps)
+                    LEFT JOIN told USING (group_id, topic, partition, bucket))
+SELECT group_id, topic, partition, bucket + {width} AS at, committed,
+       coalesce(later, log_end) AS log_end,
+       greatest(coalesce(later, log_end) - committed, 0) AS lag
+FROM known JOIN ends USING (topic, partition, bucket)
+WHERE committed >= 0
+"""
+_BY_GROUP = """
+SELECT group_id, at, sum(lag) AS lag, max(lag) AS largest, count(*) AS partitions
+FROM {history} GROUP BY group_id, at ORDER BY group_id, at
+"""
+_NOW = """
+SELECT group_id, topic, partition, committed, log_end, lag FROM {history} WHERE at = {at}
+ORDER BY lag DESC, group_id, topic, partition
+"""
+
+
+def run(spark: SparkSession, scope: Scope) -> Report:
+    """The report; nothing in it is a problem of offsets."""
+    report = Report("lag")
+    if not scope.catalog.topics.get(OFFSETS_TOPIC):
+        report.sentences.append("No group has committed anything: there is no __consumer_offsets.")
+        return report
+    events = _events(spark, scope).persist()
+    try:
+        _fill(spark, scope, events, report)
+    finally:
+        events.unpersist()
+    return report
+
+
+def _events(spark: SparkSession, scope: Scope) -> DataFrame:
+    """The records of `__consumer_offsets`, all of them whatever the time asked for: what held at
+    its beginning was committed before it."""
+    ranges = []
+    for partition in range(scope.catalog.topics[OFFSETS_TOPIC]):
+        start, _, end = scope.catalog.bounds(OFFSETS_TOPIC, partition)
+        ranges.append(OffsetRange(OFFSETS_TOPIC, partition, start, end))
+    records = scope.records(spark, "offset, timestamp, key, value", ranges)
+    events = records.mapInArrow(decoded, EVENTS_DDL)
+    if scope.request.until is not None:
+        events = events.where(events["at"] < scope.request.until)
+    if scope.request.topics:
+        events = events.where(events["topic"].isNull() | events["topic"].isin(scope.topics))
+    return events
+
+
+def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Offsets, timestamps, keys and values -> events (EVENTS_DDL)."""
+    import pyarrow as pa
+
+    for batch in batches:
+        offsets, stamps, keys, values = batch.columns
+        pairs = zip(keys, values, strict=True)
+        events = [decode_event(key.as_buffer(), value.as_buffer()) for key, value in pairs]
+        strings = [pa.array([event[i] for event in events], pa.string()) for i in range(3)]
+        partitions = pa.array([event.partition for event in events], pa.int32())
+        committed = pa.array([event.committed for event in events], pa.int64())
+        at = pa.compute.divide(stamps.cast(pa.int64()), 1000)
+        columns = [*strings, partitions, committed, at, offsets]
+        names = ["kind", "group_id", "topic", "partition", "committed", "at", "place"]
+        yield pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _fill(spark: SparkSession, scope: Scope, events: DataFrame, report: Report) -> None:
+    groups = rows_of(collect(spark.sql(_GROUPS, events=events)))
+    places = rows_of(
+        events.where(f"kind = '{COMMIT}'").select("topic", "partition").distinct().toArrow()
+    )
+    bounds = _bounds(scope, places)
+    committed = [row for row in groups if row["commits"]]
+    if not committed or not bounds:
+        report.sentences.append("No group has committed an offset of a topic that is there.")
+        return
+    newest = scope.newest(spark, bounds)
+    first = max(min(row["first_ms"] for row in committed), scope.request.since or 0)
+    last = max(first, *(row["last_ms"] for row in committed), newest)
+    history = _history(spark, scope, events, bounds, (first, last)).persist()
+    try:
+        lines = collect(spark.sql(_BY_GROUP, history=history))
+        (at,) = history.agg({"at": "max"}).first() or (None,)
+        now = collect(spark.sql(_NOW, history=history, at=at or 0))
+        every = collect(history.orderBy("group_id", "topic", "partition", "at"))
+    finally:
+        history.unpersist()
+    report.add("lag", "Groups", _summary(groups, lines, at or 0), "group_id", "lag", "largest",
+               "peak_lag", "partitions", "commits", "removed", "deleted_ms")  # fmt: skip
+    report.add("lag-partitions", "Lag at the end", now, *now.column_names)
+    report.add("lag-groups", "Lag of groups over time", lines)
+    report.add("lag-history", "Lag of partitions over time", every)
+    unreadable = events.where(f"kind = '{UNREADABLE}'").count()
+    report.sentences = [*_sentences(groups, rows_of(now), unreadable), *report.sentences]
+    deleted = {row["group_id"]: row["deleted_ms"] for row in groups if row["deleted_ms"]}
+    subtitle = f"{scope.words()}; {plots.span_text(first, last)}"
+    report.plot = plot_lag.draw(series(rows_of(lines)), deleted, rows_of(now), subtitle)
+
+
+def _bounds(scope: Scope, places: Sequence[Row]) -> list[OffsetRange]:
+    """The ranges of partitions that anybody committed and that are there."""
+    known = scope.catalog.topics
+    return [
+        scope.range_of(row["topic"], row["partition"])
+        for row in sorted(places, key=lambda row: (row["topic"], row["partition"]))
+        if row["partition"] < known.get(row["topic"], 0)
+    ]
+
+
+def _history(
+    spark: SparkSession,
+    scope: Scope,
+    events: DataFrame,
+    bounds: Sequence[OffsetRange],
+    span: tuple[int, int],
+) -> DataFrame:
+    """A row for each group, partition and step of time at which an offset was committed."""
+    width = width_for(span[1] - span[0])
+    records = scope.records(spark, "topic, partition, offset, timestamp", bounds)
+    known = spark.createDataFrame(
+        [(topic, partition, end) for topic, partition, _, end in bounds],
+        "topic STRING, partition INT, log_end BIGINT",
+    )
+    return spark.sql(
+        _HISTORY,
+        ends=spark.sql(_ENDS, records=records, width=width),
+        committed=spark.sql(_COMMITTED, events=events, width=width),
+        bounds=known,
+        first=span[0] - span[0] % width,
+        last=span[1] - span[1] % width,
+        width=width,
+    )
+
+
+def series(lines: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, int | None]]]:
+    """For each group its lag over time; None from where it has no offset any more."""
+    times = sorted({row["at"] for row in lines})
+    found: dict[str, dict[int, int]] = {}
+    for row in lines:
+        found.setdefault(row["group_id"], {})[row["at"]] = row["lag"]
+    return {
+        group: [(at, known.get(at)) for at in times if at >= min(known)]
+        for group, known in found.items()
+    }
+
+
+def _summary(groups: Sequence[Row], lines: pa.Table, at: int) -> pa.Table:
+    """Each group with its lag at the end, and the largest it ever had."""
+    import pyarrow as pa
+
+    now = {row["group_id"]: row for row in rows_of(lines) if row["at"] == at}
+    peaks: dict[str, int] = {}
+    for row in rows_of(lines):
+        peaks[row["group_id"]] = max(peaks.get(row["group_id"], 0), row["lag"])
+    rows = []
+    for row in groups:
+        group = row["group_id"]
+        here = now.get(group, {"lag": None, "largest": None, "partitions": 0})
+        rest = {name: here[name] for name in ("lag", "largest", "partitions")}
+        rows.append({**row, **rest, "peak_lag": peaks.get(group)})
+    numbers = ("commits", "removed", "first_ms", "last_ms", "deleted_ms", "lag", "largest",
+               "partitions", "peak_lag")  # fmt: skip
+    fields = [("group_id", pa.string()), *((name, pa.int64()) for name in numbers)]
+    return pa.Table.from_pylist(rows, pa.schema(fields))
+
+
+def _sentences(groups: Sequence[Row], now: Sequence[Row], unreadable: int) -> list[str]:
+    behind = sum(row["lag"] for row in now)
+    with_lag = {row["group_id"] for row in now if row["lag"]}
+    sentences = [
+        f"{len(groups):,} groups, {sum(row['commits'] for row in groups):,} commits; at the end "
+        f"{len(with_lag):,} are behind, by {behind:,} records ({number(behind)}) in all."
+    ]
+    deleted = [row["group_id"] for row in groups if row["deleted_ms"]]
+    if deleted:
+        more = ", ..." if len(deleted) > 5 else ""
+        sentences.append(f"{len(deleted):,} were deleted: {', '.join(deleted[:5])}{more}.")
+    if unreadable:
+        sentences.append(f"{unreadable:,} records of {OFFSETS_TOPIC} could not be read.")
+    return sentences

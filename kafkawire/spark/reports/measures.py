@@ -1,0 +1,126 @@
+"""What the reports measure with: inequality, classes of lateness, widths of time. Pure.
+
+Called by the jobs of kafkawire.spark.reports, on aggregates, never on records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
+
+WIDTHS_MS = (
+    100, SECOND_MS, 5 * SECOND_MS, 10 * SECOND_MS, 30 * SECOND_MS,
+    MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS,
+    HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS,
+)  # fmt: skip
+"""Widths that people read off an axis without counting."""
+
+BUCKETS = 240
+"""Buckets of a range at most: four pixels each in a plot."""
+
+LATE_EDGES_MS = (
+    0, 10, 100, SECOND_MS, 10 * SECOND_MS, MINUTE_MS, 10 * MINUTE_MS,
+    HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS,
+)  # fmt: skip
+"""Upper edges of the classes of lateness; the first is "in order", one more follows the last."""
+
+
+def width_for(span_ms: int, buckets: int = BUCKETS) -> int:
+    """The smallest width by which a range of `span_ms` has at most `buckets` buckets."""
+    return next((width for width in WIDTHS_MS if span_ms <= width * buckets), WIDTHS_MS[-1])
+
+
+def lateness_labels() -> list[str]:
+    """A word for each class of lateness, in order: one more than there are edges."""
+    edges = [duration(edge) for edge in LATE_EDGES_MS]
+    return ["in order", *(f"to {edge}" for edge in edges[1:]), f"over {edges[-1]}"]
+
+
+def quantile_class(counts: Sequence[int], share: float) -> int:
+    """The first class by which at least `share` of all counted things is reached; 0 for none."""
+    wanted, seen = share * sum(counts), 0
+    for index, count in enumerate(counts):
+        seen += count
+        if seen >= wanted and seen:
+            return index
+    return 0
+
+
+def gini(values: Iterable[tuple[float, int]]) -> float:
+    """Gini coefficient of values given as (value, how many have it): 0 all alike, towards 1 one
+    has all. 0 for nothing. Half the mean difference of two, by the mean (Gini 1912)."""
+    below_count = 0
+    below_sum = 0.0
+    area = 0.0
+    for value, times in sorted(values):
+        # The Lorenz curve is straight where values are alike: its area is trapezes.
+        area += times * (2 * below_sum + value * times)
+        below_count += times
+        below_sum += value * times
+    if below_count == 0 or below_sum == 0:
+        return 0.0
+    return 1 - area / (below_count * below_sum)
+
+
+def lorenz(values: Iterable[tuple[float, int]]) -> tuple[list[float], list[float]]:
+    """Points of the concentration curve, largest first: share of the things, share of the sum."""
+    falling = sorted(values, reverse=True)
+    things = sum(times for _, times in falling) or 1
+    total = sum(value * times for value, times in falling) or 1
+    xs, ys, count, amount = [0.0], [0.0], 0, 0.0
+    for value, times in falling:
+        count += times
+        amount += value * times
+        xs.append(count / things)
+        ys.append(amount / total)
+    return xs, ys
+
+
+def largest_share(values: Sequence[float]) -> float:
+    """What the largest has of the sum; 0 for nothing."""
+    total = sum(values)
+    return max(values) / total if total else 0.0
+
+
+def duration(ms: float) -> str:
+    """Milliseconds as a person says them: 250 ms, 10 s, 5 min, 6 h, 7 d."""
+    for width, unit in ((DAY_MS, "d"), (HOUR_MS, "h"), (MINUTE_MS, "min"), (SECOND_MS, "s")):
+        if ms >= width:
+            return f"{ms / width:.3g} {unit}"
+    return f"{ms:.3g} ms"
+
+
+def size(count: float) -> str:
+    """Bytes as a person says them: 512 B, 1.5 MiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if count < 1024 or unit == "TiB":
+            break
+        count /= 1024
+    return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def number(count: float) -> str:
+    """A count as a person says it: 950, 12.3k, 4.56M."""
+    for limit, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if count >= limit:
+            divisor = 1e3 if unit == "k" else limit
+            return f"{count / divisor:.3g}{unit}"
+    return f"{count:g}"
+
+
+def text_of(key: bytes | None) -> str:
+    """A key that a person can read: itself if it is printable UTF-8, else in hexadecimal."""
+    if key is None:
+        return "(no key)"
+    shown = key[:KEY_SHOWN]
+    more = "…" if len(key) > KEY_SHOWN else ""
+    try:
+        text = key.decode("utf-8")[:KEY_SHOWN]
+    except UnicodeDecodeError:
+        return f"0x{shown.hex()}{more}"
+    return f"{text}{more}" if text.isprintable() else f"0x{shown.hex()}{more}"
+
+
+KEY_SHOWN = 48
+"""Bytes or characters of a key in a table: enough to know it."""

@@ -1,0 +1,346 @@
+"""What the reports compute with, without Spark: commits, inequality, lateness, words, plots."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkawire.codec.compile import encode_versioned
+from kafkawire.messages.stored import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from kafkawire.spark.model import ABORTED, COMPACTED, LOST, Account, OffsetRange
+from kafkawire.spark.reports import commits, plot_continuity, plot_lag, plot_late, plot_sizes, plots
+from kafkawire.spark.reports.commits import Event, decode_event
+from kafkawire.spark.reports.continuity import judged
+from kafkawire.spark.reports.lag import series
+from kafkawire.spark.reports.late import CLASSES, Lateness, before, by_partition
+from kafkawire.spark.reports.measures import (
+    DAY_MS,
+    LATE_EDGES_MS,
+    WIDTHS_MS,
+    duration,
+    gini,
+    largest_share,
+    lateness_labels,
+    lorenz,
+    number,
+    quantile_class,
+    size,
+    text_of,
+    width_for,
+)
+from kafkawire.spark.reports.report import csv
+from kafkawire.spark.reports.sizes import by_topic
+from kafkawire.spark.reports.strip import CELLS, Strip
+
+KEY = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 1)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
+def test_a_commit_of_every_version(version: int) -> None:
+    value = encode_versioned(OffsetCommitValue(offset=41, commit_timestamp=7), version)
+    assert decode_event(KEY, value) == Event(commits.COMMIT, "kitchen", "orders", 3, 41)
+
+
+def test_the_old_kind_of_key_is_a_commit_too() -> None:
+    key = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 0)
+    value = encode_versioned(OffsetCommitValue(offset=1), 3)
+    assert decode_event(key, value) == Event(commits.COMMIT, "kitchen", "orders", 3, 1)
+
+
+def test_tombstones_and_groups() -> None:
+    assert decode_event(KEY, None) == Event(commits.REMOVED, "kitchen", "orders", 3)
+    key = encode_versioned(GroupMetadataKey("kitchen"), 2)
+    assert decode_event(key, None) == Event(commits.DELETED, "kitchen")
+    value = encode_versioned(GroupMetadataValue(protocol_type="consumer"), 3)
+    assert decode_event(key, value) == Event(commits.GROUP, "kitchen")
+
+
+def test_what_is_not_ours_is_other_and_what_is_broken_unreadable() -> None:
+    assert decode_event(b"\x00\x05rest", b"x") == Event(commits.OTHER)
+    for key, value in [(None, b""), (b"\x00", b""), (KEY[:-1], b""), (KEY, b"\x00\x03\x00")]:
+        assert decode_event(key, value) == Event(commits.UNREADABLE)
+    assert decode_event(KEY, b"\x00\x63" + bytes(40)) == Event(commits.UNREADABLE)  # version 99
+
+
+def test_memoryviews_are_read_as_bytes_are() -> None:
+    assert decode_event(memoryview(KEY), None).group == "kitchen"
+
+
+def test_gini_of_what_can_be_counted_by_hand() -> None:
+    assert gini([]) == 0
+    assert gini([(0, 5)]) == 0
+    assert gini([(7, 4)]) == pytest.approx(0)
+    assert gini([(1, 1), (2, 1), (3, 1)]) == pytest.approx(2 / 9)
+    assert gini([(0, 99), (5, 1)]) == pytest.approx(0.99)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=30))
+def test_gini_is_half_the_mean_difference_by_the_mean(values: list[int]) -> None:
+    mean = sum(values) / len(values)
+    wanted = 0.0
+    if mean:
+        differences = sum(abs(a - b) for a in values for b in values) / len(values) ** 2
+        wanted = differences / (2 * mean)
+    assert gini([(value, 1) for value in values]) == pytest.approx(wanted)
+    grouped = [(value, values.count(value)) for value in set(values)]
+    assert gini(grouped) == pytest.approx(wanted)
+
+
+def test_concentration_begins_with_the_largest() -> None:
+    assert lorenz([(1, 2), (8, 1)]) == ([0, 1 / 3, 1], [0, 0.8, 1])
+    assert largest_share([1, 1, 8]) == 0.8
+    assert largest_share([]) == 0
+
+
+def test_widths_hold_any_range() -> None:
+    assert width_for(0) == WIDTHS_MS[0]
+    assert width_for(3_600_000, 60) == 60_000
+    assert width_for(3_600_001, 60) == 300_000
+    assert width_for(10**15) == WIDTHS_MS[-1]
+
+
+def test_classes_of_lateness_have_words() -> None:
+    labels = lateness_labels()
+    assert len(labels) == len(LATE_EDGES_MS) + 1
+    assert labels[0] == "in order"
+    assert labels[1] == "to 10 ms"
+    assert labels[-1] == "over 7 d"
+    assert quantile_class([90, 5, 5], 0.9) == 0
+    assert quantile_class([90, 5, 5], 0.99) == 2
+    assert quantile_class([0, 0], 0.99) == 0
+
+
+def test_words_for_figures() -> None:
+    assert [duration(ms) for ms in (5, 1500, 60_000, 2 * DAY_MS)] == [
+        "5 ms",
+        "1.5 s",
+        "1 min",
+        "2 d",
+    ]
+    assert [size(n) for n in (0, 1536, 3 << 30, 5 << 50)] == [
+        "0 B",
+        "1.5 KiB",
+        "3.0 GiB",
+        "5120.0 TiB",
+    ]
+    assert [number(n) for n in (950, 12_340, 4_560_000)] == ["950", "12.3k", "4.56M"]
+    assert text_of(None) == "(no key)"
+    assert text_of(b"k\xc3\xa9y") == "kéy"
+    assert text_of(b"\xff\x00") == "0xff00"
+    assert text_of(b"a\nb") == "0x610a62"
+    assert len(text_of(b"x" * 1000)) == 49
+
+
+RANGE = OffsetRange("orders", 0, 100, 200)
+
+
+def strip_of(offsets: list[int], at_a_time: int = 7) -> Strip:
+    strip = Strip(RANGE, 0, 400)
+    for start in range(0, len(offsets), at_a_time):
+        strip.feed(np.array(offsets[start : start + at_a_time], np.int64))
+    return strip
+
+
+def test_a_strip_counts_what_comes() -> None:
+    strip = strip_of(list(range(100, 200)))
+    assert (strip.first, strip.last, strip.records) == (100, 199, 100)
+    assert (strip.duplicates, strip.outside) == (0, 0)
+    assert strip.cells.sum() == 100
+    assert list(strip.cells.nonzero()[0]) == list(range(CELLS // 4, CELLS // 2))
+
+
+@given(
+    st.lists(st.integers(90, 210), max_size=60),
+    st.integers(1, 20),
+)
+def test_a_strip_finds_repetitions_and_strays(offsets: list[int], at_a_time: int) -> None:
+    strip = strip_of(offsets, at_a_time)
+    highest, records, duplicates = -1, 0, 0
+    inside = [offset for offset in offsets if 100 <= offset < 200]
+    for offset in inside:
+        if offset > highest:
+            records, highest = records + 1, offset
+        else:
+            duplicates += 1
+    assert (strip.records, strip.duplicates) == (records, duplicates)
+    assert strip.outside == len(offsets) - len(inside)
+
+
+def test_a_range_is_held_against_its_account() -> None:
+    account = Account(RANGE, rows=90)
+    account.add_gap(120, 125, COMPACTED)
+    account.add_gap(150, 155, LOST)
+    there = [*range(100, 120), *range(125, 150), *range(155, 200)]
+    row = judged(strip_of(there), account)
+    assert (row["records"], row["compacted"], row["lost"], row["unexplained"]) == (90, 5, 5, 0)
+    assert row["gaps"][1] == {"base": 150, "end": 155, "reason": LOST}
+    assert (
+        judged(strip_of(there[:-3]), account)["unexplained"] == 3
+    )  # it counted, they did not come
+    assert judged(strip_of([*there, 130]), account)["duplicates"] == 1
+    nothing = judged(strip_of([]), Account(RANGE, counts={ABORTED: 100}))
+    assert (nothing["first"], nothing["records"], nothing["unexplained"]) == (None, 0, 0)
+
+
+def lateness_of(stamps: list[int], newest: int = -1, at_a_time: int = 5) -> Lateness:
+    lateness = Lateness(newest, [(3, 5_000), (len(stamps), 90_000)])
+    for start in range(0, len(stamps), at_a_time):
+        some = np.array(stamps[start : start + at_a_time], np.int64)
+        offsets = np.arange(start, start + len(some), dtype=np.int64)
+        lateness.feed(offsets, some, np.zeros(len(some), np.int32))
+    return lateness
+
+
+@given(st.lists(st.integers(-1, 100_000), max_size=40), st.integers(-1, 100_000))
+def test_lateness_is_against_the_newest_before(stamps: list[int], newest: int) -> None:
+    lateness = lateness_of(stamps, newest)
+    counts, arrived = [0] * CLASSES, [0] * CLASSES
+    highest, latest = newest, 0
+    for offset, stamp in enumerate(stamps):
+        if stamp < 0:
+            continue
+        highest = max(highest, stamp)
+        latest = max(latest, highest - stamp)
+        counts[sum(highest - stamp > edge for edge in LATE_EDGES_MS)] += 1
+        age = max((5_000 if offset < 3 else 90_000) - stamp, 0)
+        arrived[sum(age > edge for edge in LATE_EDGES_MS)] += 1
+    assert list(lateness.counts) == counts
+    assert list(lateness.arrived) == arrived
+    assert lateness.latest.max() == latest
+    assert lateness.newest == highest
+    (row,) = by_partition(lateness.rows(OffsetRange("t", 0, 0, 9))) or [{"records": 0}]
+    assert row["records"] == sum(counts)
+
+
+def test_what_precedes_a_range_is_the_newest_of_all_before_it() -> None:
+    rows = [("t", 0, 20, 7), ("t", 0, 0, 9), ("t", 0, 10, -1), ("t", 1, 0, 4)]
+    told = [dict(zip(("topic", "partition", "base", "newest"), row, strict=True)) for row in rows]
+    assert before(told) == {("t", 0, 0): -1, ("t", 0, 10): 9, ("t", 0, 20): 9, ("t", 1, 0): -1}
+
+
+def test_a_line_ends_where_a_group_has_no_offset_any_more() -> None:
+    rows = [("a", 1, 5), ("a", 2, 6), ("b", 2, 0), ("b", 3, 1)]
+    told = [dict(zip(("group_id", "at", "lag"), row, strict=True)) for row in rows]
+    assert series(told) == {"a": [(1, 5), (2, 6), (3, None)], "b": [(2, 0), (3, 1)]}
+
+
+def partition_row(topic: str, partition: int, records: int) -> dict[str, Any]:
+    return {
+        "topic": topic, "partition": partition, "records": records, "bytes": records * 10,
+        "stored_bytes": records * 3, "first_ms": 1000 if records else None,
+        "last_ms": 9000 if records else None,
+    }  # fmt: skip
+
+
+def test_topics_are_summed_up_with_their_skew() -> None:
+    rows = [partition_row("t", 0, 90), partition_row("t", 1, 10), partition_row("u", 0, 0)]
+    skew = [
+        {"topic": "t", "records": 1, "keys": 40, "keyless": False},
+        {"topic": "t", "records": 20, "keys": 1, "keyless": False},
+        {"topic": "t", "records": 40, "keys": 1, "keyless": True},
+    ]
+    t, u = by_topic(rows, skew)
+    assert (t["records"], t["largest_partition"], t["largest_share"]) == (100, 0, 0.9)
+    assert (t["keys"], t["keyless"], t["largest_key_share"]) == (41, 40, 0.2)
+    assert t["gini_keys"] == pytest.approx(gini([(1, 40), (20, 1)]), abs=1e-4)
+    assert (u["records"], u["keys"], u["gini_keys"], u["first_ms"]) == (0, 0, None, None)
+
+
+def test_csv_has_bytes_in_hexadecimal_and_no_lists() -> None:
+    import pyarrow as pa
+
+    data = pa.table({"n": [1, None], "key": [b"\xff", None], "many": [[1], [2]]})
+    assert csv(data).decode().split() == ['"n","key"', '1,"ff"', ","]
+
+
+@pytest.fixture
+def coarse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plots of fewer pixels, drawn sooner."""
+    monkeypatch.setattr(plots, "DPI", 40)
+
+
+def picture(png: bytes) -> Any:
+    """Pixels [height, width, 4] of a PNG."""
+    from matplotlib.image import imread
+
+    return imread(io.BytesIO(png), format="png")
+
+
+def has(png: bytes, colour: str) -> int:
+    """How many pixels have this colour."""
+    wanted = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return int((np.abs(picture(png)[:, :, :3] - wanted).max(axis=2) < 0.004).sum())
+
+
+@pytest.mark.usefixtures("coarse")
+@pytest.mark.parametrize("partitions", [1, 20, 520])
+def test_the_map_shows_what_is_wrong(partitions: int) -> None:
+    rows, cells = [], {}
+    for number_ in range(partitions):
+        row: dict[str, Any] = dict.fromkeys(("lost", "damaged", "unexplained", "duplicates"), 0)
+        row |= {"topic": "orders", "partition": number_, "start": 0, "end": 1600, "records": 1600}
+        rows.append(row)
+        cells["orders", number_] = [10] * CELLS
+    clean = plot_continuity.draw(rows, cells, {}, "")
+    rows[-1] |= {"lost": 400}
+    broken = plot_continuity.draw(rows, cells, {("orders", partitions - 1): [(800, 1200)]}, "")
+    assert has(clean, plot_continuity.PRESENT) > 2_000
+    legend = has(clean, plot_continuity.WRONG)
+    assert has(broken, plot_continuity.WRONG) > legend + 5
+
+
+def test_small_partitions_fill_their_strip() -> None:
+    share = plot_continuity.shares(
+        3, [1 if size_ else 0 for size_ in plot_continuity.cell_sizes(3)]
+    )
+    assert (share == 1).all()
+    assert list(np.unique(plot_continuity.shares(3, [0] * CELLS))) == [0]
+
+
+@pytest.mark.usefixtures("coarse")
+def test_lines_of_many_groups_are_few() -> None:
+    many = {f"g{i:02}": [(1000, i), (2000, None)] for i in range(30)}
+    lines = plot_lag.folded(many)
+    assert list(lines)[:2] == ["g29", "g28"]
+    assert lines["23 others, the largest"] == [(1000, 22), (2000, 0)]
+    now = [
+        {"group_id": "g29", "topic": "t", "partition": 0, "committed": 1, "log_end": 30, "lag": 29}
+    ]
+    drawn = plot_lag.draw(many, {"g29": 1500}, now, "")
+    assert has(drawn, plots.COLOURS[0]) > 100
+
+
+@pytest.mark.usefixtures("coarse")
+def test_plots_of_little_and_much_are_drawn() -> None:
+    counts = [90, 5, 0, 0, 0, 0, 1, 0, 0, 0, 0, 4]
+    late = [
+        {
+            "topic": "t",
+            "partition": i,
+            "records": 100,
+            "late": 10,
+            "max_late_ms": 9,
+            "counts": counts,
+        }
+        for i in range(60)
+    ]
+    assert has(plot_late.draw(late, counts, ""), plots.COLOURS[0]) > 1_000
+    assert has(plot_late.draw(late[:1], None, ""), plots.COLOURS[0]) > 1_000
+    rows = [partition_row(f"t{i % 12}", i, 10 + i) for i in range(60)]
+    rates = [
+        {"topic": f"t{i % 12}", "bucket": 1000 * i, "records": 5, "bytes": 1} for i in range(60)
+    ]
+    keys = [{"topic": "t1", "key": "$k", "records": 5, "bytes": 1, "share": 0.5}]
+    drawn = plot_sizes.draw(rows, rates, {"t1": [(1, 4), (5, 1)]}, keys, 1000, "")
+    assert has(drawn, plots.COLOURS[0]) > 1_000
+    assert has(plot_sizes.draw(rows[:1], rates[:1], {}, [], 1000, ""), plots.COLOURS[0]) > 1_000
