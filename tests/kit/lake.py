@@ -1,0 +1,83 @@
+"""Files of a table as tasks write them, and records of runs, for tests of the table formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from kafkawire.spark.model import OffsetRange
+from kafkawire.spark.pipeline.job import Job, from_dict
+from kafkawire.spark.pipeline.naming import Values, file_path
+from kafkawire.spark.pipeline.parquetfile import Encoding, ParquetFile
+from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
+from kafkawire.spark.places import Place
+
+UTC = pa.timestamp("us", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        pa.field("_topic", pa.string()),
+        pa.field("_partition", pa.int32()),
+        pa.field("_offset", pa.int64()),
+        pa.field("_timestamp", UTC),
+        pa.field("_key", pa.binary()),
+        pa.field("name", pa.string()),
+        pa.field("deep", pa.struct([pa.field("a", pa.int32()), pa.field("b", pa.list_(UTC))])),
+    ]
+)
+DAY_US = 86_400_000_000
+
+
+def job(path: Path | str, format: str, **table: object) -> Job:
+    """A job whose table is at `path`; `table`: more keys of [table]."""
+    return from_dict(
+        {
+            "job": {"name": "orders"},
+            "source": {"url": "/nowhere", "subscribe": "orders"},
+            "table": {"format": format, "path": str(path), **table},
+        }
+    )
+
+
+def wrote(
+    place: Place,
+    run: int,
+    base: int,
+    end: int,
+    *,
+    partition: int = 0,
+    values: Values = (),
+    kind: str = "r",
+    day: int = 20_000,
+    schema: pa.Schema = SCHEMA,
+    attempt: str = "a1",
+) -> FileFacts:
+    """A file with the rows [base, end) of a partition, all of one day."""
+    part = OffsetRange("orders", partition, base, end)
+    path = file_path(part, values, run, kind=kind, attempt=attempt)
+    columns = {
+        "_topic": ["orders"] * (end - base),
+        "_partition": [partition] * (end - base),
+        "_offset": list(range(base, end)),
+        "_timestamp": [day * DAY_US + offset for offset in range(base, end)],
+        "_key": [str(offset).encode() for offset in range(base, end)],
+        "name": [f"n{offset}" if offset % 3 else None for offset in range(base, end)],
+        "deep": [{"a": offset, "b": [offset]} for offset in range(base, end)],
+        "more": [offset / 2 for offset in range(base, end)],
+    }
+    writer = ParquetFile(schema, Encoding("zstd", plain=True), {})
+    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    writer.add(pa.RecordBatch.from_arrays(arrays, schema=schema))
+    data, stats = writer.close()
+    place.put(path, data)
+    return FileFacts(path, end - base, len(data), *part, values, run, stats)
+
+
+def record(run: int, files: Sequence[FileFacts]) -> Record:
+    """The record of a run that wrote these files."""
+    shares = tuple(
+        Share(OffsetRange(file.topic, file.partition, file.base, file.end), file.rows)
+        for file in files
+    )
+    return Record("orders", run, tuple(files), (), shares, {})
