@@ -48,6 +48,8 @@ PURE = (
     "kafkawire/spark/plan.py",
     "kafkawire/spark/options.py",
     "kafkawire/spark/pipeline/job.py",
+    "kafkawire/spark/pipeline/naming.py",
+    "kafkawire/spark/pipeline/planning.py",
     "kafkawire/spark/pipeline/runs.py",
     "kafkawire/spark/pipeline/section.py",
     "kafkawire/spark/pipeline/values/framing.py",

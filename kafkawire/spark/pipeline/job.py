@@ -155,7 +155,8 @@ def _reading(section: Section) -> Reading:
 
 def _format(section: Section, where: str) -> Format:
     section.only([name for name in Format.__dataclass_fields__ if name != "resolved"])
-    return Format(**{name: section.text(name) for name in section.values}).checked(where)
+    given: dict[str, Any] = {name: section.text(name) for name in section.values}
+    return Format(**given).checked(where)
 
 
 def _table(section: Section) -> TableSpec:

@@ -95,19 +95,24 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a task wrote: its files, those of dead letters, and its ranges' accounts, in order."""
+    """What a task wrote: its files, those of dead letters, and its ranges' accounts, in order.
+
+    `retried`: it was not the first try of it in its Spark job.
+    """
 
     task: int
     files: tuple[FileFacts, ...]
     dead: tuple[FileFacts, ...]
     shares: tuple[Share, ...]
+    retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """A run that is done, as `_kafkawire/commits/<number>.json` keeps it.
 
-    `at_ms`: when it was committed; `seconds`: how long it took, of its last try.
+    `at_ms`: when it was committed; `seconds`: how long it took, of its last try; `dead_letters`:
+    the URL of the place that the files of `dead` are in.
     """
 
     job: str
@@ -118,6 +123,7 @@ class Record:
     ends: Positions
     at_ms: int = 0
     seconds: float = 0.0
+    dead_letters: str = ""
 
     @classmethod
     def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> Record:
@@ -152,7 +158,8 @@ def load_run(data: bytes) -> Run:
 
 def load_done(data: bytes) -> Done:
     plain = _plain(data)
-    return Done(plain["task"], _files(plain["files"]), _files(plain["dead"]), _shares(plain))
+    files, dead = _files(plain["files"]), _files(plain["dead"])
+    return Done(plain["task"], files, dead, _shares(plain), plain["retried"])
 
 
 def load_record(data: bytes) -> Record:

@@ -12,7 +12,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, Job
+from kafkawire.spark.pipeline.ownership import described_job
 from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.state import State
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,6 +54,16 @@ class Table(Protocol):
 
     def files(self) -> list[FileFacts]:
         """Every committed file, in no order."""
+
+
+def open_table_at(url: str) -> Table:
+    """The table at a path, by what its own folder says of it. JobError if there is none."""
+    from kafkawire.spark.places import open_place
+
+    known = State(open_place(url)).table()
+    if known is None:
+        raise JobError(f"{url} is no table of a pipeline: it has no _kafkawire/table.json")
+    return open_table(described_job(url, known))
 
 
 def open_table(job: Job) -> Table:

@@ -1,0 +1,185 @@
+"""Small neighbouring files of a partition become one, so that a table of short runs stays quick.
+
+    1  the intent of compaction k is put: which files become one
+    2  tasks merge them and put the new files; each says so by a file
+    3  the table replaces the old ones by the new ones, at once where its format can
+    4  (a Parquet table) the old files are deleted
+
+Whatever interrupts it, the next run or compaction goes on from there before it does anything else.
+Merged files cover the same offsets and have the same rows in the same order.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkawire.spark.model import OffsetRange
+from kafkawire.spark.pipeline.executors import Executor
+from kafkawire.spark.pipeline.naming import covering, file_path, written_by
+from kafkawire.spark.pipeline.parquetfile import RANGE_KEY, Encoding, ParquetFile
+from kafkawire.spark.pipeline.runs import Done, FileFacts
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.state import COMPACTIONS, Compaction, State
+from kafkawire.spark.pipeline.table import Table
+
+if TYPE_CHECKING:
+    from kafkawire.spark.places import Place
+
+GROUPS_MAX = 1000
+"""New files of one compaction of a format that replaces files at once: its intent stays small."""
+
+Group = tuple[FileFacts, ...]
+
+
+def groups(files: Iterable[FileFacts], target_bytes: int) -> Iterator[Group]:
+    """Neighbours that become one file of at most about `target_bytes`: of one partition and the
+    same values of partition columns, next to each other by offset, each less than half of it."""
+
+    def of(file: FileFacts) -> tuple[str, int, str]:
+        return file.topic, file.partition, json.dumps(file.values)
+
+    ours = [file for file in files if file.partition >= 0]
+    for _, found in groupby(sorted(ours, key=lambda file: (of(file), file.base)), of):
+        near: list[FileFacts] = []
+        for file in found:
+            small = file.size_bytes < target_bytes // 2
+            size = sum(one.size_bytes for one in near) + file.size_bytes
+            if near and (not small or size > target_bytes):
+                if len(near) > 1:
+                    yield tuple(near)
+                near = []
+            if small:
+                near.append(file)
+        if len(near) > 1:
+            yield tuple(near)
+
+
+@dataclass(frozen=True)
+class Merging:
+    """The tasks of one compaction: task i makes one file of group i."""
+
+    place: Place
+    compaction: Compaction
+    encoding: Encoding
+    hides: bool
+
+    def do(self, index: int) -> Done | None:
+        """See kafkawire.spark.pipeline.executors.Tasks."""
+        state, number = State(self.place), self.compaction.number
+        group = self.compaction.groups[index]
+        ranges = [OffsetRange(file.topic, file.partition, file.base, file.end) for file in group]
+        part = covering(ranges)
+        attempt = secrets.token_hex(4) if self.hides else ""
+        path = file_path(part, group[0].values, number, kind="c", attempt=attempt)
+        table = pa.concat_tables(
+            [pq.read_table(pa.BufferReader(self.place.get(file.path))) for file in group],
+            promote_options="default",
+        )
+        rows = sum(file.rows for file in group)
+        if table.num_rows != rows:
+            raise JobError(f"{self.place.where(path)}: {table.num_rows} rows of {rows} are there")
+        told = json.dumps(part._asdict()).encode()
+        merged = ParquetFile(table.schema, self.encoding, {RANGE_KEY: told})
+        for batch in table.to_batches():
+            merged.add(batch)
+        data, stats = merged.close()
+        if not self.hides and state.replaced(number) is not None:
+            return None
+        self.place.put(path, data)
+        run = max(file.run for file in group)
+        facts = FileFacts(path, rows, len(data), *part, group[0].values, run, stats)
+        done = Done(index, (facts,), (), ())
+        if state.put_done(COMPACTIONS, number, done):
+            return done
+        return state.done(COMPACTIONS, number, index)
+
+
+def finish_compactions(table: Table, state: State, executor: Executor, encoding: Encoding) -> int:
+    """Do what was begun, and tidy up after what was done; the number of the last one."""
+    number = state.hint().compaction
+    while (there := state.compaction(number + 1)) is not None:
+        number += 1
+        _finish(table, state, executor, encoding, there)
+    return number
+
+
+def compact(
+    table: Table,
+    state: State,
+    executor: Executor,
+    encoding: Encoding,
+    target_bytes: int,
+    progress: Callable[[str, int, int], None],
+) -> tuple[int, int]:
+    """Merge what is small; how many files became how many. SourceError.
+
+    A Parquet table's old and new files are both there for a moment, so few are merged at a time.
+    """
+    number = finish_compactions(table, state, executor, encoding)
+    wanted = list(groups(table.files(), target_bytes))
+    at_once = GROUPS_MAX if table.hides else executor.parallelism
+    for start in range(0, len(wanted), at_once):
+        progress("files merged", start, len(wanted))
+        number += 1
+        intended = Compaction(number, tuple(wanted[start : start + at_once]))
+        there = state.intend_compaction(intended)
+        _finish(table, state, executor, encoding, there)
+        if there != intended:
+            raise JobError("another process compacts the table: this one stops")
+    progress("files merged", len(wanted), len(wanted))
+    if not table.hides:
+        sweep(table)
+    return sum(map(len, wanted)), len(wanted)
+
+
+def _finish(
+    table: Table, state: State, executor: Executor, encoding: Encoding, plan: Compaction
+) -> None:
+    old = [file for group in plan.groups for file in group]
+    if table.compacted() < plan.number:
+        try:
+            new = _merge(table, state, executor, encoding, plan)
+        except Exception:
+            if table.compacted() < plan.number:
+                raise
+            new = []
+    else:
+        new = []
+    table.replace(old, new, plan.number)
+    state.forget_done(COMPACTIONS, plan.number)
+    state.settled(state.hint()._replace(compaction=plan.number))
+
+
+def _merge(
+    table: Table, state: State, executor: Executor, encoding: Encoding, plan: Compaction
+) -> Sequence[FileFacts]:
+    done = state.all_done(COMPACTIONS, plan.number)
+    merging = Merging(table.place, plan, encoding, table.hides)
+    pending = [index for index in range(len(plan.groups)) if index not in done]
+    done |= {one.task: one for one in executor.run(merging, pending, lambda count: None)}
+    if len(done) < len(plan.groups):
+        raise JobError(f"compaction {plan.number} was done by another process meanwhile")
+    return [file for index in sorted(done) for file in done[index].files]
+
+
+def sweep(table: Table) -> list[str]:
+    """Delete files of a Parquet table that belong to a finished run or compaction and are not
+    among its files: an executor that was given up may have put them late. Their names."""
+    last = {"r": table.committed(), "c": table.compacted()}
+    kept = {file.path for file in table.files()}
+    extra = [
+        key
+        for key in table.place.list()
+        if (by := written_by(key)) is not None and by[1] <= last[by[0]] and key not in kept
+    ]
+    if extra:
+        table.place.delete(extra)
+    return extra

@@ -1,0 +1,89 @@
+"""Keys and values of a run into columns: converters for its tasks, and JSON's way through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kafkawire.spark.pipeline.executors import DONE, OnSpark, Told, told_batch
+from kafkawire.spark.pipeline.runs import Done, Run
+from kafkawire.spark.pipeline.tasks import NOTE, Work
+from kafkawire.spark.pipeline.values.converters import Converter, converter
+from kafkawire.spark.pipeline.values.spec import BYTES, JSON, Format
+
+if TYPE_CHECKING:
+    from kafkawire.spark.pipeline.values.json import JsonConverter
+
+
+def converters(run: Run) -> tuple[Converter | None, Converter | None]:
+    """Of the run's keys and values; None where bytes stay bytes. FormatError."""
+    return _converter(run.key, key=True), _converter(run.value, key=False)
+
+
+def _converter(form: Format, *, key: bool) -> Converter | None:
+    if form.format == BYTES:
+        return None
+    if form.format == JSON:
+        from kafkawire.spark.pipeline.values.json import JsonConverter
+
+        return JsonConverter(form, key=key)
+    return converter(form, key=key)
+
+
+@dataclass(frozen=True)
+class JsonWork:
+    """Work whose keys or values are JSON: Spark parses them between reading and writing, in the
+    same task, without a shuffle."""
+
+    work: Work
+    parsed: tuple[JsonConverter, ...]
+
+    @classmethod
+    def of(cls, work: Work) -> JsonWork | None:
+        """None if there is no JSON in it."""
+        parsed = tuple(one for one in (work.key, work.value) if hasattr(one, "column"))
+        return cls(work, parsed) if parsed else None  # type: ignore[arg-type]
+
+    def run(self, executor: OnSpark, indexes: Sequence[int], told: Told) -> list[Done]:
+        """See Executor.run."""
+        if not indexes:
+            return []
+        count, numbers = len(indexes), tuple(indexes)
+        schema = f"{self.work.target.layout.reads.ddl()}, {NOTE} STRING"
+        rows = executor.spark.range(0, count, 1, count).mapInArrow(
+            _Reading(self.work, numbers), schema
+        )
+        columns: list[Any] = [one.column() for one in self.parsed]
+        frame = rows.select("*", *columns).mapInArrow(
+            _Writing(self.work, numbers), f"{DONE} STRING"
+        )
+        return executor.collect(frame, count, told)
+
+
+class _Reading:
+    """The first step, by the number in a task's one row."""
+
+    def __init__(self, work: Work, indexes: Sequence[int]) -> None:
+        self._work, self._indexes = work, indexes
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.column(0).to_pylist():
+                yield from self._work.read(self._indexes[row])
+
+
+class _Writing:
+    """The second step: which task it is says the partition of Spark's that it runs in."""
+
+    def __init__(self, work: Work, indexes: Sequence[int]) -> None:
+        self._work, self._indexes = work, indexes
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        yield told_batch(self._work.write(self._indexes[context.partitionId()], batches))

@@ -1,0 +1,243 @@
+"""A run of a job: plan, intent, tasks, commit. Whatever ends it, the next run goes on from there.
+
+    1  what was committed but not tidied up is tidied up
+    2  the intent of run n is put, if there is none: from here on its ranges and names are fixed
+    3  its tasks are done; each says so by a file
+    4  files of the run that no task named are removed, if a task was tried more than once
+    5  the table commits run n, once
+    6  the tasks' files go, the hint says n
+
+An interruption before 5 leaves an intent without a commit: the next run finishes it, and repeats
+no task that has said it is done. After 5 there is only 6 to be done again. Two drivers at once do
+the same run; the table has it once, and both say so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from kafkawire.spark.catalog import Catalog, open_catalog
+from kafkawire.spark.model import Task
+from kafkawire.spark.pipeline import planning
+from kafkawire.spark.pipeline.compaction import finish_compactions
+from kafkawire.spark.pipeline.converting import JsonWork, converters
+from kafkawire.spark.pipeline.deadletters import folder_of
+from kafkawire.spark.pipeline.executors import Executor, OnSpark
+from kafkawire.spark.pipeline.job import DEAD_LETTER, ICEBERG, Job
+from kafkawire.spark.pipeline.layout import Layout
+from kafkawire.spark.pipeline.naming import written_by
+from kafkawire.spark.pipeline.ownership import own
+from kafkawire.spark.pipeline.parquetfile import Encoding
+from kafkawire.spark.pipeline.runs import Done, FileFacts, Record, Run
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.state import RUNS, State
+from kafkawire.spark.pipeline.table import Table, open_table
+from kafkawire.spark.pipeline.tasks import Work
+from kafkawire.spark.pipeline.values.converters import resolve
+from kafkawire.spark.pipeline.writing import Target
+from kafkawire.spark.places import Place, open_place
+
+Progress = Callable[[str, int, int], None]
+"""What is worked on, how many of them are done, of how many."""
+
+
+def _silent(what: str, done: int, of: int) -> None:
+    """Nobody wants to know."""
+
+
+@dataclass
+class Outcome:
+    """`record`: the run that is now in the table, None if there was nothing to do; `resumed`: it
+    had been begun before; `behind`: offsets that are there and not in the table, by partition."""
+
+    record: Record | None = None
+    resumed: bool = False
+    behind: dict[tuple[str, int], int] = field(default_factory=dict)
+
+
+class Engine:
+    """Runs of one job. `place_of`: how a URL becomes a place."""
+
+    def __init__(
+        self,
+        job: Job,
+        executor: Executor,
+        *,
+        progress: Progress = _silent,
+        place_of: Callable[[str], Place] = open_place,
+        table: Table | None = None,
+    ) -> None:
+        self.job, self._executor, self._progress = job, executor, progress
+        self.table = table or open_table(job)
+        self.state = State(self.table.place)
+        self._dead = place_of(job.dead_letters) if job.dead_letters else None
+        self._catalog: Catalog | None = None
+
+    def run(self) -> Outcome:
+        """One run, of what is new now, or of what was begun before. SourceError."""
+        begun = time.monotonic()
+        own(self.state, self.job, None)
+        last = self.settle()
+        catalog = open_catalog(self.job.reading.source)
+        run = self.state.run(last + 1)
+        resumed = run is not None
+        if run is None:
+            planned = self._plan(catalog, last)
+            if planned is None:
+                return Outcome(None, False, self._behind(catalog, last))
+            self._own(planned)
+            run = self.state.intend(planned)
+            resumed = run != planned
+        record = self._finish(catalog, run, resumed, begun)
+        return Outcome(record, resumed, self._behind(catalog, run.number))
+
+    def settle(self) -> int:
+        """Tidy up after what is committed; the number of the last run, 0 for none."""
+        last, hint = self.table.committed(), self.state.hint()
+        for number in range(hint.run + 1, last + 1):
+            self._settle_run(number)
+        if last > hint.run:
+            self.state.settled(self.state.hint()._replace(run=last))
+        finish_compactions(self.table, self.state, self._executor, self.encoding())
+        return last
+
+    def encoding(self) -> Encoding:
+        """How the job's files are encoded."""
+        spec = self.job.table
+        return Encoding(spec.compression, plain=spec.format == ICEBERG)
+
+    def _settle_run(self, number: int) -> None:
+        if not self.state.has_record(number):
+            run = self.state.run(number)
+            if run is None:
+                raise JobError(
+                    f"the table has run {number} of job {self.job.name}, of which "
+                    f"{self.table.place.url} knows nothing: _kafkawire/ was deleted or is another's"
+                )
+            done = self.state.all_done(RUNS, number)
+            self.state.put_record(self._record(run, list(done.values()), 0.0))
+        self.state.forget_done(RUNS, number)
+
+    def _plan(self, catalog: Catalog, last: int) -> Run | None:
+        """The next run; None if there is nothing new."""
+        job, before = self.job, self.state.record(last) if last else None
+        known = before.ends if before else None
+        found, ends = planning.ranges(catalog, job.reading, known, job.running.max_offsets)
+        if not planning.is_worth_a_run(found, job.reading, known):
+            return None
+        size = min(job.running.task_bytes, job.table.file_bytes)
+        parts = [catalog.part(one) for one in found]
+        tasks = planning.tasks_of(parts, size, self._executor.parallelism)
+        topics = sorted({one.topic for one in found})
+        value, key = resolve(job.value, topics), resolve(job.key, topics, key=True)
+        return Run(job.name, last + 1, tuple(tasks), ends, value, key)
+
+    def _own(self, run: Run) -> Layout:
+        """Hold the table's columns to the run's; create the table where there is none."""
+        key, value = converters(run)
+        layout = Layout.of(
+            self.job,
+            key.fields() if key else [pa.field("_key", pa.binary())],
+            value.fields() if value else [pa.field("_value", pa.binary())],
+        )
+        own(self.state, self.job, layout.table)
+        self.table.prepare(layout.table, [column.name for column in layout.partition_by])
+        return layout
+
+    def _finish(self, catalog: Catalog, run: Run, resumed: bool, begun: float) -> Record:
+        if run.job != self.job.name:
+            raise JobError(f"run {run.number} of this table was begun by the job {run.job}")
+        layout = self._own(run)
+        done = self.state.all_done(RUNS, run.number) if resumed else {}
+        pending = [index for index in range(len(run.tasks)) if index not in done]
+        try:
+            done |= self._do(catalog, run, layout, pending)
+            if len(done) < len(run.tasks) and not self._is_committed(run):
+                raise AssertionError(f"run {run.number}: {len(done)} of {len(run.tasks)} tasks")
+        except Exception:
+            if not self._is_committed(run):
+                raise
+        if self._is_committed(run):  # by another driver, meanwhile
+            self._settle_run(run.number)
+        else:
+            self._commit(run, list(done.values()), resumed, begun)
+        self.state.settled(self.state.hint()._replace(run=run.number))
+        record = self.state.record(run.number)
+        assert record is not None
+        return record
+
+    def _do(
+        self, catalog: Catalog, run: Run, layout: Layout, pending: list[int]
+    ) -> dict[int, Done]:
+        tasks = {
+            index: Task(tuple(catalog.part(part) for part in run.tasks[index])) for index in pending
+        }
+        spec = self.job.table
+        target = Target(
+            run.number, self.table.place, self._dead, self.job.name, layout, self.encoding(),
+            self.table.hides,
+        )  # fmt: skip
+        key, value = converters(run)
+        keep = self.job.running.on_damage == DEAD_LETTER
+        source = self.job.reading.source
+        work = Work(target, source, tuple(catalog.places), tasks, key, value, keep)
+        what = f"run {run.number} of {spec.path}: tasks"
+        offset = len(run.tasks) - len(pending)
+        self._progress(what, offset, len(run.tasks))
+
+        def told(count: int) -> None:
+            self._progress(what, offset + count, len(run.tasks))
+
+        if isinstance(self._executor, OnSpark) and (json := JsonWork.of(work)):
+            found = json.run(self._executor, pending, told)
+        else:
+            found = self._executor.run(work, pending, told)
+        return {one.task: one for one in found}
+
+    def _commit(self, run: Run, done: list[Done], resumed: bool, begun: float) -> None:
+        record = self._record(run, done, time.monotonic() - begun)
+        if resumed or any(one.retried for one in done):
+            self._remove_leftovers(record)
+        self.table.commit(record)
+        self._settle_run(run.number)
+
+    def _record(self, run: Run, done: list[Done], seconds: float) -> Record:
+        record = Record.of(run, done, int(time.time() * 1000), round(seconds, 3))
+        told = [share.range for share in record.shares]
+        if told != [part for task in run.tasks for part in task]:
+            raise AssertionError(f"run {run.number} read other ranges than it was to: {told}")
+        return replace(record, dead_letters=self._dead.url if self._dead else "")
+
+    def _remove_leftovers(self, record: Record) -> None:
+        """Files of the run that are not in its record: of tasks that did not come to their end,
+        while what they read changed."""
+        _remove(self.table.place, "", record.run, record.files)
+        if self._dead is not None:
+            _remove(self._dead, folder_of(self.job.name), record.run, record.dead)
+
+    def _is_committed(self, run: Run) -> bool:
+        return self.table.committed() >= run.number
+
+    def _behind(self, catalog: Catalog, last: int) -> dict[tuple[str, int], int]:
+        record = self.state.record(last) if last else None
+        ends = record.ends if record else {}
+        keys = planning.partitions(catalog, self.job.reading, ends)
+        return {
+            (topic, partition): max(
+                0,
+                catalog.bounds(topic, partition).end
+                - ends.get(topic, {}).get(partition, catalog.bounds(topic, partition).start),
+            )
+            for topic, partition in keys
+        }
+
+
+def _remove(place: Place, prefix: str, run: int, named: tuple[FileFacts, ...]) -> None:
+    kept = {file.path for file in named}
+    extra = [key for key in place.list(prefix) if written_by(key) == ("r", run) and key not in kept]
+    if extra:
+        place.delete(extra)

@@ -1,0 +1,162 @@
+"""Who does the tasks: Spark, wherever its master has them done, or this process itself.
+
+An executor is given work that pickles and the numbers of the tasks to do, and says what each of
+them did. What a task of Spark's raised is raised here by its own sentence.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from kafkawire.spark.model import SourceError
+from kafkawire.spark.pipeline.runs import Done, dump, load_done
+from kafkawire.spark.pipeline.section import JobError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Told = Callable[[int], None]
+"""Called now and then with how many tasks are done."""
+
+DONE = "done"
+_SCHEMA = pa.schema([(DONE, pa.string())])
+POLL_S = 0.25
+_SENTENCE = re.compile(r"^kafkawire\.[\w.]+: (.+)$", re.MULTILINE)
+
+
+class Tasks(Protocol):
+    """What an executor does; kafkawire.spark.pipeline.tasks.Work, or merging."""
+
+    def do(self, index: int) -> Done | None:
+        """Task `index`; None if that is not needed any more."""
+
+
+class Executor(Protocol):
+    """Where tasks are done."""
+
+    @property
+    def parallelism(self) -> int:
+        """How many tasks are done at once."""
+
+    def run(self, tasks: Tasks, indexes: Sequence[int], told: Told) -> list[Done]:
+        """Do these tasks; what each did, without those that were not needed. SourceError."""
+
+
+class Inline:
+    """Every task here and now, one after the other."""
+
+    parallelism = 1
+
+    def run(self, tasks: Tasks, indexes: Sequence[int], told: Told) -> list[Done]:
+        """See Executor."""
+        found = []
+        for count, index in enumerate(indexes, 1):
+            done = tasks.do(index)
+            if done is not None:
+                found.append(done)
+            told(count)
+        return found
+
+
+class OnSpark:
+    """Tasks as those of a Spark job, one each, without a shuffle."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+
+    @property
+    def parallelism(self) -> int:
+        return max(1, self.spark.sparkContext.defaultParallelism)
+
+    def run(self, tasks: Tasks, indexes: Sequence[int], told: Told) -> list[Done]:
+        """See Executor."""
+        if not indexes:
+            return []
+        count = len(indexes)
+        frame = self.spark.range(0, count, 1, count).mapInArrow(
+            _Whole(tasks, tuple(indexes)), f"{DONE} STRING"
+        )
+        return self.collect(frame, count, told)
+
+    def collect(self, frame: DataFrame, count: int, told: Told) -> list[Done]:
+        """The column `done` of a job of `count` tasks; Ctrl-C ends the job with this process's
+        wait for it."""
+        context = self.spark.sparkContext
+        group = f"kafkawire-{id(frame)}"
+        outcome: list[Any] = []
+
+        def work() -> None:
+            context.setJobGroup(group, "kafkawire pipeline", True)
+            try:
+                outcome.append([row[0] for row in frame.collect()])
+            except BaseException as problem:
+                outcome.append(problem)
+
+        thread = _thread(work)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_S)
+                told(min(count, self._completed(group)))
+        except BaseException:
+            context.cancelJobGroup(group)
+            thread.join()
+            raise
+        if isinstance(outcome[0], BaseException):
+            raise translated(outcome[0]) from outcome[0]
+        return [load_done(text.encode()) for text in outcome[0] if text]
+
+    def _completed(self, group: str) -> int:
+        tracker = self.spark.sparkContext.statusTracker()
+        done = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                told = tracker.getStageInfo(stage)
+                done += told.numCompletedTasks if told else 0
+        return done
+
+
+class _Whole:
+    """A task of Spark does a task of ours, by the number in its one row."""
+
+    def __init__(self, tasks: Tasks, indexes: Sequence[int]) -> None:
+        self._tasks, self._indexes = tasks, indexes
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.column(0).to_pylist():
+                yield told_batch(self._tasks.do(self._indexes[row]))
+
+
+def told_batch(done: Done | None) -> pa.RecordBatch:
+    """One row for the driver."""
+    text = dump(done).decode() if done is not None else ""
+    return pa.RecordBatch.from_arrays([pa.array([text], pa.string())], schema=_SCHEMA)
+
+
+def translated(problem: BaseException) -> BaseException:
+    """What a task of Spark's raised, by its own sentence if it had one of ours."""
+    found = _SENTENCE.findall(str(problem))
+    if isinstance(problem, Exception) and found:
+        return TaskFailed(found[-1].strip())
+    if isinstance(problem, Exception):
+        first = str(problem).strip().partition("\n")[0]
+        return JobError(f"Spark's job failed: {first}")
+    return problem
+
+
+class TaskFailed(SourceError):
+    """A task cannot be done; the text is the sentence of what it met."""
+
+
+def _thread(work: Callable[[], None]) -> threading.Thread:
+    """One that has the calling thread's properties in Spark, where it has any."""
+    from pyspark import InheritableThread
+
+    return InheritableThread(target=work, daemon=True)

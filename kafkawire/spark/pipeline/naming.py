@@ -1,0 +1,77 @@
+"""How files of a table are called: by partition columns, offsets and run. Pure.
+
+    date=2026-11-21/orders-p00003-o00000000000000001000-00000000000000002000-r7.parquet
+
+A name says which offsets may be in the file and which run wrote it (r) or which compaction (c), so
+that a repeat writes the same names and nobody takes one file for another. Where a file must not
+change its bytes under its name, something of the attempt follows: -r7-3f9c.parquet.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kafkawire.spark.model import OffsetRange
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""The folder of nulls and of empty strings, as Hive and Spark have it."""
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f") | {chr(code) for code in range(1, 0x20)}
+_NAME = re.compile(
+    r"(?:.*/)?~?(?P<topic>[^/]+)-p(?P<partition>\d{5,})-o(?P<base>\d{20})-(?P<end>\d{20})"
+    r"-(?P<kind>[rc])(?P<number>\d+)(?:-[0-9a-f]+)?\.parquet"
+)
+
+Values = tuple[tuple[str, str | None], ...]
+"""Names of the partition columns with their values as text, None for null."""
+
+
+def file_path(part: OffsetRange, values: Values, number: int, *, kind: str, attempt: str) -> str:
+    """The path of a file from the table's root. `kind`: "r" for a run, "c" for a compaction."""
+    topic, partition, base, end = part
+    shown = topic if topic[:1] not in ("_", ".") else f"~{topic}"  # Spark takes those for hidden
+    suffix = f"-{attempt}" if attempt else ""
+    name = f"{shown}-p{partition:05}-o{base:020}-{end:020}-{kind}{number}{suffix}.parquet"
+    return f"{folder(values)}{name}"
+
+
+def folder(values: Values) -> str:
+    """`name=value/` for each partition column, as Hive's tables have them; "" for none."""
+    return "".join(f"{escape(name)}={escape(value or NULL)}/" for name, value in values)
+
+
+def escape(text: str) -> str:
+    """As Spark writes a value into a path (its ExternalCatalogUtils.escapePathName), and what of
+    the first 256 characters cannot be printed as well: Spark reads these back all the same."""
+    return "".join(f"%{ord(char):02X}" if _is_escaped(char) else char for char in text)
+
+
+def _is_escaped(char: str) -> bool:
+    return char in _ESCAPED or (ord(char) < 256 and not char.isprintable())
+
+
+def written_by(path: str) -> tuple[str, int] | None:
+    """("r", run) or ("c", compaction) of one of our files, None for any other."""
+    match = _NAME.fullmatch(path)
+    return (match["kind"], int(match["number"])) if match else None
+
+
+def described(path: str) -> tuple[OffsetRange, str, int] | None:
+    """The offsets that may be in one of our files, "r" or "c", and its number; None for others."""
+    match = _NAME.fullmatch(path)
+    if match is None:
+        return None
+    base, end = int(match["base"]), int(match["end"])
+    part = OffsetRange(match["topic"].removeprefix("~"), int(match["partition"]), base, end)
+    return part, match["kind"], int(match["number"])
+
+
+def covering(parts: Sequence[OffsetRange]) -> OffsetRange:
+    """From the first offset of neighbouring parts of one partition to the last."""
+    first = parts[0]
+    return OffsetRange(
+        first.topic,
+        first.partition,
+        min(part.base for part in parts),
+        max(part.end for part in parts),
+    )

@@ -1,0 +1,136 @@
+"""Which offsets a run reads: from where the last one ended to what there is, or less. Pure but for
+the catalog it asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from kafkawire.spark.model import DataLoss, OffsetRange, Part, Task
+from kafkawire.spark.options import Subscription
+from kafkawire.spark.pipeline.job import LATEST, Reading
+from kafkawire.spark.pipeline.runs import Positions
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.plan import plan_tasks
+from kafkawire.spark.ranges import Contents, assigned, limited
+
+Key = tuple[str, int]
+
+
+def partitions(catalog: Contents, reading: Reading, known: Positions) -> list[Key]:
+    """Topics and partitions that are read now. SourceError for a topic that was never there.
+
+    A topic that was read before and is gone is DataLoss, unless that is allowed or it was found by
+    the pattern: what it had after the last run cannot be read any more.
+    """
+    named = reading.subscribe or tuple(reading.assign or ())
+    gone = [name for name in named if name not in catalog.topics and name in known]
+    if gone and reading.source.fail_on_data_loss:
+        raise DataLoss(
+            f"the topic {gone[0]} is gone, and what it had after the last run; "
+            "fail_on_data_loss = false goes on without it"
+        )
+    names = tuple(name for name in reading.subscribe if name not in gone)
+    pairs = tuple(
+        (topic, partition)
+        for topic, parts in (reading.assign or {}).items()
+        if topic not in gone
+        for partition in sorted(set(parts))
+    )
+    if not (names or pairs or reading.pattern):
+        return []
+    return assigned(catalog, Subscription(names, reading.pattern, pairs))
+
+
+def starts(
+    catalog: Contents, reading: Reading, keys: Sequence[Key], known: Positions | None
+) -> dict[Key, int]:
+    """Where each partition is read from. One that was not there in the runs before is read from its
+    beginning whatever the job says: `latest` means what is there when the job begins."""
+    found = {}
+    for topic, partition in keys:
+        before = None if known is None else known.get(topic, {}).get(partition)
+        found[topic, partition] = (
+            before if before is not None else _first(catalog, reading, topic, partition, known)
+        )
+    return found
+
+
+def _first(
+    catalog: Contents, reading: Reading, topic: str, partition: int, known: Positions | None
+) -> int:
+    bounds = catalog.bounds(topic, partition)
+    if isinstance(reading.starting, Mapping):
+        given = reading.starting.get(topic, {}).get(partition, bounds.start)
+        return _in_topic(given, bounds.end, topic, partition, "starting_offsets")
+    return bounds.end if reading.starting == LATEST and known is None else bounds.start
+
+
+def _in_topic(offset: int, end: int, topic: str, partition: int, key: str) -> int:
+    if offset > end:
+        raise JobError(f"[source] {key} has {offset} for {topic}-{partition}, which ends at {end}")
+    return offset
+
+
+def ranges(
+    catalog: Contents, reading: Reading, known: Positions | None, max_offsets: int
+) -> tuple[list[OffsetRange], Positions]:
+    """What a run reads, a range for each partition that has something new, and where the next one
+    begins. `known`: where the last run ended, None for the first. SourceError, DataLoss."""
+    keys = partitions(catalog, reading, known or {})
+    begin = starts(catalog, reading, keys, known)
+    latest = {key: _end(catalog, reading, key, begin[key]) for key in keys}
+    upto = limited(catalog, begin, latest, max_offsets) if max_offsets else latest
+    found = [OffsetRange(*key, begin[key], upto[key]) for key in keys if upto[key] > begin[key]]
+    ends = {topic: dict(parts) for topic, parts in (known or {}).items()}
+    for (topic, partition), offset in upto.items():
+        ends.setdefault(topic, {})[partition] = offset
+    return found, ends
+
+
+def _end(catalog: Contents, reading: Reading, key: Key, begin: int) -> int:
+    """How far a partition is read; DataLoss if it has been made anew since."""
+    topic, partition = key
+    bounds = catalog.bounds(topic, partition)
+    source = reading.source
+    if begin > bounds.end and source.fail_on_data_loss:
+        tail = (
+            "" if source.bootstrap else ", or its newest records are only at the broker: bootstrap"
+        )
+        raise DataLoss(
+            f"{topic}-{partition} was read up to offset {begin} and ends at {bounds.end}: it was "
+            f"made anew (then it needs another table){tail}"
+        )
+    if bounds.start > begin and source.fail_on_data_loss:
+        raise DataLoss(
+            f"offsets [{begin}, {bounds.start}) of {topic}-{partition} were deleted before they "
+            "were read; fail_on_data_loss = false goes on without them"
+        )
+    end = bounds.end
+    if isinstance(reading.ending, Mapping):
+        given = reading.ending.get(topic, {}).get(partition)
+        end = end if given is None else min(end, given)
+    return max(begin, end)
+
+
+def tasks_of(
+    parts: Sequence[Part], task_bytes: int, min_tasks: int
+) -> list[tuple[OffsetRange, ...]]:
+    """The ranges of each task, neighbours of one partition joined."""
+    return [_joined(task) for task in plan_tasks(parts, task_bytes=task_bytes, min_tasks=min_tasks)]
+
+
+def _joined(task: Task) -> tuple[OffsetRange, ...]:
+    found: dict[Key, OffsetRange] = {}
+    for part in task.parts:
+        topic, partition, base, end = part.range
+        before = found.get((topic, partition))
+        if before is not None:
+            assert before.end == base  # plan_tasks keeps the order of offsets
+            base = before.base
+        found[topic, partition] = OffsetRange(topic, partition, base, end)
+    return tuple(found.values())
+
+
+def is_worth_a_run(found: Sequence[OffsetRange], reading: Reading, known: Positions | None) -> bool:
+    """Whether there is anything to write, or to remember: from where `latest` was."""
+    return bool(found) or (known is None and reading.starting == LATEST)

@@ -1,0 +1,219 @@
+"""What a table's folder `_kafkawire/` says: intents, results of tasks, records, what is settled.
+
+    table.json                      whose table it is, and its columns
+    runs/<number>.json              the intent of a run, for ever: it keeps a late driver from
+                                    giving the number to something else
+    runs/<number>/task-<i>.json     what a task of it did; gone once there is a record
+    commits/<number>.json           the record of a run; in a Parquet table this is the commit
+    compactions/<number>.json       which files become one; results of tasks as for runs
+    replaced/<number>.json          a Parquet table's replacements, once they hold
+    snapshots/<number>.json         a Parquet table's files after that many runs
+    latest.json                     up to which number everything is settled: a hint, from which on
+                                    is looked; it may be behind
+
+Numbers have 20 digits. All but the hint are written if absent and never changed, so that any number
+of processes may do the same work: the first one's word holds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkawire.spark.pipeline.runs import (
+    Done,
+    FileFacts,
+    Record,
+    Run,
+    dump,
+    load_done,
+    load_files,
+    load_record,
+    load_run,
+)
+
+if TYPE_CHECKING:
+    from kafkawire.spark.places import Place
+
+FOLDER = "_kafkawire"
+RUNS, COMPACTIONS = "runs", "compactions"
+SNAPSHOT_EVERY = 64
+"""Runs between two snapshots: `files()` reads so many records at most, beside one snapshot."""
+
+
+class Hint(NamedTuple):
+    """Runs and compactions up to these numbers are settled; `snapshot`: the newest, 0 for none."""
+
+    run: int = 0
+    compaction: int = 0
+    snapshot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """The intent of compaction `number`: each group of neighbouring files becomes one file."""
+
+    number: int
+    groups: tuple[tuple[FileFacts, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A Parquet table's files after runs up to `run` and compactions up to `compaction`."""
+
+    run: int
+    compaction: int
+    files: tuple[FileFacts, ...]
+
+
+class State:
+    """The folder `_kafkawire/` of one table. Pickles, as its place does."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def hint(self) -> Hint:
+        plain = self._json("latest.json")
+        return Hint(**plain) if plain else Hint()
+
+    def settled(self, hint: Hint) -> None:
+        self.place.put(f"{FOLDER}/latest.json", json.dumps(hint._asdict()).encode())
+
+    def table(self) -> dict[str, Any] | None:
+        """What `describe` wrote, None for a new table."""
+        return self._json("table.json")
+
+    def describe(self, plain: Mapping[str, Any], *, new: bool) -> None:
+        """FileExistsError if it is to be `new` and is not."""
+        data = json.dumps(plain, indent=1).encode()
+        self.place.put(f"{FOLDER}/table.json", data, if_absent=new)
+
+    def run(self, number: int) -> Run | None:
+        data = self._get(f"{RUNS}/{number:020}.json")
+        return load_run(data) if data is not None else None
+
+    def intend(self, run: Run) -> Run:
+        """`run`, or what another driver has made of its number."""
+        if self._put(f"{RUNS}/{run.number:020}.json", dump(run)):
+            return run
+        there = self.run(run.number)
+        assert there is not None  # intents are never deleted
+        return there
+
+    def record(self, number: int) -> Record | None:
+        data = self._get(f"commits/{number:020}.json")
+        return load_record(data) if data is not None else None
+
+    def has_record(self, number: int) -> bool:
+        return self._is_there(f"commits/{number:020}.json")
+
+    def put_record(self, record: Record) -> bool:
+        """Whether it is this one; False if the run had its record."""
+        return self._put(f"commits/{record.run:020}.json", dump(record))
+
+    def records(self, first: int = 1) -> Iterator[Record]:
+        """Of runs from `first` on, in order."""
+        while (record := self.record(first)) is not None:
+            yield record
+            first += 1
+
+    def last_record(self) -> int:
+        """The number of the newest record, 0 for none."""
+        number = self.hint().run
+        while self.has_record(number + 1):
+            number += 1
+        return number
+
+    def done(self, kind: str, number: int, task: int) -> Done | None:
+        """What `task` of a run or compaction did, None if it is not done."""
+        data = self._get(_task(kind, number, task))
+        return load_done(data) if data is not None else None
+
+    def is_done(self, kind: str, number: int, task: int) -> bool:
+        return self._is_there(_task(kind, number, task))
+
+    def put_done(self, kind: str, number: int, done: Done) -> bool:
+        """Whether it is this one; False if the task had been done."""
+        return self._put(_task(kind, number, done.task), dump(done))
+
+    def all_done(self, kind: str, number: int) -> dict[int, Done]:
+        """What there is of a run's or compaction's tasks, by task."""
+        prefix = f"{FOLDER}/{kind}/{number:020}/"
+        loaded = (load_done(self.place.get(key)) for key in self.place.list(prefix))
+        return {done.task: done for done in loaded}
+
+    def forget_done(self, kind: str, number: int) -> None:
+        """Delete the results of tasks."""
+        keys = list(self.place.list(f"{FOLDER}/{kind}/{number:020}/"))
+        if keys:
+            self.place.delete(keys)
+
+    def compaction(self, number: int) -> Compaction | None:
+        plain = self._json(f"{COMPACTIONS}/{number:020}.json")
+        if plain is None:
+            return None
+        return Compaction(plain["number"], tuple(load_files(group) for group in plain["groups"]))
+
+    def intend_compaction(self, compaction: Compaction) -> Compaction:
+        """`compaction`, or what another process has made of its number."""
+        number = compaction.number
+        if self._put(f"{COMPACTIONS}/{number:020}.json", _json(asdict(compaction))):
+            return compaction
+        there = self.compaction(number)
+        assert there is not None
+        return there
+
+    def replaced(self, number: int) -> tuple[list[str], list[FileFacts]] | None:
+        """Paths that went and files that came with replacement `number`, None if it is not."""
+        plain = self._json(f"replaced/{number:020}.json")
+        return (plain["old"], list(load_files(plain["new"]))) if plain else None
+
+    def put_replaced(self, number: int, old: Sequence[str], new: Sequence[FileFacts]) -> bool:
+        """Whether it is this one; False if that replacement was there."""
+        plain = {"old": list(old), "new": [asdict(file) for file in new]}
+        return self._put(f"replaced/{number:020}.json", _json(plain))
+
+    def snapshot(self, number: int) -> Snapshot:
+        """FileNotFoundError if there is none of that number."""
+        plain = json.loads(self.place.get(f"{FOLDER}/snapshots/{number:020}.json"))
+        return Snapshot(plain["run"], plain["compaction"], load_files(plain["files"]))
+
+    def put_snapshot(self, snapshot: Snapshot) -> None:
+        self._put(f"snapshots/{snapshot.run:020}.json", _json(asdict(snapshot)))
+
+    def _get(self, name: str) -> bytes | None:
+        try:
+            return bytes(self.place.get(f"{FOLDER}/{name}"))
+        except FileNotFoundError:
+            return None
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self.place.size(f"{FOLDER}/{name}")
+        except FileNotFoundError:
+            return False
+        return True
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        data = self._get(name)
+        if data is None:
+            return None
+        plain: dict[str, Any] = json.loads(data)
+        return plain
+
+    def _put(self, name: str, data: bytes) -> bool:
+        try:
+            self.place.put(f"{FOLDER}/{name}", data, if_absent=True)
+        except FileExistsError:
+            return False
+        return True
+
+
+def _task(kind: str, number: int, task: int) -> str:
+    return f"{kind}/{number:020}/task-{task:06}.json"
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,0 +1,195 @@
+"""What one task does: Arrow batches of its ranges into Parquet files, a file for each range and
+each value of the partition columns, and one word of it all at the end.
+
+Files are made in memory and put whole, so a reader never sees half of one; a range is about
+`file_bytes` of stored batches at most. A task that is repeated, or runs twice at once, writes the
+same rows under the same names; whoever is second finds that out before it writes, or does no harm.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkawire.spark.model import Account, OffsetRange
+from kafkawire.spark.pipeline.deadletters import DeadLetters
+from kafkawire.spark.pipeline.layout import Layout, constant
+from kafkawire.spark.pipeline.naming import Values, file_path
+from kafkawire.spark.pipeline.parquetfile import RANGE_KEY, Encoding, ParquetFile
+from kafkawire.spark.pipeline.runs import Done, FileFacts, Share
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.state import RUNS, State
+
+if TYPE_CHECKING:
+    from kafkawire.spark.places import Place
+
+WAITING_BYTES = 256 << 20
+"""Arrow memory that may wait in a task's open files; beyond it all of them are encoded."""
+FILES_MAX = 10_000
+"""Files of one range: more means that the table is partitioned by nearly unique values."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and how the tasks of run `number` write. Pickles.
+
+    `hides`: names carry the attempt (Table.hides); `dead`: where dead letters go, None for nowhere.
+    """
+
+    number: int
+    place: Place
+    dead: Place | None
+    job: str
+    layout: Layout
+    encoding: Encoding
+    hides: bool
+
+
+class TaskWriter:
+    """Files of one task. `add` rows in order, `finish` when the accounts are complete.
+
+    `attempt`: hexadecimal, another one for each time the task is tried; `retried`: see Done.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        task: int,
+        parts: Sequence[OffsetRange],
+        attempt: str,
+        retried: bool = False,
+    ) -> None:
+        self._target, self._task, self._retried = target, task, retried
+        self._attempt = attempt if target.hides else ""
+        self._state = State(target.place)
+        self._parts = {(part.topic, part.partition): part for part in parts}
+        assert len(self._parts) == len(parts)  # a run gives a task one range of a partition
+        self._order = list(parts)
+        self._part: OffsetRange | None = None
+        self._open: dict[Values, ParquetFile] = {}
+        self._files: list[FileFacts] = []
+        self._rows: dict[tuple[str, int], int] = {}
+        self._dead = DeadLetters(target.number, target.dead, target.job, target.encoding)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Rows with the layout's columns, of one or more ranges, in order."""
+        for part, rows in self._by_part(batch):
+            if part is not self._part:
+                self._close()
+                self._part = part
+            self._add(part, rows)
+
+    def add_dead(self, batch: pa.RecordBatch) -> None:
+        """Records that have no place in the table, with `_reason` and DEAD_SCHEMA's columns or
+        fewer. JobError if there is no place for dead letters."""
+        for part, rows in self._by_part(batch):
+            self._dead.add(part, rows)
+
+    def add_damaged(self, part: OffsetRange, base: int, end: int, reason: str, data: bytes) -> None:
+        """Offsets [base, end) that cannot be read."""
+        self._dead.add_damaged(part, base, end, reason, data)
+
+    def finish(self, accounts: Sequence[Account]) -> Done:
+        """Put what is left, then the task's word, and return it; another attempt's if that was
+        first. AssertionError if rows and accounts differ: nothing may be committed then."""
+        self._close()
+        dead = self._dead.finish(self._is_done)
+        shares = []
+        for part, account in zip(self._order, accounts, strict=True):
+            key = (part.topic, part.partition)
+            share = Share.of(account, self._dead.records.get(key, 0))
+            written = self._rows.get(key, 0)
+            if account.range != part or share.missing or share.rows != written:
+                raise AssertionError(f"{written} rows of {part} were written, told are {account}")
+            shares.append(share)
+        done = Done(self._task, tuple(self._files), dead, tuple(shares), self._retried)
+        if self._state.put_done(RUNS, self._target.number, done):
+            return done
+        first = self._state.done(RUNS, self._target.number, self._task)
+        self._undo(first)
+        return first or done
+
+    def _by_part(self, batch: pa.RecordBatch) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        """Cut where a new range begins. Parts rise, so equal ends mean that it is all of one."""
+        start = 0
+        while start < batch.num_rows:
+            rest = batch.slice(start)
+            topic, partition = self._key(rest, 0)
+            if self._key(rest, rest.num_rows - 1) == (topic, partition):
+                count = rest.num_rows
+            else:
+                same = pc.equal(rest.column("_partition"), partition)
+                if "_topic" in batch.schema.names:
+                    same = pc.and_(same, pc.equal(rest.column("_topic"), topic))
+                count = pc.index(same, False).as_py()
+            yield self._parts[topic, partition], rest.slice(0, count)
+            start += count
+
+    def _key(self, batch: pa.RecordBatch, row: int) -> tuple[str, int]:
+        one_topic = "_topic" not in batch.schema.names
+        topic = self._order[0].topic if one_topic else batch.column("_topic")[row].as_py()
+        return topic, batch.column("_partition")[row].as_py()
+
+    def _add(self, part: OffsetRange, batch: pa.RecordBatch) -> None:
+        schema = self._target.layout.files
+        key = (part.topic, part.partition)
+        self._rows[key] = self._rows.get(key, 0) + batch.num_rows
+        if "_topic" in schema.names:
+            topic = constant(part.topic, pa.string(), batch.num_rows)
+            if "_topic" in batch.schema.names:
+                batch = batch.drop_columns(["_topic"])
+            batch = batch.append_column("_topic", topic)
+        for values, rows in self._target.layout.split(batch):
+            file = self._open.get(values)
+            if file is None:
+                file = self._open[values] = self._new(part)
+            file.add(rows.select(schema.names))
+        if sum(file.waiting_bytes for file in self._open.values()) > WAITING_BYTES:
+            for file in self._open.values():
+                file.flush()
+
+    def _new(self, part: OffsetRange) -> ParquetFile:
+        if len(self._open) >= FILES_MAX:
+            raise JobError(
+                f"[table] partition_by gives more than {FILES_MAX} files for offsets "
+                f"[{part.base}, {part.end}) of {part.topic}-{part.partition}: take a column with "
+                "fewer values"
+            )
+        told = json.dumps(part._asdict()).encode()
+        return ParquetFile(self._target.layout.files, self._target.encoding, {RANGE_KEY: told})
+
+    def _close(self) -> None:
+        """Put the files of the range that is complete."""
+        late = bool(self._open) and self._is_done()
+        for values, file in self._open.items():
+            assert self._part is not None
+            path = file_path(
+                self._part, values, self._target.number, kind="r", attempt=self._attempt
+            )
+            data, stats = file.close()
+            if not late:
+                self._target.place.put(path, data)
+            facts = FileFacts(
+                path, file.rows, len(data), *self._part, values, self._target.number, stats
+            )
+            self._files.append(facts)
+        self._open = {}
+
+    def _is_done(self) -> bool:
+        """Whether another attempt has finished the task, or another driver the run: what this one
+        would write could then be a file that a compaction has replaced."""
+        if self._target.hides:
+            return False  # a file that no record names is not seen
+        number = self._target.number
+        return self._state.is_done(RUNS, number, self._task) or self._state.has_record(number)
+
+    def _undo(self, first: Done | None) -> None:
+        """Another attempt was first: delete the files that only this one named."""
+        if first is not None:
+            named = {file.path for file in first.files}
+            self._target.place.delete([f.path for f in self._files if f.path not in named])
