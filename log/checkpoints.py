@@ -114,7 +114,11 @@ class Checkpoints:
             if not rows:
                 return
             await self._commit_log.commits.durable()
-            await self._storage.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
+            try:
+                await self._storage.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
+            except BaseException:
+                self._commit_log.hooks.doubts += 1
+                raise
             for partition, start in moving:
                 if not partition.removed:
                     self._released(partition.start_at(start))

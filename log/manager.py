@@ -58,7 +58,8 @@ def lock_folder(env: Env, folder: str) -> Lock:
 
 class Log:
     """The log of one broker. `partitions` by number: those this broker leads and has in memory;
-    `loader` brings others there."""
+    `loader` brings others there. `start` counts the starts; `after_clean_end`: the one before
+    ended cleanly."""
 
     def __init__(
         self,
@@ -76,7 +77,8 @@ class Log:
         self.config = config
         self.node_id = node_id
         self._lock = lock
-        self._start = 0
+        self.start = 0
+        self.after_clean_end = False
         self._closed = False
         self.journals = Journals(
             env,
@@ -143,12 +145,12 @@ class Log:
         recovered = recover(self.env, self.journals.folder, place, clean_end)
         clean = clean_end >= 0 and clean_end == recovered.written
         if last is None:
-            self._start = recovered.run >> RUN_SHIFT
-            self._start += LOST_STARTS if recovered.found else 0
+            self.start = recovered.run >> RUN_SHIFT
+            self.start += LOST_STARTS if recovered.found else 0
         else:
-            self._start = max(last.start, recovered.run >> RUN_SHIFT)
-        self._start += 1
-        write_run(fs, self.folder, Run(self._start, -1, self.config.flush))
+            self.start = max(last.start, recovered.run >> RUN_SHIFT)
+        self.start += 1
+        write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
         for number in recovered.numbers():
             self.loader.make(number)
         await self.segments.open()
@@ -163,6 +165,7 @@ class Log:
             await self._raise_epochs(None if lost else written)
         if not clean:
             await self.checkpoints.save()
+        self.after_clean_end = clean
         self._begin(recovered.found)
 
     def _resume(self, recovered: Recovered) -> None:
@@ -170,7 +173,7 @@ class Log:
         journals = [found.journal for found in recovered.found]
         self.journals.start(journals, recovered.spares, recovered.next_number)
         active = self.journals.active
-        self.commit_log.start(self._start << RUN_SHIFT, active.end_place)
+        self.commit_log.start(self.start << RUN_SHIFT, active.end_place)
         for number in active.numbers:
             if number in self.partitions:
                 self.partitions[number].named_in = active.number
@@ -294,5 +297,5 @@ class Log:
         if active.end:
             rows = rows_in(active, self.partitions)
             write(self.env.fs, self.journals.folder, active.number, extent, rows)
-        run = Run(self._start, active.end_place, self.config.flush)
+        run = Run(self.start, active.end_place, self.config.flush)
         write_run(self.env.fs, self.folder, run)

@@ -1,6 +1,7 @@
-"""Files that are small and written whole: whoever opens one finds all of it, or the one before.
+"""Files that are written whole: whoever opens one finds all of it, or the one before.
 
-Written beside its place, synced, renamed into it. Runs in a thread, or before anything is served.
+Written beside its place, synced (but where that is said), renamed into it. Runs in a thread, or
+before anything is served.
 """
 
 from __future__ import annotations
@@ -13,15 +14,19 @@ NEW = ".new"
 """The end of the name while it is written; a crash may leave one, which means nothing."""
 
 
-def write_whole_file(fs: FileSystem, path: str, data: bytes) -> None:
-    """Replace a file, durably. Raises OSError, and then the old one is still there."""
+def write_whole_file(fs: FileSystem, path: str, data: bytes, durably: bool = True) -> None:
+    """Replace a file, durably. Raises OSError, and then the old one is still there.
+
+    Not `durably`: the end of the process changes nothing, the machine's may leave anything."""
     fs.remove(path + NEW)
     file = fs.open(path + NEW, create=True)
     try:
         if file.pwritev([data], 0) != len(data):
             raise OSError(f"short write of {path}{NEW}")
-        file.sync()
+        if durably:
+            file.sync()
     finally:
         file.close()
     fs.rename(path + NEW, path)
-    fs.sync_dir(os.path.dirname(path))
+    if durably:
+        fs.sync_dir(os.path.dirname(path))

@@ -1,9 +1,9 @@
 """One broker: its parts, put together and started in order, ended in the opposite one.
 
 Start: metadata (SQL) -> log (recovery) -> table of partitions -> topics, groups, the remote tier.
-End: groups answer what is parked, the tier ends, the log commits and makes a last checkpoint,
-metadata closes. It serves
-nothing itself: handlers are handed the broker and use its parts. Made by `server.run`, by
+End: groups answer what is parked, the tier ends, the local manifest says all, the log commits and
+makes a last checkpoint, metadata closes. It serves nothing itself: handlers are handed the broker
+and use its parts. Made by `server.run`, by
 `kafkawire.testing` and by tests, which give it fakes through `env` and `metadata`.
 """
 
@@ -29,6 +29,7 @@ from offsets.storage import OffsetStorage
 
 if TYPE_CHECKING:
     from groups.service import GroupService
+    from log.manifest.local import LocalManifest
     from tiering.service import Tiering
 
 logger = logging.getLogger(__name__)
@@ -66,6 +67,7 @@ class Broker:
         log.unloader.held = INTERNAL_TOPICS  # their coordinators hold on to the partitions
         self.producer_ids = ProducerIds(metadata)
         self.topics = TopicService(self)
+        self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
 
     @cached_property
@@ -125,6 +127,8 @@ class Broker:
             raise
         log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
+        if config.local_manifest_enable:
+            broker._start_manifest()
         if config.tier_url:
             try:
                 await broker._start_tiering()
@@ -134,6 +138,13 @@ class Broker:
         if GROUP_METADATA_TOPIC in catalog.by_name:
             await broker.groups.start()  # which may read what only the tier has
         return broker
+
+    def _start_manifest(self) -> None:
+        """The local manifest: at once, since what changes from now on is to be noted."""
+        from log.manifest.local import LocalManifest
+
+        self.manifest = LocalManifest(self.env, self.log, self.storage, self.catalog)
+        self.manifest.start()
 
     async def _start_tiering(self) -> None:
         """The remote tier; a broker without one does not import it."""
@@ -154,6 +165,9 @@ class Broker:
             await self.groups.close()
         if self.tiering is not None:
             await self.tiering.close()
+        if self.manifest is not None:
+            await self.log.upkeep.stop()  # nothing may change what the last delta says
+            await self.manifest.close()
         await self.log.close()
         await self.storage.close()
         await self.metadata.close()

@@ -296,6 +296,7 @@ class BrokerConfig:
     offsets_topic_num_partitions: int
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
+    local_manifest_enable: bool
     tier_url: str
     tier_cache_bytes: int
     tier_part_bytes: int

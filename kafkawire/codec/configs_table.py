@@ -265,6 +265,9 @@ _BROKER_ROWS = (
            at_least=1),
     Config("offsets.topic.segment.bytes", I, 100 * MIB,
            "segment.bytes of __consumer_offsets.", at_least=1, effect=NO),
+    Config("local.manifest.enable", B, True,
+           "Whether the broker's folder says what is in its segments (docs/manifest-format.md), so "
+           "that Spark can read them there without a broker."),
     *TIER_BROKER_ROWS,
 )
 # fmt: on

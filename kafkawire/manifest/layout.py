@@ -95,10 +95,14 @@ class TableRow:
         """Whether this program can read it."""
         return self.kind in SECTION_NAMES and self.version == SECTION_VERSION
 
-    def body(self) -> memoryview:
-        """What it holds, checked and unpacked."""
+    def check(self) -> None:
+        """FormatError if what is stored is not what was written."""
         if crc32c(self.stored) != self.checksum:
             raise FormatError(f"its {self.name} is damaged")
+
+    def body(self) -> memoryview:
+        """What it holds, checked and unpacked."""
+        self.check()
         if not self.flags & PACKED:
             return self.stored
         try:

@@ -156,11 +156,17 @@ class Segments:
         await self.lifecycle.find_orphans()
         await self.lifecycle.tick()
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
+        self.swapper.take([row for row in dead if self._is_news(row)])
         self.store.condemn(row.id for row in dead)
         await self.sweep(self._config.file_delete_delay_ms / 1000)
         await self.rewriter.survey(self._config.segment_dead_max_ms / 1000)
         while await self.rewriter.run():
             pass
+
+    def _is_news(self, row: SegmentRow) -> bool:
+        """Whether its end became known only now: the answer that said so was lost."""
+        segment = self.store.by_id.get(row.id)
+        return segment is not None and segment.row.state != row.state
 
     async def sweep(self, grace_s: float) -> None:
         """Remove files that nobody needs or reads after a grace."""

@@ -41,7 +41,8 @@ class Segment:
     `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
     cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives;
     `has_file`: whether there may be a file, whatever the row says; `since`: when the oldest tiered
-    record in it came at the earliest (monotonic seconds), None if that is not known.
+    record in it came at the earliest (monotonic seconds), None if that is not known; `listed`:
+    whether the local manifest names it, or is about to (log.manifest).
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class Segment:
         "file",
         "gone_at",
         "has_file",
+        "listed",
         "name",
         "opening",
         "path",
@@ -69,6 +71,7 @@ class Segment:
         self.opening: asyncio.Future[File] | None = None
         self.gone_at: float | None = None
         self.has_file = row.local
+        self.listed = row.local
         self.since: float | None = None
 
 

@@ -100,9 +100,15 @@ class Swapper:
                 raise
             except BaseException:
                 # It may have been done all the same; the rows will tell.
+                self._hooks.doubts += 1
                 self._doubts.append(swap)
                 raise
             await self._show(swap, since)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether SQL, memory and what listeners were told of swaps agree at this moment."""
+        return not self._lock.locked() and not self._doubts
 
     def in_doubt(self, row: SegmentRow) -> bool:
         """Whether nobody knows if the swap that finishes this segment was done; `settle` will
@@ -134,6 +140,7 @@ class Swapper:
             row.state = LIVE
             row.live_bytes = sum(mapping.length for mapping in mappings)
             segment = self._store.add(row)
+            segment.listed = False
             segment.payload_bytes, segment.since = row.live_bytes, since
             for mapping in mappings:
                 added.setdefault(mapping.number, []).append(mapping)
@@ -146,8 +153,13 @@ class Swapper:
                 self._change(partition, new, removed.get(number))
             if at % SLICE == SLICE - 1:
                 await self._env.sleep(0)
-        ids = {mapping.segment_id for mapping in swap.removed}
-        await self.refresh(ids | {row.id for row, _ in swap.finished})
+        made = {row.id for row, _ in swap.finished}
+        try:
+            await self.refresh(made | {mapping.segment_id for mapping in swap.removed})
+        except BaseException:
+            self._hooks.doubts += 1
+            self._hooks.segments(made)  # what became of the others is seen when they are tidied
+            raise
 
     def _change(
         self, partition: Partition, added: list[Mapping], removed: list[Mapping] | None

@@ -1,0 +1,162 @@
+"""The local manifest in the simulation of the log: lives that end in the middle of anything.
+
+Whoever reads the folder at any moment finds each offset below a partition's end in exactly one
+segment, and there what was written; after a power cut he may find no manifest, or one that cannot
+be read, until the next start. At the end of each quiet life it says what the log says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from kafkawire.manifest.layout import FormatError
+from kafkawire.manifest.reader import LostManifest, NoManifest
+from log.eviction import evict
+from log.fsck.report import Report
+from log.manifest.local import LocalManifest
+from tests.kit.localmanifest import (
+    Row,
+    check_settled,
+    offsets_of,
+    read_local,
+    reader,
+    rows_of,
+)
+from tests.kit.logs import FOLDER, read_all
+from tests.kit.seeds import AT_ONCE, run_seeds
+from tests.kit.simloop import run
+from tests.test_log_simulation import LIVES, QUIET_ROUNDS, Life, Model
+
+SEEDS = int(os.environ.get("SIM_SEEDS", "20"))
+
+
+class ManifestModel(Model):
+    """`readable`: whether the folder must have a manifest that can be read."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.readable = False
+        self.looks = self.kept = 0
+
+
+class ManifestLife(Life):
+    """A life with a local manifest, and somebody who reads it."""
+
+    model: ManifestModel
+
+    async def start(self) -> None:
+        self.look(self.model.readable)
+        await super().start()
+        self.manifest = LocalManifest(
+            self.env, self.log, self.log.segments.storage, self.log._catalog
+        )
+        self.manifest.start()
+        self.looking = self.env.spawn(self.onlooker(), "onlooker")
+
+    async def onlooker(self) -> None:
+        while not self.over:
+            await self.env.sleep(self.rng.random() * 0.5)
+            self.look(self.manifest.attached)
+
+    def look(self, must: bool) -> None:
+        """What a reader finds now."""
+        fs, model = self.model.fs, self.model
+        try:
+            manifest = read_local(fs, FOLDER)
+        except (NoManifest, LostManifest, FormatError):
+            assert not must
+            return
+        model.looks += 1
+        values = dict(model.promised)
+        for number in manifest.numbers:
+            offsets_of(manifest, number)
+            try:
+                rows = rows_of(reader(fs, FOLDER), manifest, number)
+            except FileNotFoundError:  # its delay is over: the next manifest has another one
+                assert model.config.file_delete_delay_ms < 1000 or not must
+                continue
+            assert len(dict(rows)) == len(rows)
+            for offset, value in rows:
+                assert values.get((number, offset), value) == value
+                assert value in model.sent
+
+    async def end(self, tasks: list[asyncio.Task[None]]) -> None:
+        self.looking.cancel()
+        model = self.model
+        if self.manifest.attached:
+            model.readable = True
+        if self.rng.random() < 0.3:
+            for task in tasks:
+                task.cancel()
+            self.over = True
+            await self.log.upkeep.stop()
+            await self.manifest.close()
+        await super().end(tasks)
+        if model.trace[-1][0] == "power":
+            model.readable = False
+
+
+class LastManifestLife(ManifestLife):
+    """Nobody writes any more."""
+
+    async def main(self) -> None:
+        self.sql_fails = False
+        await self.start()
+        for _ in range(QUIET_ROUNDS):
+            await self.env.sleep(0.2)
+            await self.log.segments.tend()
+        await self.env.sleep(2.0)
+        await self.check()
+        self.check_manifest(
+            {p.number: await read_all(p) for p in self.partitions},
+        )
+        self.over = True
+        await self.log.upkeep.stop()
+        await self.manifest.close()
+        await self.log.close()
+
+    def check_manifest(self, logged: dict[int, list[Row]]) -> None:
+        partitions = {p.number: p for p in self.partitions}
+        check_settled(self.model.fs, FOLDER, self.log.segments.store, partitions, logged)
+
+
+async def no_fsck(*_: Any) -> Any:
+    """The simulation of the log has it."""
+    return Report()
+
+
+def simulate(seed: int) -> ManifestModel:
+    model = ManifestModel(seed)
+    # More room for what is left over when a process has nobody who reads.
+    model.config.file_delete_delay_ms = model.rng.choice((0, 100, 100_000))
+    with (
+        patch("tests.test_log_simulation.fsck", no_fsck),
+        patch("log.indexing.evict", partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20)))),
+        patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", model.rng.choice((1, 4, 32))),
+        patch("log.manifest.local.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
+        patch("log.manifest.foldlocal.FOLDED_AFTER", model.rng.choice((2, 5, 100))),
+        patch("log.manifest.foldlocal.KEPT_MS", model.rng.choice((0, 100))),
+    ):
+        for kind in [ManifestLife] * LIVES + [LastManifestLife]:
+            model.fs.faults.__init__()  # type: ignore[misc]
+            life = kind(model)
+            run(life.loop, life.main())
+            model.kept += life.manifest.sequence
+    return model
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
+def test_the_folder_says_what_the_log_does(first: int) -> None:
+    run_seeds(simulate, first, SEEDS)
+
+
+def test_the_simulation_looks_at_something() -> None:
+    models = [simulate(seed) for seed in range(5)]
+    assert sum(model.looks for model in models) > 100
+    assert sum(model.kept for model in models) > 20
