@@ -1,7 +1,4 @@
-"""Offsets of partitions and groups, as the commands need them: log ends, committed, by time.
-
-Reading only; kafkawire.cli.reset commits. Called by kafkawire.cli.topics, groups and reset.
-"""
+"""Offsets of partitions and groups: log ends, committed, by time. Reading only."""
 
 from __future__ import annotations
 
@@ -14,6 +11,8 @@ from kafkawire.codec.errors import ErrorCode
 
 LATEST = -1
 EARLIEST = -2
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
+"""Kafka's numbers of the isolation levels."""
 
 Partition = tuple[str, int]
 """Topic name and index."""
@@ -32,11 +31,14 @@ def leaders(cluster: Cluster, topics: Iterable[str]) -> dict[Partition, int]:
 
 
 def list_offsets(
-    cluster: Cluster, wanted: Mapping[Partition, int], led_by: Mapping[Partition, int]
+    cluster: Cluster,
+    wanted: Mapping[Partition, int],
+    led_by: Mapping[Partition, int],
+    isolation: int = READ_UNCOMMITTED,
 ) -> dict[Partition, int]:
     """Per partition the offset for its timestamp in `wanted` (LATEST, EARLIEST or ms since 1970:
-    the first record from then on, -1 where there is none). Partitions without a leader are
-    left out."""
+    the first record from then on, -1 where there is none). LATEST is the last stable offset with
+    READ_COMMITTED, else the high watermark. Partitions without a leader are left out."""
     from kafkawire.messages.list_offsets import (
         ListOffsetsPartition,
         ListOffsetsRequest,
@@ -52,7 +54,9 @@ def list_offsets(
     found: dict[Partition, int] = {}
     for node, topics in by_node.items():
         asked = ListOffsetsRequest(
-            replica_id=-1, topics=[ListOffsetsTopic(name, rows) for name, rows in topics.items()]
+            replica_id=-1,
+            isolation_level=isolation,
+            topics=[ListOffsetsTopic(name, rows) for name, rows in topics.items()],
         )
         for answer in cluster.node(node).request(2, asked).topics:
             for row in answer.partitions:

@@ -101,7 +101,16 @@ def read_manifest(get: Callable[[str], bytes]) -> Manifest:
     FileNotFoundError where there is none; what else it raises passes.
 
     Raises NoManifest, LostManifest, FormatError (its text names the object)."""
-    steps = _steps()
+    return _driven(_steps(), get)
+
+
+def refresh_manifest(known: Manifest, get: Callable[[str], bytes]) -> Manifest:
+    """The manifest as it is now, given an older one: only the deltas since then are read where
+    they are still there. `known` itself if nothing is new. As `read_manifest` for the rest."""
+    return _driven(_steps(known), get)
+
+
+def _driven(steps: Fetch, get: Callable[[str], bytes]) -> Manifest:
     key = next(steps)
     while True:
         data: bytes | None
@@ -136,8 +145,12 @@ def _manifest(done: StopIteration) -> Manifest:
     return manifest
 
 
-def _steps() -> Fetch:
+def _steps(known: Manifest | None = None) -> Fetch:
     """Yields keys, is sent their bytes (None: not there), returns the manifest."""
+    if known is not None:
+        deltas = yield from _deltas(known.sequence)
+        if (yield from _still(known.sequence + len(deltas))):
+            return Manifest(fold(known.state, deltas)) if deltas else known
     seen = -1
     for _ in range(TRIES):
         data = yield CURRENT
@@ -154,18 +167,28 @@ def _steps() -> Fetch:
         snapshot = read_object(key, data)
         if not isinstance(snapshot, Snapshot):
             raise FormatError(f"{key} is a delta")
-        deltas: list[Delta] = []
-        while True:
-            key = delta_key(current.snapshot + len(deltas) + 1)
-            data = yield key
-            if data is None:
-                break
-            deltas.append(read_object(key, data))
-        # That a delta is not there may mean that it was folded, and removed meanwhile.
-        data = yield CURRENT
-        if data is not None and unpack_current(data).snapshot <= current.snapshot + len(deltas):
+        deltas = yield from _deltas(current.snapshot)
+        if (yield from _still(current.snapshot + len(deltas))):
             return Manifest(fold(snapshot, deltas))
     raise LostManifest(f"{key} is not there, though manifest/current speaks of it")
+
+
+def _deltas(sequence: int) -> Generator[str, bytes | None, list[Delta]]:
+    """Those behind a sequence number."""
+    deltas: list[Delta] = []
+    while True:
+        key = delta_key(sequence + len(deltas) + 1)
+        data = yield key
+        if data is None:
+            return deltas
+        deltas.append(read_object(key, data))
+
+
+def _still(sequence: int) -> Generator[str, bytes | None, bool]:
+    """Whether nothing is folded beyond a sequence number: that a delta is not there may mean that
+    it was folded, and removed meanwhile."""
+    data = yield CURRENT
+    return data is not None and unpack_current(data).snapshot <= sequence
 
 
 def read_object(key: str, data: bytes | memoryview) -> Delta:

@@ -1,0 +1,244 @@
+"""What there is to read: topics, the bounds of their partitions, and which bytes hold what.
+
+Made of manifests (a bucket's, a broker's local one, or both) and, where there are bootstrap
+servers, of what the broker says: then its topics and bounds hold, and a manifest counts where it
+speaks of the same topic (by id). Lives on the driver; a task opens one only if files are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kafkawire.codec.types import ZERO_UUID
+from kafkawire.manifest.keys import segment_uuid
+from kafkawire.manifest.state import TopicFacts
+from kafkawire.spark.asking import Broker, TopicMeta
+from kafkawire.spark.manifests import Holding, open_holdings, readable_holdings, refreshed
+from kafkawire.spark.model import OffsetRange, Part, Piece, Source, SourceError
+from kafkawire.spark.places import Place
+from kafkawire.spark.spans import Spans, merged
+from kafkawire.spark.times import first_since
+
+RECORD_BYTES = 1000
+"""What a record is taken to have where nothing of its partition is in a segment."""
+
+
+class Bounds(NamedTuple):
+    """The offsets there are of a partition: [start, end); those below `segments_end` are in
+    segments. Without a broker both ends are the same; with one `end` is the high watermark, or the
+    last stable offset with read_committed."""
+
+    start: int
+    segments_end: int
+    end: int
+
+
+class _Layout(NamedTuple):
+    """Where a partition's offsets lie. `record_bytes`: of an offset there, on average."""
+
+    spans: Spans
+    log_start: int
+    end: int
+    record_bytes: float
+
+
+class Catalog:
+    """See the module. `places`: where files lie, in the order in which they are preferred."""
+
+    def __init__(
+        self,
+        source: Source,
+        holdings: Sequence[Holding],
+        broker: Broker | None = None,
+        layouts: dict[tuple[bytes, int], _Layout] | None = None,
+    ) -> None:
+        self.source = source
+        self.places: list[Place] = [holding.place for holding in holdings]
+        self._holdings = holdings
+        self._sheets = [holding.sheet for holding in holdings]
+        self._broker = broker
+        self._layouts: dict[tuple[bytes, int], _Layout] = {} if layouts is None else layouts
+        self._facts: dict[str, TopicFacts] = {}
+        self._ends: dict[str, dict[int, tuple[int, int]]] = {}
+
+    def refreshed(self) -> Catalog:
+        """As it is now. Of manifests only what is new is read; what was found in them stays."""
+        holdings = [refreshed(holding) for holding in self._holdings]
+        same = all(new is old for new, old in zip(holdings, self._holdings, strict=True))
+        return Catalog(self.source, holdings, self._broker, self._layouts if same else None)
+
+    def close(self) -> None:
+        """End the connections to brokers, if there are any."""
+        if self._broker is not None:
+            self._broker.close()
+
+    @cached_property
+    def topics(self) -> dict[str, int]:
+        """All topics, internal ones too, and how many partitions each has."""
+        if self._broker is not None:
+            return {name: meta.partitions for name, meta in sorted(self._broker.topics().items())}
+        names = {name for holding in self._holdings for name in holding.manifest.topics}
+        return {name: len(self.facts(name).partitions) for name in sorted(names)}
+
+    def facts(self, topic: str) -> TopicFacts:
+        """A topic's id, settings, and whether it is an internal one. SourceError if there is no
+        such topic. Partition numbers are -1 where no manifest knows the topic."""
+        found = self._facts.get(topic)
+        if found is None:
+            found = self._facts[topic] = self._find(topic)
+        return found
+
+    def bounds(self, topic: str, partition: int) -> Bounds:
+        """Which offsets of a partition there are. SourceError if there is no such partition."""
+        layout = self._layout(topic, partition)
+        if self._broker is None:
+            return Bounds(layout.log_start, layout.end, layout.end)
+        if topic not in self._ends:
+            self._ends[topic] = self._broker.ends(topic)
+        if partition not in self._ends[topic]:
+            raise SourceError(f"partition {partition} of topic {topic!r} has no leader now")
+        start, end = self._ends[topic][partition]
+        return Bounds(start, min(max(start, layout.end), end), end)
+
+    def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
+        """The first offset whose record's timestamp is `ms` or later; None if there is none, as
+        Kafka's ListOffsets. DamagedData where the bytes that say it are damaged."""
+        start, _, end = self.bounds(topic, partition)
+        spans = self._layout(topic, partition).spans
+        late = self._values("max_timestamp", spans) >= ms
+        for at in np.flatnonzero(late & (spans.ends > start)).tolist():
+            [piece] = self._pieces(spans.take(slice(at, at + 1)))
+            piece = piece._replace(base=max(piece.base, start), end=min(piece.end, end))
+            found = first_since(self.places[piece.place], piece, topic, partition, ms)
+            if found is not None:
+                return found
+        if self._broker is None:
+            return None
+        return self._broker.offset_for_time(topic, partition, ms)
+
+    def part(self, wanted: OffsetRange) -> Part:
+        """A range with the pieces that hold it. SourceError if there is no such partition."""
+        topic, partition, base, end = wanted
+        layout = self._layout(topic, partition)
+        first = int(np.searchsorted(layout.spans.ends, base, side="right"))
+        stop = int(np.searchsorted(layout.spans.bases, end, side="left"))
+        pieces = self._pieces(layout.spans.take(slice(first, max(first, stop))))
+        if pieces:
+            pieces[0] = pieces[0]._replace(base=max(pieces[0].base, base))
+            pieces[-1] = pieces[-1]._replace(end=min(pieces[-1].end, end))
+        bare = max(0, end - base) - sum(piece.end - piece.base for piece in pieces)
+        size = sum(piece.size_bytes for piece in pieces) + int(bare * layout.record_bytes)
+        return Part(wanted, tuple(pieces), size)
+
+    def created_ms(self, piece: Piece) -> int:
+        """When the file of a piece was written; -1 if it is a rewrite of older ones."""
+        uuid = segment_uuid(piece.key)
+        row = self._holdings[piece.place].manifest.find_object(uuid) if uuid else None
+        return -1 if row is None or row.generation else row.created_ms
+
+    def _find(self, topic: str) -> TopicFacts:
+        meta: TopicMeta | None = None
+        found = [
+            holding.manifest.topics[topic]
+            for holding in self._holdings
+            if topic in holding.manifest.topics
+        ]
+        if self._broker is not None:
+            meta = self._broker.topic(topic)
+            if meta is None:
+                raise SourceError(f"the broker at {self.source.bootstrap} has no topic {topic!r}")
+            found = [facts for facts in found if meta.id in (facts.id, ZERO_UUID)]
+        elif not found:
+            raise SourceError(f"{self.source.url} has no topic {topic!r}")
+        if meta is None or self._broker is None:
+            return max(found, key=_age)
+        if found:
+            facts = max(found, key=_age)
+            more = meta.partitions - len(facts.partitions)
+            return facts._replace(partitions=facts.partitions + (-1,) * more)
+        configs = self._broker.configs(topic)
+        return TopicFacts(meta.id, topic, meta.internal, 0, configs, (-1,) * meta.partitions)
+
+    def _layout(self, topic: str, partition: int) -> _Layout:
+        facts = self.facts(topic)
+        found = self._layouts.get((facts.id, partition))
+        if found is None:
+            count = len(facts.partitions)
+            if not 0 <= partition < count:
+                raise SourceError(f"topic {topic!r} has no partition {partition}: it has {count}")
+            found = self._layouts[facts.id, partition] = self._laid_out(facts, partition)
+        return found
+
+    def _laid_out(self, topic: TopicFacts, partition: int) -> _Layout:
+        found: list[Spans] = []
+        log_start = end = 0
+        for holder, holding in enumerate(self._holdings):
+            facts = holding.manifest.topics.get(topic.name)
+            if facts is None or facts.id != topic.id or partition >= len(facts.partitions):
+                continue
+            row = holding.manifest.partition(facts.partitions[partition])
+            if row is not None:
+                found.append(holding.sheet.spans(row.number, holder))
+                log_start, end = max(log_start, row.log_start), max(end, row.end)
+        spans = merged(self._sheets, found)
+        if log_start and len(found) > 1:  # one of them knows of a later one
+            spans = spans.take(spans.ends > log_start)
+            np.maximum(spans.bases, log_start, out=spans.bases)
+        size = int(self._values("length", spans).sum())
+        offsets = self._values("end_offset", spans) - self._values("base_offset", spans)
+        count = int(offsets.sum())
+        return _Layout(
+            spans, log_start, max(end, log_start), size / count if count else RECORD_BYTES
+        )
+
+    def _pieces(self, spans: Spans) -> list[Piece]:
+        if len(self._sheets) == 1:
+            return self._sheets[0].pieces(spans, 0)
+        pieces = [
+            piece
+            for holder in np.unique(spans.holders).tolist()
+            for piece in self._sheets[holder].pieces(spans.take(spans.holders == holder), holder)
+        ]
+        return sorted(pieces, key=lambda piece: piece.base)
+
+    def _values(self, name: str, spans: Spans) -> Any:
+        values = np.zeros(len(spans.entries), dtype="i8")
+        for holder in np.unique(spans.holders).tolist():
+            own = spans.holders == holder
+            values[own] = self._sheets[holder].values(name, spans.take(own))
+        return values
+
+
+def _age(facts: TopicFacts) -> int:
+    """Of topics that have the same name one was made after the other was deleted."""
+    return facts.created_ms
+
+
+def open_catalog(source: Source) -> Catalog:
+    """The catalog of a source; reads its manifests, and asks a broker if there is one.
+
+    A URL must have a manifest. Without one the broker is asked where its segments lie, and what
+    cannot be read from here comes through it. SourceError.
+    """
+    if not source.url and not source.bootstrap:
+        raise SourceError("there is nothing to read from: neither a URL nor bootstrap servers")
+    broker = Broker(source) if source.bootstrap else None
+    if source.url:
+        holdings = open_holdings(source.url)
+    else:
+        assert broker is not None
+        holdings = readable_holdings(broker)
+    if broker is not None:
+        cluster = broker.cluster_id()
+        for holding in holdings:
+            said = holding.manifest.state.cluster_id
+            if said and cluster and said != cluster:
+                raise SourceError(
+                    f"{holding.place.url} is of the cluster {said}, the broker at "
+                    f"{source.bootstrap} of {cluster}"
+                )
+    return Catalog(source, holdings, broker)
