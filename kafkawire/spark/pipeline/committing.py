@@ -27,7 +27,8 @@ class CommitError(SourceError):
 
 
 class Conflict(Exception):
-    """Somebody else committed meanwhile: look at the table again."""
+    """Somebody else committed meanwhile, or it is not known what became of a commit: look at the
+    table again."""
 
 
 def properties(record: Record) -> dict[str, str]:
@@ -61,14 +62,17 @@ def is_next(last: int, number: int, what: str, where: str) -> bool:
 
 def until_settled(attempt: Callable[[], None], what: str, where: str) -> None:
     """Call `attempt` until it does not raise Conflict. Raises CommitError when it always does."""
-    wait = WAIT_S
+    wait, reason = WAIT_S, ""
     for _ in range(TRIES):
         try:
             return attempt()
-        except Conflict:
+        except Conflict as conflict:
+            reason = f" ({conflict})" if str(conflict) else ""
             time.sleep(random.uniform(0, wait))
             wait = min(2 * wait, WAIT_S_MAX)
-    raise CommitError(f"{what} cannot be committed to {where}: {TRIES} times others came before it")
+    raise CommitError(
+        f"{what} cannot be committed to {where}: {TRIES} times others came before it{reason}"
+    )
 
 
 def facts(
