@@ -61,6 +61,7 @@ PURE = (
     "kafkawire/spark/audit/continuity.py",
     "kafkawire/spark/audit/coverage.py",
     "kafkawire/spark/audit/islands.py",
+    "kafkawire/spark/audit/verdict.py",
     "kafkawire/metadata/catalog.py",
     "kafkawire/metadata/directory.py",
     "kafkawire/metadata/checkpoint.py",

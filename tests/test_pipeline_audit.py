@@ -18,8 +18,8 @@ from kafkawire.spark.audit.continuity import (
     Outcome,
     Range,
 )
+from kafkawire.spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage
 from kafkawire.spark.audit.islands import islands, outside
-from kafkawire.spark.audit.ledger import CUT_OFF, UNCOVERED, Ledger, ledger
 from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Account, OffsetRange
 
 ROW = "row"
@@ -37,7 +37,7 @@ def account(base: int, fates: list[str], listed: int = 1000) -> Account:
     return made
 
 
-def examine(rows: list[int], known: Ledger | None, portion: int = 1000) -> Outcome:
+def examine(rows: list[int], known: Coverage | None, portion: int = 1000) -> Outcome:
     """As the audit does it: islands in the order of their bases, in portions."""
     found = islands(np.zeros(len(rows), np.int64), np.array(rows, np.int64))
     order = np.argsort(found.base, kind="stable")
@@ -88,7 +88,7 @@ def test_a_table_that_is_what_its_accounts_say_is_clean(
         rows += [at + i for i, fate in enumerate(fates) if fate == ROW]
         gaps.update(fate for fate in fates if fate != ROW)
         at += len(fates)
-    outcome = examine(rows, ledger(accounts), portion)
+    outcome = examine(rows, coverage(accounts), portion)
     assert outcome.found == {}
     assert outcome.gaps == dict(gaps)
     assert outcome.rows == len(rows)
@@ -105,7 +105,7 @@ def test_every_change_of_a_table_is_found(
     fates: list[str], data: st.DataObject, listed: int, portion: int
 ) -> None:
     rows = [5 + i for i, fate in enumerate(fates) if fate == ROW]
-    known = ledger([account(5, fates, listed)])
+    known = coverage([account(5, fates, listed)])
     kind = data.draw(st.sampled_from([UNEXPLAINED, DUPLICATE, OUTSIDE, UNEXPECTED]))
     victim = data.draw(st.sampled_from(rows))
     if kind == UNEXPLAINED:
@@ -135,7 +135,7 @@ def test_without_accounts_gaps_are_unexplained_and_counted(rows: list[int], port
 
 
 def test_the_ledger_names_what_two_runs_read_and_what_none_has() -> None:
-    known = ledger([account(10, [ROW] * 5), account(20, [ROW] * 5), account(12, [ROW] * 2)])
+    known = coverage([account(10, [ROW] * 5), account(20, [ROW] * 5), account(12, [ROW] * 2)])
     assert known.twice == ((12, 14),)
     assert [s.kind for s in known.stretches] == ["rows", UNCOVERED, "rows"]
     outcome = examine([*range(10, 15), 17, *range(20, 25)], known)
@@ -146,12 +146,12 @@ def test_the_ledger_names_what_two_runs_read_and_what_none_has() -> None:
 def test_the_ledger_names_an_account_that_does_not_add_up() -> None:
     made = account(0, [ROW] * 5)
     made.rows = 4
-    assert ledger([made]).unbalanced == ((0, 5),)
+    assert coverage([made]).unbalanced == ((0, 5),)
 
 
 def test_a_list_of_gaps_that_was_cut_off_is_settled_by_its_counts() -> None:
     fates = [ROW, COMPACTED] * 10 + [CONTROL]
-    known = ledger([account(0, fates, listed=3)])
+    known = coverage([account(0, fates, listed=3)])
     assert known.stretches[-1].kind == CUT_OFF
     rows = [i for i, fate in enumerate(fates) if fate == ROW]
     assert examine(rows, known).gaps == {COMPACTED: 10, CONTROL: 1}
@@ -160,4 +160,4 @@ def test_a_list_of_gaps_that_was_cut_off_is_settled_by_its_counts() -> None:
 
 
 def test_rows_of_a_partition_that_no_run_has_read_are_outside() -> None:
-    assert examine([3, 4], Ledger()).found[OUTSIDE].offsets == 2
+    assert examine([3, 4], Coverage()).found[OUTSIDE].offsets == 2

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kafkawire.cli.offset_app import Json
+from kafkawire.cli.pipeline_audit import audit
 
 pipeline_app = typer.Typer(
     no_args_is_help=True,
@@ -49,3 +50,6 @@ def pipeline_compact(job: JobFile, master: Master = "", as_json: Json = False) -
     from kafkawire.cli.pipeline_run import compact
 
     compact(job, master, as_json)
+
+
+pipeline_app.command("audit")(audit)

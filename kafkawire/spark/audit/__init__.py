@@ -1,6 +1,6 @@
 """Does a table have every offset once? `pipeline audit` is this.
 
-`islands` turns offsets into runs, `ledger` is what the runs' accounts say of every offset,
+`islands` turns offsets into runs, `coverage` is what the runs' accounts say of every offset,
 `continuity` holds one against the other, `verdict` has the words for what differs. `listing` says
 which files a table has, `scanning` reads them in Spark's tasks, `against` asks the source, `job`
 is all of it.

@@ -1,4 +1,4 @@
-"""One partition's islands against its ledger: what is there twice, missing, or explained. Pure.
+"""One partition's islands against its coverage: what is there twice, missing, or explained. Pure.
 
 Islands come in the order of their bases, in portions of any size; nothing is kept of them but
 sums and the first of each kind of finding, so a compacted topic's millions cost no memory.
@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkawire.spark.audit.coverage import ROWS, UNCOVERED, Coverage, Stretch
 from kafkawire.spark.audit.islands import Longs
-from kafkawire.spark.audit.ledger import ROWS, UNCOVERED, Ledger, Stretch
 
 FINDINGS_KEPT = 100
 """Ranges listed for each kind of finding and partition: enough to re-read them, few to print."""
@@ -70,18 +70,18 @@ class Outcome:
 
 
 class Continuity:
-    """Feed all islands of one partition, then `finish`. `ledger`: None if no accounts are known,
+    """Feed all islands of one partition, then `finish`. `coverage`: None if no accounts are known,
     so that every gap between the first row and the last is unexplained."""
 
-    def __init__(self, ledger: Ledger | None) -> None:
-        self._ledger = ledger
+    def __init__(self, coverage: Coverage | None) -> None:
+        self._coverage = coverage
         self._outcome = Outcome()
         self._reach: int | None = None  # behind the last offset seen
-        if ledger is not None and ledger.stretches:
-            self._reach = ledger.base
-            self._borders = ledger.borders()
-            self._without = np.zeros(len(ledger.stretches), np.int64)  # offsets without a row
-            self._full = np.array([s.kind in (ROWS, UNCOVERED) for s in ledger.stretches])
+        if coverage is not None and coverage.stretches:
+            self._reach = coverage.base
+            self._borders = coverage.borders()
+            self._without = np.zeros(len(coverage.stretches), np.int64)  # offsets without a row
+            self._full = np.array([s.kind in (ROWS, UNCOVERED) for s in coverage.stretches])
 
     def feed(self, base: Longs, end: Longs) -> None:
         """Islands [base[i], end[i]) in the order of their bases, also across calls."""
@@ -105,25 +105,25 @@ class Continuity:
         self._miss(before[gap], base[gap])
 
     def finish(self) -> Outcome:
-        """What was found, the end of the ledger included."""
-        if self._ledger is not None and self._reach is not None:
-            if self._reach < self._ledger.end:
-                self._miss(np.array([self._reach]), np.array([self._ledger.end]))
-            for stretch, missed in zip(self._ledger.stretches, self._without, strict=True):
+        """What was found, the end of the coverage included."""
+        if self._coverage is not None and self._reach is not None:
+            if self._reach < self._coverage.end:
+                self._miss(np.array([self._reach]), np.array([self._coverage.end]))
+            for stretch, missed in zip(self._coverage.stretches, self._without, strict=True):
                 self._settle(stretch, int(missed))
         outcome = self._outcome
         outcome.found = {kind: found for kind, found in outcome.found.items() if found.offsets}
         return outcome
 
     def _take_outside(self, base: Longs, end: Longs) -> tuple[Longs, Longs]:
-        """What lies before or behind the ledger is a finding; the rest is given back."""
-        if self._ledger is None:
+        """What lies before or behind the coverage is a finding; the rest is given back."""
+        if self._coverage is None:
             return base, end
         found = self._outcome.finding(OUTSIDE)
-        if not self._ledger.stretches:
+        if not self._coverage.stretches:
             found.add(base, end)
             return base[:0], end[:0]
-        first, last = self._ledger.base, self._ledger.end
+        first, last = self._coverage.base, self._coverage.end
         below, above = base < first, end > last
         found.add(base[below], np.minimum(end, first)[below])
         found.add(np.maximum(base, last)[above], end[above])
@@ -135,7 +135,7 @@ class Continuity:
         """Offsets [base[i], end[i]) have no row: whose stretches are they in?"""
         if not len(base):
             return
-        if self._ledger is None:
+        if self._coverage is None:
             self._outcome.finding(UNEXPLAINED).add(base, end)
             return
         borders = self._borders

@@ -1,8 +1,8 @@
-"""What the accounts of all runs say of every offset of one partition. Pure.
+"""What the accounts of all runs say of every offset of one partition: its coverage. Pure.
 
-The axis of offsets is cut into *stretches*, one beside the other: `rows` (each offset gave a row),
-`gap` (none did, for one reason), `cut off` (the account lists no more gaps, only how many offsets
-there were for each reason) and `uncovered` (no run has read them).
+The axis of offsets is cut into *stretches*, one beside the other: `rows` (each gave a row, or a
+dead letter), `gap` (none did, for one reason), `cut off` (the account lists no more gaps, only how
+many offsets there were for each reason) and `uncovered` (no run has read them).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from kafkawire.spark.audit.islands import Longs
 from kafkawire.spark.model import Account
+from kafkawire.spark.pipeline.runs import Share
 
 ROWS, GAP, CUT_OFF, UNCOVERED = "rows", "gap", "cut off", "uncovered"
 
@@ -29,7 +30,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class Coverage:
     """Stretches from the first offset that a run has read to the last, and what is wrong with the
     accounts themselves. No stretches: no run has read the partition, or no runs are known."""
 
@@ -52,7 +53,7 @@ class Ledger:
         return np.array([stretch.base for stretch in self.stretches] + [self.end], np.int64)
 
 
-def ledger(accounts: Iterable[Account]) -> Ledger:
+def coverage(accounts: Iterable[Account | Share]) -> Coverage:
     """Of one partition's accounts, in any order."""
     stretches: list[Stretch] = []
     twice: list[tuple[int, int]] = []
@@ -71,10 +72,10 @@ def ledger(accounts: Iterable[Account]) -> Ledger:
             stretches.append(Stretch(at, base, UNCOVERED))
         stretches.extend(_stretches(account))
         at = end
-    return Ledger(tuple(stretches), tuple(twice), tuple(unbalanced))
+    return Coverage(tuple(stretches), tuple(twice), tuple(unbalanced))
 
 
-def _stretches(account: Account) -> Iterable[Stretch]:
+def _stretches(account: Account | Share) -> Iterable[Stretch]:
     """Listed gaps with rows between them, then what the list does not reach."""
     _, _, at, end = account.range
     left = dict(account.counts)

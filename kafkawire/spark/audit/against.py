@@ -1,0 +1,154 @@
+"""An audited table against the source its records came from: bounds, and what gaps really are.
+
+A gap that no account explains is read again from the source: what has no record there is explained
+by why, what has one is a missing row. Below the source's log start nothing can be told any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkawire.spark.audit.continuity import DUPLICATE, UNEXPLAINED, Found, Range
+from kafkawire.spark.audit.verdict import PartitionReport, Problem, SourceState, TableReport
+from kafkawire.spark.model import Account, OffsetRange, Source, SourceError, Task
+
+if TYPE_CHECKING:
+    from kafkawire.spark.catalog import Catalog
+
+MISSING, BEYOND = "missing rows", "beyond the source"
+"""Records of the source that the table should have; rows the source cannot have had."""
+
+Reread = Callable[[OffsetRange], Account]
+
+
+def compare(report: TableReport, source: Source) -> None:
+    """Hold every partition against the source. SourceError if that cannot be read."""
+    from kafkawire.spark.catalog import open_catalog
+
+    catalog = open_catalog(source)
+    try:
+        for each in report.partitions:
+            _compare_one(each, catalog)
+    finally:
+        catalog.close()
+
+
+def _compare_one(each: PartitionReport, catalog: Catalog) -> None:
+    if not each.topic:
+        each.notes.append("its rows name no topic, so the source was not asked")
+        return
+    if each.partition >= catalog.topics.get(each.topic, 0):
+        each.notes.append("the source has no such partition any more")
+        return
+    bounds = catalog.bounds(each.topic, each.partition)
+    state = SourceState(bounds.start, bounds.end)
+    hold_against(each, state, lambda wanted: reread(catalog, wanted))
+
+
+def hold_against(each: PartitionReport, state: SourceState, read: Reread) -> None:
+    """What the source's bounds and, where something is unexplained, its records say."""
+    each.source = state
+    if each.last >= state.end:
+        text = f"there are rows up to offset {each.last}, and the source ends at {state.end}"
+        each.problems.append(Problem(BEYOND, text))
+    if 0 <= each.next < state.end:
+        each.notes.append(f"{state.end - each.next} offsets behind the source")
+    if each.rows and each.first < state.start:
+        each.notes.append(f"the source has deleted offsets below {state.start}, the table has not")
+    found = each.found.pop(UNEXPLAINED, None)
+    if found is not None:
+        left = _explain(each, found, state, read)
+        if left.offsets:
+            each.found[UNEXPLAINED] = left
+
+
+def _explain(
+    each: PartitionReport, found: Found, state: SourceState, read: Reread
+) -> Found:  # fmt: skip
+    """What stays unexplained; reasons and missing rows are entered into the report."""
+    sizes = sum(one.end - one.base for one in found.first)
+    if sizes != found.offsets:  # not all are listed, or not exactly: look at the whole partition
+        return _explain_all(each, found, state, read)
+    left = Found()
+    missing: list[Range] = []
+    rows = 0
+    for base, end in found.first:
+        low, high = max(base, state.start), min(end, state.end)
+        if low >= high:
+            left.add_within(end - base, base, end)
+            continue
+        for start, stop in ((base, low), (high, end)):
+            if start < stop:
+                left.add_within(stop - start, start, stop)
+        account = read(OffsetRange(each.topic, each.partition, low, high))
+        _enter(each, account.counts)
+        if account.rows:
+            rows += account.rows
+            missing += _with_records(account)
+    if rows:
+        _tell_missing(each, rows, missing)
+    return left
+
+
+def _explain_all(
+    each: PartitionReport, found: Found, state: SourceState, read: Reread
+) -> Found:  # fmt: skip
+    """By counts: as many rows as the source has records from the first row to the last?"""
+    if each.first < state.start or each.last >= state.end or not each.rows:
+        return found
+    account = read(OffsetRange(each.topic, each.partition, each.first, each.last + 1))
+    again = each.found.get(DUPLICATE)
+    distinct = each.rows - (again.offsets if again else 0)
+    if account.rows > distinct:
+        _tell_missing(each, account.rows - distinct, [Range(each.first, each.last + 1)])
+    unexplained = max(0, found.offsets - max(0, account.rows - distinct))
+    said = {
+        reason: count - each.gaps.get(reason, 0) for reason, count in account.counts.items()
+    }  # fmt: skip
+    said = {reason: count for reason, count in said.items() if count > 0}
+    _enter(each, said)
+    left = Found()
+    unexplained -= sum(said.values())
+    if unexplained > 0:
+        left.add_within(unexplained, each.first, each.last + 1)
+    return left
+
+
+def _enter(each: PartitionReport, counts: dict[str, int]) -> None:
+    for reason, count in counts.items():
+        each.gaps[reason] = each.gaps.get(reason, 0) + count
+
+
+def _tell_missing(each: PartitionReport, rows: int, ranges: list[Range]) -> None:
+    shown = ", ".join(f"[{one.base}, {one.end})" for one in ranges[:3])
+    text = f"the source has {rows} records that the table has not, among offsets {shown}"
+    each.problems.append(Problem(MISSING, text, rows, tuple(ranges)))
+
+
+def _with_records(account: Account) -> list[Range]:
+    """Between the gaps; what follows the last listed one may have some."""
+    _, _, at, end = account.range
+    found = []
+    for gap in account.gaps:
+        if at < gap.base:
+            found.append(Range(at, gap.base))
+        at = gap.end
+    if at < end:
+        found.append(Range(at, end))
+    return found
+
+
+def reread(catalog: Catalog, wanted: OffsetRange) -> Account:
+    """What the source says of every offset of a range; nothing but offsets is decoded."""
+    from kafkawire.spark.columns import Selection
+    from kafkawire.spark.reading import read_task
+
+    accounts: list[Account] = []
+    task = Task((catalog.part(wanted),))
+    selection = Selection(("_offset",))
+    for _ in read_task(catalog.source, catalog.places, task, selection, accounts=accounts):
+        pass
+    if len(accounts) != 1 or accounts[0].missing:
+        raise SourceError(f"{wanted.topic}-{wanted.partition} could not be read to its end")
+    return accounts[0]

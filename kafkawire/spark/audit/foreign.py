@@ -1,0 +1,68 @@
+"""The Parquet files of a table that somebody else wrote: any with partition and offset columns."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from kafkawire.spark.audit.scanning import ScanFile
+from kafkawire.spark.model import SourceError
+from kafkawire.spark.pipeline.job import DELTA, ICEBERG
+from kafkawire.spark.places import Place
+
+UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
+"""Of Delta: with these a file's rows or columns are not the table's."""
+
+
+def files_of(place: Place, kind: str) -> list[ScanFile]:
+    """Of the table's newest version. SourceError."""
+    if kind == DELTA:
+        return [ScanFile(0, path, size) for path, size in _delta(place)]
+    if kind == ICEBERG:
+        return [ScanFile(0, path, size) for path, size in _iceberg(place)]
+    return [ScanFile(0, key, place.size(key)) for key in place.list() if _is_data(key)]
+
+
+def _is_data(key: str) -> bool:
+    """As Spark reads a folder: names that begin with _ or . are not data, but for `_x=...`."""
+    hidden = any(part.startswith("_") and "=" not in part for part in key.split("/"))
+    return key.endswith(".parquet") and not hidden
+
+
+def _delta(place: Place) -> list[tuple[str, int]]:
+    from deltalake import DeltaTable
+
+    from kafkawire.spark.pipeline.locations import delta_location
+
+    url, options = delta_location(place)
+    table = DeltaTable(url, storage_options=options)
+    features = set(table.protocol().reader_features or ())
+    if features & UNREADABLE_FEATURES:
+        names = ", ".join(sorted(features & UNREADABLE_FEATURES))
+        raise SourceError(f"{place.url} is a Delta table with {names}, which cannot be audited")
+    actions = table.get_add_actions(flatten=True)
+    rows: list[dict[str, Any]] = actions.to_pylist()
+    return [(unquote(row["path"]), int(row["size_bytes"])) for row in rows]
+
+
+def _iceberg(place: Place) -> list[tuple[str, int]]:
+    from pyiceberg.table import StaticTable
+
+    newest = max(key for key in place.list("metadata/") if key.endswith(".metadata.json"))
+    table = StaticTable.from_metadata(place.where(newest))
+    found = []
+    for task in table.scan().plan_files():
+        if task.delete_files:
+            raise SourceError(f"{place.url} is an Iceberg table with delete files, which cannot "
+                              "be audited")  # fmt: skip
+        found.append((_relative(place, task.file.file_path), task.file.file_size_in_bytes))
+    return found
+
+
+def _relative(place: Place, path: str) -> str:
+    """A file's key, of the full path an Iceberg manifest has."""
+    root = urlsplit(place.where("")).path.rstrip("/") + "/"
+    whole = urlsplit(path).path
+    if not whole.startswith(root):
+        raise SourceError(f"the file {path} is not under {place.url}: it cannot be audited")
+    return whole[len(root) :]

@@ -1,0 +1,142 @@
+"""Which files a table has, and what its runs said of offsets.
+
+Tables that `pipeline run` wrote say it in `_kafkawire/`. Of others only the files are known: those
+under a Parquet table's path, of a Delta table's or an Iceberg table's newest version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from kafkawire.spark.audit.coverage import Coverage, coverage
+from kafkawire.spark.audit.judging import Where
+from kafkawire.spark.audit.scanning import ScanFile
+from kafkawire.spark.audit.verdict import Problem, TableReport
+from kafkawire.spark.model import SourceError
+from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET
+from kafkawire.spark.pipeline.naming import written_by
+from kafkawire.spark.pipeline.runs import FileFacts, Share
+from kafkawire.spark.pipeline.state import FOLDER, State
+from kafkawire.spark.pipeline.table import Table, open_table_at
+from kafkawire.spark.places import Place, open_place
+
+FOREIGN, SKIPPED = "foreign file", "missing run"
+_NAMED = 5
+"""Files named in a sentence."""
+
+
+class AuditError(SourceError):
+    """It cannot be audited; the text is one sentence."""
+
+
+@dataclass(slots=True)
+class Listed:
+    """A table as it says it is. `coverages`, `nexts`: None, {} for a table of unknown runs; `nexts`
+    are the offsets at which the next run begins."""
+
+    report: TableReport
+    places: list[Place]
+    files: list[ScanFile]
+    coverages: dict[Where, Coverage] | None = None
+    nexts: dict[Where, int] = field(default_factory=dict)
+
+
+def look(url: str) -> Listed:
+    """What there is to audit at a table's path or URL. SourceError."""
+    place = open_place(url)
+    kind = format_of(place)
+    state = State(place)
+    if state.table() is not None:
+        return _ours(place, kind, state)
+    from kafkawire.spark.audit.foreign import files_of
+
+    files = files_of(place, kind)
+    if not files:
+        raise AuditError(f"{place.url}: there is no table, or it has no Parquet file")
+    report = TableReport(place.url, kind, 0, len(files), _bytes(files), [])
+    report.notes.append(
+        "no run of `kafkawire pipeline run` has written this table: only the rows say which "
+        "offsets there should be"
+    )
+    return Listed(report, [place], files)
+
+
+def format_of(place: Place) -> str:
+    """Delta and Iceberg keep their own folders in a table."""
+    if next(place.list("_delta_log/"), None) is not None:
+        return DELTA
+    if any(key.endswith(".metadata.json") for key in place.list("metadata/")):
+        return ICEBERG
+    return PARQUET
+
+
+def _ours(place: Place, kind: str, state: State) -> Listed:
+    table = open_table_at(place.url)
+    facts = table.files()
+    records = list(state.records())
+    files = [scan_of(0, file) for file in facts]
+    report = TableReport(place.url, kind, len(records), len(files), _bytes(files), [])
+    committed = table.committed()
+    if committed > len(records):
+        text = f"the table has run {committed}, and no account of run {len(records) + 1} is there"
+        report.problems.append(Problem(SKIPPED, text))
+    places = [place]
+    for url in sorted({record.dead_letters for record in records if record.dead}):
+        places.append(open_place(url))
+        files += [
+            scan_of(len(places) - 1, file, dead=True)
+            for record in records
+            if record.dead_letters == url
+            for file in record.dead
+        ]
+    _unlisted(report, table, {file.path for file in facts}, committed)
+    coverages = coverages_of(share for record in records for share in record.shares)
+    ends = records[-1].ends if records else {}
+    nexts = {(topic, part): at for topic, parts in ends.items() for part, at in parts.items()}
+    return Listed(report, places, files, coverages, nexts)
+
+
+def coverages_of(shares: Iterable[Share]) -> dict[Where, Coverage]:
+    """Of each partition."""
+    by_where: dict[Where, list[Share]] = {}
+    for share in shares:
+        by_where.setdefault((share.range.topic, share.range.partition), []).append(share)
+    return {where: coverage(some) for where, some in by_where.items()}
+
+
+def scan_of(place: int, file: FileFacts, *, dead: bool = False) -> ScanFile:
+    """A file to look at, of what its commit says."""
+    if file.partition < 0:  # merged by somebody else: it may hold anything
+        return ScanFile(place, file.path, file.size_bytes, rows=file.rows, dead=dead)
+    where = (file.topic, file.partition, file.base, file.end)
+    return ScanFile(place, file.path, file.size_bytes, *where, file.rows, dead)
+
+
+def _unlisted(report: TableReport, table: Table, listed: set[str], committed: int) -> None:
+    """Parquet files that are there and in no commit: a fault where readers see them."""
+    begun: list[str] = []
+    foreign: list[str] = []
+    settled = {"r": committed, "c": table.compacted()}
+    for key in table.place.list():
+        own = key.startswith((f"{FOLDER}/", "_delta_log/", "metadata/"))
+        if own or not key.endswith(".parquet") or key in listed:
+            continue
+        writer = written_by(key)
+        (begun if writer and writer[1] > settled[writer[0]] else foreign).append(key)
+    if begun:
+        report.notes.append(f"{_named(begun)} of a run in progress, or one that `run` will finish")
+    if foreign and table.hides:
+        report.notes.append(f"{_named(foreign)} that no commit lists; no reader sees them")
+    elif foreign:
+        text = f"{_named(foreign)} that no commit lists, and who reads the folder sees them"
+        report.problems.append(Problem(FOREIGN, text))
+
+
+def _named(keys: list[str]) -> str:
+    shown = ", ".join(keys[:_NAMED]) + (", ..." if len(keys) > _NAMED else "")
+    return f"{len(keys)} file{'s' if len(keys) > 1 else ''} ({shown})"
+
+
+def _bytes(files: Iterable[ScanFile]) -> int:
+    return sum(file.size_bytes for file in files)

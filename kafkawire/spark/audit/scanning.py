@@ -1,0 +1,207 @@
+"""The offsets of files, read in Spark's tasks: what comes out is islands and broken files.
+
+Only the columns of topic, partition and offset are read, with pyarrow, file by file: a file that is
+missing or damaged is a finding and not the end of the audit. A task keeps one batch at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kafkawire.spark.audit.islands import NONE, Islands, islands, join, keep, outside
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkawire.spark.places import Place
+
+ROWS_AT_A_TIME = 1 << 20
+"""24 MB of topic, partition and offset; fewer make more islands and no less work."""
+DDL = "kind STRING, topic STRING, partition INT, base BIGINT, end BIGINT, text STRING"
+ISLAND, DEAD = "island", "dead"
+MISSING, UNREADABLE, COUNT, STRAY = "missing file", "unreadable file", "row count", "misplaced rows"
+"""A file that is not there, one that cannot be read, one with other rows than its commit says, one
+with rows outside of its range."""
+
+TOPICS, PARTITIONS, OFFSETS = ("_topic", "topic"), ("_partition", "partition"), (
+    "_offset",
+    "offset",
+)  # fmt: skip
+"""What columns may be called: ours, and the Kafka connector's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanFile:
+    """A Parquet file to look at. `place`: which of the places it is in; `path`: its name there;
+    `topic`: "" if the file must say; `partition`: -1 likewise; `rows`, `base`, `end`: what it
+    should hold, -1 if nobody said; `dead`: of dead letters."""
+
+    place: int
+    path: str
+    size_bytes: int
+    topic: str = ""
+    partition: int = -1
+    base: int = -1
+    end: int = -1
+    rows: int = -1
+    dead: bool = False
+
+
+class Finding(NamedTuple):
+    """An island, or what is wrong with a file: then `text` is a sentence, `base` an offset."""
+
+    kind: str
+    topic: str
+    partition: int
+    base: int
+    end: int
+    text: str = ""
+
+
+def scan(places: list[Place], files: Iterable[ScanFile]) -> Iterator[pa.RecordBatch]:
+    """Findings of several files, as `schema` has them."""
+    for file in files:
+        yield from scan_file(places[file.place], file)
+
+
+def scan_file(place: Place, file: ScanFile) -> Iterator[pa.RecordBatch]:
+    """All of a file's islands, then what is wrong with it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    filesystem, root = place.arrow()
+    rows = strays = 0
+    first: Finding | None = None
+    try:
+        with filesystem.open_input_file(f"{root}/{file.path}") as stream:
+            for batch in _batches(pq.ParquetFile(stream), file):
+                rows += batch.num_rows
+                for topic, found in _islands(batch, file):
+                    yield _island_batch(DEAD if file.dead else ISLAND, topic, found)
+                    wrong = _strays(topic, found, file)
+                    strays += int((wrong.end - wrong.base).sum())
+                    if first is None and len(wrong.base):
+                        partition, base, end = (int(column[0]) for column in wrong)
+                        first = Finding(STRAY, topic, partition, base, end)
+    except FileNotFoundError:
+        yield _about(file, MISSING, "is in the table's commits, and not there")
+        return
+    except (OSError, pa.ArrowException, KeyError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        yield _about(file, UNREADABLE, f"cannot be read: {reason}")
+        return
+    if file.rows >= 0 and rows != file.rows:
+        yield _about(file, COUNT, f"has {rows} rows, its commit says {file.rows}")
+    if first is not None:
+        text = (
+            f"has {strays} rows outside of its range {file.topic}-{file.partition} "
+            f"[{file.base}, {file.end}), first {first.topic}-{first.partition} offset {first.base}"
+        )
+        yield _about(file, STRAY, text)
+
+
+def _about(file: ScanFile, kind: str, text: str) -> pa.RecordBatch:
+    found = Finding(
+        kind, file.topic, file.partition, file.base, file.end, f"{file.path} {text}"
+    )  # fmt: skip
+    return as_batch([found])
+
+
+def schema() -> pa.Schema:
+    """Of findings in Arrow; `DDL` in Spark's words."""
+    import pyarrow as pa
+
+    types = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string())
+    return pa.schema(list(zip(Finding._fields, types, strict=True)))
+
+
+def as_batch(findings: Iterable[Finding]) -> pa.RecordBatch:
+    """A few findings, in Arrow."""
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist([each._asdict() for each in findings], schema=schema())
+
+
+def _island_batch(kind: str, topic: str, found: Islands) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    count = len(found.base)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.repeat(kind, count),
+            pa.repeat(topic, count),
+            pa.array(found.partition.astype(np.int32)),
+            pa.array(found.base),
+            pa.array(found.end),
+            pa.repeat("", count),
+        ],
+        schema=schema(),
+    )
+
+
+def _batches(parquet: Any, file: ScanFile) -> Iterator[pa.RecordBatch]:
+    """The columns that are needed, under our names."""
+    there = set(parquet.schema_arrow.names)
+    names = {}
+    for name, wanted, known in (
+        ("topic", TOPICS, bool(file.topic)),
+        ("partition", PARTITIONS, file.partition >= 0),
+        ("offset", OFFSETS, False),
+    ):
+        column = next((each for each in wanted if each in there), None)
+        if column is not None:
+            names[column] = name
+        elif not known and name != "topic":
+            raise KeyError(f"there is no column {wanted[0]} or {wanted[1]}")
+    for batch in parquet.iter_batches(ROWS_AT_A_TIME, columns=list(names)):
+        yield batch.rename_columns([names[column] for column in batch.schema.names])
+
+
+def _islands(batch: pa.RecordBatch, file: ScanFile) -> Iterator[tuple[str, Islands]]:
+    """Topic and islands of a batch."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = batch.schema.names
+    if "topic" not in names:
+        yield file.topic, _of_rows(batch, file)
+        return
+    topics = pc.unique(batch["topic"]).to_pylist()
+    for topic in topics:
+        if topic is None:
+            raise pa.ArrowInvalid("a row has no topic")
+        some = batch if len(topics) == 1 else batch.filter(pc.equal(batch["topic"], topic))
+        yield topic, _of_rows(some, file)
+
+
+def _of_rows(batch: pa.RecordBatch, file: ScanFile) -> Islands:
+    offset = _longs(batch["offset"])
+    if "partition" in batch.schema.names:
+        partition = _longs(batch["partition"])
+    else:
+        partition = np.full(len(offset), file.partition, np.int64)
+    if file.dead:  # each for itself: a damaged range has a row, and it is not one of its offsets
+        return Islands(partition, offset, offset + 1)
+    return islands(partition, offset)
+
+
+def _longs(column: Any) -> Any:
+    import pyarrow as pa
+
+    if column.null_count:
+        raise pa.ArrowInvalid("a row has no partition or no offset")
+    return column.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def _strays(topic: str, found: Islands, file: ScanFile) -> Islands:
+    """Islands, or parts of them, that the file should not have."""
+    if file.end < 0:
+        return NONE
+    if topic != file.topic:
+        return found
+    own = found.partition == file.partition
+    return join([outside(keep(found, own), file.base, file.end), keep(found, ~own)])

@@ -1,0 +1,162 @@
+"""What an audit says, for people and programs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kafkawire.spark.audit.continuity import (
+    DUPLICATE,
+    OUTSIDE,
+    UNEXPECTED,
+    UNEXPLAINED,
+    Found,
+    Range,
+)
+
+SHOWN = 3
+"""Ranges named in a sentence; --json has more."""
+_WORDS = {
+    UNEXPLAINED: "without a row or a reason",
+    DUPLICATE: "more than once",
+    UNEXPECTED: "with a row where the account of their run has none",
+    OUTSIDE: "with a row that no committed run has read",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: `kind` for programs, `text` a sentence. `ranges`: first offsets."""
+
+    kind: str
+    text: str
+    offsets: int = 0
+    ranges: tuple[Range, ...] = ()
+
+
+@dataclass(slots=True)
+class SourceState:
+    """The partition in the source now: log start, end (-1: it is not there any more)."""
+
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class PartitionReport:
+    """One topic partition. `first`, `last`: of the rows, -1 if there are none; `next`: where the
+    next run begins, -1 if no run is known; `gaps`: explained offsets without a row by reason."""
+
+    topic: str
+    partition: int
+    first: int = -1
+    last: int = -1
+    next: int = -1
+    rows: int = 0
+    dead: int = 0
+    gaps: dict[str, int] = field(default_factory=dict)
+    found: dict[str, Found] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    source: SourceState | None = None
+
+    @property
+    def where(self) -> str:
+        """TOPIC-PARTITION."""
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def clean(self) -> bool:
+        """Every offset once, or explained."""
+        return not self.problems and not self.found
+
+    def all_problems(self) -> Iterator[Problem]:
+        """Those of single offsets first."""
+        for kind in (UNEXPLAINED, DUPLICATE, UNEXPECTED, OUTSIDE):
+            if kind in self.found:
+                yield _problem(kind, self.found[kind])
+        yield from self.problems
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "first": self.first if self.rows else None,
+            "last": self.last if self.rows else None,
+            "next": None if self.next < 0 else self.next,
+            "rows": self.rows,
+            "dead_letters": self.dead,
+            "gaps": self.gaps,
+            "source": None if self.source is None else asdict(self.source),
+            "clean": self.clean,
+            "problems": [_plain(problem) for problem in self.all_problems()],
+            "notes": self.notes,
+        }
+
+
+def _problem(kind: str, found: Found) -> Problem:
+    shown = ", ".join(_span(each) for each in found.first[:SHOWN])
+    more = ", ..." if found.ranges > SHOWN else ""
+    offsets = "1 offset" if found.offsets == 1 else f"{found.offsets} offsets"
+    text = f"{offsets} {_WORDS[kind]}: {shown}{more}"
+    return Problem(kind, text, found.offsets, tuple(found.first))
+
+
+def _span(each: Range) -> str:
+    return str(each.base) if each.end - each.base == 1 else f"{each.base}..{each.end - 1}"
+
+
+def _plain(problem: Problem) -> dict[str, Any]:
+    plain = asdict(problem)
+    plain["ranges"] = [[each.base, each.end] for each in problem.ranges]
+    return plain
+
+
+@dataclass(slots=True)
+class TableReport:
+    """All of it. `problems`: those of no partition; `notes`: worth knowing, and no fault."""
+
+    table: str
+    format: str
+    runs: int
+    files: int
+    size_bytes: int
+    partitions: list[PartitionReport]
+    problems: list[Problem] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        return sum(each.rows for each in self.partitions)
+
+    @property
+    def clean(self) -> bool:
+        """Whether the exit code is 0."""
+        return not self.problems and all(each.clean for each in self.partitions)
+
+    def sentences(self) -> Iterator[str]:
+        """Everything that is wrong, a line each."""
+        for problem in self.problems:
+            yield problem.text
+        for each in self.partitions:
+            for problem in each.all_problems():
+                yield f"{each.where}: {problem.text}"
+
+    def plain(self) -> Mapping[str, Any]:
+        """For JSON."""
+        return {
+            "table": self.table,
+            "format": self.format,
+            "clean": self.clean,
+            "runs": self.runs,
+            "files": self.files,
+            "bytes": self.size_bytes,
+            "rows": self.rows,
+            "seconds": round(self.seconds, 3),
+            "problems": [_plain(problem) for problem in self.problems],
+            "notes": self.notes,
+            "partitions": [each.plain() for each in self.partitions],
+        }

@@ -1,0 +1,147 @@
+"""Parquet tables as `pipeline run` leaves them, made by hand: small, quick, with known faults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kafkawire.spark.model import DAMAGED, Account, OffsetRange
+from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
+from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.places import open_place
+
+ROW, DEAD = "row", "dead"
+T0 = 1_700_000_000_000
+
+
+def rows_table(topic: str, partition: int, offsets: Iterable[int]) -> pa.Table:
+    """Rows whose every column follows from partition and offset."""
+    listed = list(offsets)
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    return pa.table(
+        {
+            "_topic": pa.array([topic] * len(listed), pa.string()),
+            "_partition": pa.array([partition] * len(listed), pa.int32()),
+            "_offset": pa.array(listed, pa.int64()),
+            "_timestamp": pa.array(
+                [(T0 + offset) * 1000 for offset in listed], pa.timestamp("us", tz="UTC")
+            ),
+            "_key": pa.array(
+                [None if offset % 7 == 0 else b"k%d" % offset for offset in listed], pa.binary()
+            ),
+            "_value": pa.array(
+                [
+                    None if offset % 11 == 0 else b"v%d-%d" % (partition, offset)
+                    for offset in listed
+                ],
+                pa.binary(),
+            ),
+            "_headers": pa.array(
+                [
+                    [{"key": "h", "value": b"%d" % offset}] if offset % 3 == 0 else None
+                    for offset in listed
+                ],
+                headers,
+            ),
+        }
+    )
+
+
+class MadeTable:
+    """A table that grows by runs. `fates` of a range: a row, or the reason for none, for each
+    offset; `rows()` is what it should hold."""
+
+    def __init__(self, folder: Path, topic: str = "t") -> None:
+        self.folder, self.topic = folder, topic
+        self.state = State(open_place(str(folder)))
+        plain = {"version": 1, "job": "job", "format": "parquet", "partition_by": []}
+        self.state.describe(plain | {"catalog": {}, "dead_letters": "", "columns": {}}, new=True)
+        self.runs = 0
+        self.ends: dict[int, int] = {}
+        self.files: list[FileFacts] = []
+
+    def run(
+        self, fates: dict[int, Sequence[str]], *, files: int = 1, dead: Path | None = None
+    ) -> Record:
+        """One more run, from where the last one ended, with `files` for each partition; `dead`: the
+        folder of dead letters, for the fates DEAD and DAMAGED."""
+        self.runs += 1
+        made: list[FileFacts] = []
+        letters: list[FileFacts] = []
+        shares: list[Share] = []
+        for partition, some in fates.items():
+            base = self.ends.get(partition, 0)
+            size = max(1, -(-len(some) // files))
+            for at in range(0, len(some), size):
+                part = some[at : at + size]
+                where = OffsetRange(self.topic, partition, base + at, base + at + len(part))
+                share, offsets = self._share(where, part)
+                shares.append(share)
+                made.append(self.write(where, offsets))
+                if dead is not None:
+                    letters.append(self._letters(dead, where, part))
+            self.ends[partition] = base + len(some)
+        record = Record(
+            "job",
+            self.runs,
+            tuple(made),
+            tuple(letters),
+            tuple(shares),
+            {self.topic: dict(self.ends)},
+            dead_letters=f"file://{dead}" if dead is not None else "",
+        )
+        assert self.state.put_record(record)
+        self.files += made
+        return record
+
+    def _share(self, where: OffsetRange, fates: Sequence[str]) -> tuple[Share, list[int]]:
+        account = Account(where)
+        offsets = []
+        for offset, fate in enumerate(fates, where.base):
+            if fate in (ROW, DEAD):
+                account.rows += 1
+            else:
+                account.add_gap(offset, offset + 1, fate)
+            if fate == ROW:
+                offsets.append(offset)
+        return Share.of(account, sum(fate == DEAD for fate in fates)), offsets
+
+    def _letters(self, folder: Path, where: OffsetRange, fates: Sequence[str]) -> FileFacts:
+        """A letter for each DEAD one, and one for the first of neighbouring DAMAGED ones."""
+        offsets = [
+            offset
+            for offset, (before, fate) in enumerate(pairwise(["", *fates]), where.base)
+            if fate == DEAD or (fate == DAMAGED and before != DAMAGED)
+        ]
+        rows = rows_table(where.topic, where.partition, offsets)
+        path = folder / "job=job" / f"letters-r{self.runs}-{where.base}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, path)
+        facts = (str(path.relative_to(folder)), len(offsets), path.stat().st_size)
+        return FileFacts(*facts, *where, run=self.runs)
+
+    def write(self, part: OffsetRange, offsets: Iterable[int], extra: str = "") -> FileFacts:
+        """A file with these offsets."""
+        name = (
+            f"{part.topic}-p{part.partition:05}-o{part.base:020}-{part.end:020}"
+            f"-r{self.runs}{extra}.parquet"
+        )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        rows = rows_table(part.topic, part.partition, offsets)
+        pq.write_table(rows, self.folder / name, row_group_size=5)
+        size = (self.folder / name).stat().st_size
+        return FileFacts(name, rows.num_rows, size, *part, run=self.runs)
+
+    def change(self, file: FileFacts, offsets: Iterable[int]) -> None:
+        """The same file with other rows, as no run would leave it."""
+        rows = rows_table(file.topic, file.partition, offsets)
+        pq.write_table(rows, self.folder / file.path)
+
+    def offsets(self, file: FileFacts) -> list[int]:
+        """What is in it."""
+        column = pq.read_table(self.folder / file.path, columns=["_offset"])["_offset"]
+        return [int(offset) for offset in column.to_pylist()]
