@@ -5,3 +5,24 @@ splits it over tasks, `reading` turns a task into Arrow batches, `decode` is the
 `register(spark)` makes `spark.read.format("kafkawire")` known. `pipeline` writes tables.
 Imports nothing of the broker but codec, manifest, messages and client.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("kafkawire")` known to a session, for `spark.read`, `readStream` and SQL.
+
+    As `spark.dataSource.register(KafkawireSource)` does; and filters reach the source then, for
+    which Spark wants a setting to be on.
+    """
+    from kafkawire.spark.datasource import KafkawireSource
+
+    spark.conf.set(PUSHDOWN, "true")
+    spark.dataSource.register(KafkawireSource)

@@ -1,24 +1,37 @@
 """The process that Spark's Python workers fork from, with what they need imported already.
 
-Spark starts one for each kind of worker (`spark.python.daemon.module`), with the module of the
-worker as its argument. pyspark's own imports nothing before it forks, so each new worker would
-import pyarrow, numba and the kernels again: those that run tasks get them from here.
-Whatever is imported before a fork must not have started threads: a test looks.
+Spark starts one for each kind of worker (`spark.python.daemon.module`), with the worker's module as
+its argument. pyspark's own imports nothing before it forks, so each worker would import pyarrow,
+numba and the kernels again; here they are there. What is imported before a fork must not start
+threads, whose locks would be taken for ever in the child: a test looks.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 
 _TASKS = "pyspark.worker"
 """What runs tasks; the other modules plan, on the driver, and import what they need themselves."""
-PRELOADED = ("pyspark.worker", "pyarrow", "kafkawire.spark.decode", "kafkawire.spark.reading")
+PRELOADED = (
+    _TASKS,
+    "pyarrow.parquet",
+    "boto3",
+    "kafkawire.spark.decode.decoder",
+    "kafkawire.spark.reading",
+)
+_NO_THREADS = {
+    "OMP_NUM_THREADS": "1",  # numpy's OpenBLAS; Spark sets it for its workers too
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow's jemalloc
+}
 
 
 def preload() -> None:
     """Import what a task needs; what cannot be is left to the task, which says why."""
+    for name, value in _NO_THREADS.items():
+        os.environ.setdefault(name, value)
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -32,10 +32,8 @@ from kafkawire.spark.limits import (
     partitions_of,
 )
 from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, Source
+from kafkawire.spark.plan import TASK_BYTES
 
-TASK_BYTES = 64 << 20
-"""Stored bytes for one task: a second or two of work, so that 2 cores or 200 end at the same time
-and a task that is lost costs little."""
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
 _UNITS_MS = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 

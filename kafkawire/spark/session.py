@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kafkawire.spark import register
 from kafkawire.spark.model import SourceError
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ DEFAULTS: dict[str, str] = {
     "spark.sql.session.timeZone": "UTC",
     # Workers fork from a process that has imported what they need (kafkawire.spark.daemon).
     "spark.python.daemon.module": "kafkawire.spark.daemon",
-    # Off, Spark refuses a source that can leave out what a filter does not want.
-    "spark.sql.python.filterPushdown.enabled": "true",
     # Rows of a batch from Spark to Python: 10,000, the default, is a MB of small records.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
@@ -56,7 +55,7 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     app_name: str = "kafkawire",
 ) -> SparkSession:
-    """The active session as it is; else a new one, to which `format("kafkawire")` is known.
+    """The active session as it is, else a new one; `format("kafkawire")` is known to it.
 
     `master` and `app_name` hold where neither `conf` nor spark-submit has them. Whoever gets a new
     session stops it. Raises SessionError.
@@ -68,7 +67,9 @@ def open_session(
         warnings.filterwarnings("ignore", "PySpark does not yet fully support", FutureWarning)
         from pyspark.sql import SparkSession
 
-        return SparkSession.getActiveSession() or _start(master, app_name, dict(conf or {}))
+        session = SparkSession.getActiveSession() or _start(master, app_name, dict(conf or {}))
+    register(session)
+    return session
 
 
 def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
