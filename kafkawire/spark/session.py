@@ -72,6 +72,12 @@ def open_session(
     return session
 
 
+def sentence(failure: BaseException) -> str:
+    """Ours, of what Spark raises where a Python worker of it failed: it has the whole traceback."""
+    found = re.findall(r"^kafkawire\.[\w.]+: (.+)$", str(failure), re.MULTILINE)
+    return found[-1].strip() if found else str(failure).strip().partition("\n")[0]
+
+
 def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession

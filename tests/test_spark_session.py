@@ -1,0 +1,139 @@
+"""Starting Spark for the commands: what is missing is said in a sentence, settings come through."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkawire.spark.limits import OptionError
+from kafkawire.spark.session import SessionError, find_java, open_session, sentence
+from tests.kit.spark import need_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def java(folder: Path, says: str, code: int = 0) -> Path:
+    """A home with a bin/java that prints something where Java prints its version."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "says",
+    ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19', 'x version "25"'],
+)
+def test_a_new_java_is_taken(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = java(tmp_path, says)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java() == str(home / "bin" / "java")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert find_java() == str(home / "bin" / "java")
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ('openjdk version "1.8.0_292"', "is Java 8"),
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11"),
+        ("something else", "does not say its version"),
+    ],
+)
+def test_an_old_java_is_refused(
+    says: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, says)))
+    with pytest.raises(SessionError, match=f"{words}: install one .*openjdk-17"):
+        open_session()
+
+
+def test_no_java_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SessionError, match=f"JAVA_HOME={tmp_path} has no bin/java: install"):
+        find_java()
+    monkeypatch.delenv("JAVA_HOME")
+    with pytest.raises(SessionError, match="no java on PATH: install"):
+        find_java()
+
+
+def test_no_pyspark_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SessionError, match=r"pip install 'kafkawire\[spark\]'"):
+        open_session()
+
+
+def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to plan:\nTraceback (most recent call last):\n"
+        '  File "/x.py", line 5, in read\n    raise OptionError(\n'
+        f"{OptionError.__module__}.OptionError: no topic 'x' in /data\n SQLSTATE: 38000"
+    )
+    assert sentence(RuntimeError(text)) == "no topic 'x' in /data"
+    assert sentence(RuntimeError("first line\nsecond")) == "first line"
+
+
+def test_what_workers_fork_from_has_imported_the_kernels_and_has_one_thread() -> None:
+    """A lock held by a thread that a fork does not take along would be held for ever."""
+    script = (
+        "import os, sys\n"
+        "from kafkawire.spark import daemon\n"
+        "daemon.preload()\n"
+        "missing = [name for name in daemon.PRELOADED if name not in sys.modules]\n"
+        "print(missing, len(os.listdir('/proc/self/task')))\n"
+    )
+    if not Path("/proc/self/task").exists():
+        pytest.skip("only Linux lists the threads of a process")
+    environ = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS",)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environ, timeout=120
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[] 1", "")
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("spark")
+def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
+    assert open_session("spark://nowhere:7077", conf={"spark.ui.enabled": "true"}) is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.master == "local[2]"
+
+
+QUIET = """
+import sys
+from kafkawire.spark.session import SessionError, open_session
+spark = open_session("local[1]", conf={"spark.sql.session.timeZone": "Asia/Tokyo"})
+assert spark.range(5).mapInArrow(lambda batches: batches, "id bigint").count() == 5
+assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+assert spark.conf.get("spark.python.daemon.module") == "kafkawire.spark.daemon"
+spark.stop()
+try:
+    open_session("nonsense")
+except SessionError as reason:
+    print(reason)
+"""
+
+
+@pytest.mark.real
+def test_it_starts_quietly_and_says_why_it_does_not(tmp_path: Path) -> None:
+    need_java()
+    done = subprocess.run(
+        [sys.executable, "-c", QUIET], capture_output=True, text=True, cwd=tmp_path, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Spark does not start with master 'nonsense': ")
+    assert len(done.stdout.splitlines()) == 1
+    # Java itself warns of a module that Spark has it load; Spark says nothing but errors.
+    told = [line for line in done.stderr.splitlines() if "incubator" not in line]
+    assert not [line for line in told if "WARN" in line or "INFO" in line], done.stderr
+    assert list(tmp_path.iterdir()) == []  # and it leaves nothing where it was called
