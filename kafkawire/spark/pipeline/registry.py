@@ -56,9 +56,12 @@ class Registry:
     def __init__(self, url: str) -> None:
         """`url`: http(s)://[USER:PASSWORD@]HOST[:PORT][/PATH]. Raises RegistryError."""
         parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+        except ValueError:  # of the port
+            host = None
+        if parts.scheme not in ("http", "https") or not host:
             raise RegistryError("the registry's URL must be like http://HOST:8081")
-        host = parts.hostname if parts.port is None else f"{parts.hostname}:{parts.port}"
         self.url = f"{parts.scheme}://{host}{parts.path}".rstrip("/")
         self._headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         user = os.environ.get(USER_INFO, "")

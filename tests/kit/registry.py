@@ -1,0 +1,119 @@
+"""A schema registry for tests, over HTTP: what Confluent's answers for schemas and subjects.
+
+`running()` gives one on a free port. Schemas are registered by its methods, as a producer's library
+would by POST. Protobuf is registered compiled, and given out so for `?format=serialized`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+
+class FakeRegistry:
+    """What is registered, and how it is to misbehave."""
+
+    def __init__(self) -> None:
+        self.schemas: dict[int, dict[str, Any]] = {}
+        self.subjects: dict[str, list[int]] = {}
+        self.requests: list[str] = []
+        self.password = ""
+        """USER:PASSWORD that must come with every request."""
+        self.failures: list[int | bytes] = []
+        """What the next requests get instead: a status, or a body."""
+        self.serialized = True
+        """Whether it can give Protobuf out compiled."""
+        self.url = ""
+
+    def register(
+        self,
+        subject: str,
+        schema: str | bytes,
+        *,
+        references: list[tuple[str, str, int]] | None = None,
+        number: int = 0,
+    ) -> int:
+        """The schema's number. Avro as JSON text, Protobuf as the bytes of a FileDescriptorProto;
+        references: name, subject, version."""
+        number = number or 1 + max(self.schemas, default=0)
+        one: dict[str, Any] = {"schema": schema}
+        if isinstance(schema, bytes):
+            one = {"schema": base64.b64encode(schema).decode(), "schemaType": "PROTOBUF"}
+        if references:
+            names = ("name", "subject", "version")
+            one["references"] = [dict(zip(names, each, strict=True)) for each in references]
+        self.schemas[number] = one
+        self.subjects.setdefault(subject, []).append(number)
+        return number
+
+    def answer(self, path: str, serialized: bool) -> dict[str, Any] | None:
+        """The document at a path, None if there is none."""
+        match path.strip("/").split("/"):
+            case ["schemas", "ids", number]:
+                return self._shown(int(number), serialized)
+            case ["subjects", subject, "versions", version]:
+                numbers = self.subjects.get(unquote(subject), [])
+                at = len(numbers) if version == "latest" else int(version)
+                if not 1 <= at <= len(numbers):
+                    return None
+                shown = self._shown(numbers[at - 1], serialized) or {}
+                return {"subject": subject, "version": at, "id": numbers[at - 1], **shown}
+        return None
+
+    def _shown(self, number: int, serialized: bool) -> dict[str, Any] | None:
+        one = self.schemas.get(number)
+        if one is None or one.get("schemaType") != "PROTOBUF" or (serialized and self.serialized):
+            return one
+        return {**one, "schema": 'syntax = "proto3"; message Text {}'}
+
+
+def _handler(registry: FakeRegistry) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            parts = urlsplit(self.path)
+            registry.requests.append(parts.path)
+            wanted = "Basic " + base64.b64encode(registry.password.encode()).decode()
+            if registry.failures:
+                failure = registry.failures.pop(0)
+                if isinstance(failure, bytes):
+                    return self._send(200, failure)
+                return self._send(failure, b"{}")
+            if registry.password and self.headers.get("Authorization") != wanted:
+                return self._send(401, b"{}")
+            serialized = parse_qs(parts.query).get("format") == ["serialized"]
+            found = registry.answer(parts.path, serialized)
+            missing = {"error_code": 40403, "message": "Schema not found"}
+            self._send(200 if found else 404, json.dumps(found or missing).encode())
+
+        def _send(self, status: int, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing."""
+
+    return Handler
+
+
+@contextlib.contextmanager
+def running() -> Iterator[FakeRegistry]:
+    """A registry that answers at its `url`."""
+    registry = FakeRegistry()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(registry))
+    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield registry
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join(10)
