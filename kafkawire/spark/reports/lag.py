@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.model import OffsetRange
 from kafkawire.spark.reports import plot_lag, plots
 from kafkawire.spark.reports.commits import (
@@ -116,7 +117,7 @@ def _events(spark: SparkSession, scope: Scope) -> DataFrame:
         start, _, end = scope.catalog.bounds(OFFSETS_TOPIC, partition)
         ranges.append(OffsetRange(OFFSETS_TOPIC, partition, start, end))
     records = scope.records(spark, "offset, timestamp, key, value", ranges)
-    events = records.mapInArrow(decoded, EVENTS_DDL)
+    events = map_in_arrow(records, decoded, EVENTS_DDL)
     if scope.request.until is not None:
         events = events.where(events["at"] < scope.request.until)
     if scope.request.topics:

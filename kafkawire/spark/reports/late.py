@@ -43,7 +43,7 @@ COUNTS_DDL = (
     "append_time BIGINT"
 )
 Uploads = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
-"""For a partition: (end offset, when it was uploaded in ms), rising."""
+"""For a partition: (end offset, when it was in the tier in ms, -1 if not known), rising."""
 
 _SUMS = """
 SELECT topic, partition, class, sum(records) AS records, max(latest) AS latest,
@@ -84,8 +84,9 @@ class Lateness:
         self.append_time += int((kinds == 1).sum())
         if len(self._ends):
             places = np.searchsorted(self._ends, offsets, side="right")
-            there = places < len(self._ends)
-            ages = np.maximum(self._times[places[there]] - stamps[there], 0)
+            at = np.append(self._times, NEVER)[places]
+            there = at > NEVER
+            ages = np.maximum(at[there] - stamps[there], 0)
             self.arrived += np.bincount(
                 np.searchsorted(LATE_EDGES_MS, ages, side="left"), minlength=CLASSES
             )
@@ -108,7 +109,7 @@ def run(spark: SparkSession, scope: Scope) -> Report:
     """The report; nothing in it is a problem of offsets."""
     report = Report("late")
     newest = rows_of(scope.scan(spark, _newest, NEWEST_DDL).toArrow())
-    uploads = scope.catalog_uploads()
+    uploads = uploads_of(scope)
     counts = scope.scan(spark, counter(before(newest), uploads), COUNTS_DDL)
     found = collect(spark.sql(_SUMS, counts=counts))
     rows = by_partition(rows_of(found))
@@ -136,6 +137,17 @@ def before(newest: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int, int], in
             found[*place, row["base"]] = highest
             highest = max(highest, row["newest"])
     return found
+
+
+def uploads_of(scope: Scope) -> Uploads:
+    """When the records of each partition were in the tier, by offset, as far as its manifest says
+    it; what was rewritten since says nothing of it."""
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for part in scope.parts:
+        for piece in part.pieces:
+            at = scope.catalog.created_ms(piece)
+            found.setdefault((part.range.topic, part.range.partition), []).append((piece.end, at))
+    return {place: rows for place, rows in found.items() if any(at >= 0 for _, at in rows)}
 
 
 def _newest(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.model import OffsetRange, Part, Source, SourceError, Task
 from kafkawire.spark.plan import plan_tasks
 
@@ -140,7 +141,7 @@ class Scope:
                 for index in batch.column(0).to_pylist():
                     yield from work(source, places, tasks[index])
 
-        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, ddl)
+        return map_in_arrow(spark.range(0, len(tasks), 1, len(tasks)), run, ddl)
 
 
 def arrow_schema(ddl: str) -> pa.Schema:

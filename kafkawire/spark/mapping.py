@@ -1,0 +1,32 @@
+"""A function over the Arrow batches of a DataFrame, in Spark's tasks: `DataFrame.mapInArrow`
+without pandas.
+
+Spark's own insists on pandas although its tasks need none, so every command would import it for
+half a second, and nothing else here wants it. What is called instead is what it calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+
+def map_in_arrow(
+    frame: DataFrame,
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    ddl: str,
+) -> DataFrame:
+    """What `work` makes of the batches of each of the partitions of `frame`, of this schema."""
+    from pyspark.sql import DataFrame as AnyFrame
+    from pyspark.sql.udf import UserDefinedFunction
+    from pyspark.util import PythonEvalType
+
+    kind = PythonEvalType.SQL_MAP_ARROW_ITER_UDF
+    called: Any = UserDefinedFunction(work, returnType=ddl, evalType=kind)
+    column = called(*[frame[name] for name in frame.columns])
+    plain: Any = frame
+    return AnyFrame(plain._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)

@@ -1,0 +1,203 @@
+"""The SQL of the reports on a real Spark, over records that are made up: every figure is known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from kafkawire.codec.compile import encode_versioned
+from kafkawire.messages.stored import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from kafkawire.spark.model import OffsetRange, Part, Source
+from kafkawire.spark.reports import lag, sizes
+from kafkawire.spark.reports.report import Report, rows_of
+from kafkawire.spark.reports.scope import Request, Scope
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+T0 = 1_790_000_000_000
+Record = tuple[str, int, int, int, bytes | None, bytes | None]
+"""Topic, partition, offset, ms after T0, key, value."""
+
+
+class Facts:
+    """As catalog.facts."""
+
+    def __init__(self, internal: bool) -> None:
+        self.internal = internal
+
+
+class MadeUp:
+    """A catalog of records in memory."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.records = records
+        self.topics: dict[str, int] = {}
+        for topic, partition, *_ in records:
+            self.topics[topic] = max(self.topics.get(topic, 0), partition + 1)
+
+    def facts(self, topic: str) -> Facts:
+        return Facts(topic.startswith("__"))
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int, int]:
+        offsets = [row[2] for row in self.records if row[:2] == (topic, partition)]
+        return (min(offsets), max(offsets) + 1, max(offsets) + 1) if offsets else (0, 0, 0)
+
+    def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
+        found = [row[2] for row in self.records if row[:2] == (topic, partition)
+                 and T0 + row[3] >= ms]  # fmt: skip
+        return min(found, default=None)
+
+    def part(self, wanted: OffsetRange) -> Part:
+        return Part(wanted, (), 7 * (wanted.end - wanted.base))
+
+
+class MadeUpScope(Scope):
+    """Records come from memory instead of the data source."""
+
+    def records(
+        self, spark: SparkSession, columns: str, ranges: Sequence[OffsetRange] | None = None
+    ) -> DataFrame:
+        import pyarrow as pa
+
+        wanted = {r[:2]: r for r in (self.ranges if ranges is None else ranges)}
+        rows = []
+        for row in self.catalog.records:  # type: ignore[attr-defined]
+            range_ = wanted.get(row[:2])
+            if range_ and range_.base <= row[2] < range_.end:
+                rows.append(row)
+        names = ("topic", "partition", "offset", "timestamp", "key", "value")
+        types = (pa.string(), pa.int32(), pa.int64(), pa.timestamp("us", "UTC"), pa.binary(),
+                 pa.binary())  # fmt: skip
+        values = [[row[i] for row in rows] for i in range(6)]
+        values[3] = [(T0 + at) * 1000 for at in values[3]]
+        table = pa.table({n: pa.array(v, t) for n, v, t in zip(names, values, types, strict=True)})
+        frame = spark.createDataFrame(table)
+        return frame.select(*[name.strip() for name in columns.split(",")])
+
+
+def scope_of(records: Sequence[Record], **asked: Any) -> Scope:
+    request = Request(Source(bootstrap="made:1"), **asked)
+    return MadeUpScope(request, MadeUp(records), internal=False)  # type: ignore[arg-type]
+
+
+def table(report: Report, name: str) -> list[dict[str, Any]]:
+    (found,) = [each for each in report.tables if each.name == name]
+    return rows_of(found.data)
+
+
+def commit(offset: int, at: int, group: str, partition: int, committed: int | None) -> Record:
+    key = encode_versioned(OffsetCommitKey(group, "orders", partition), 1)
+    value = None
+    if committed is not None:
+        value = encode_versioned(OffsetCommitValue(offset=committed), 3)
+    return lag.OFFSETS_TOPIC, 0, offset, at, key, value
+
+
+def group(offset: int, at: int, name: str, there: bool) -> Record:
+    value = encode_versioned(GroupMetadataValue(protocol_type="consumer"), 3)
+    key = encode_versioned(GroupMetadataKey(name), 2)
+    return lag.OFFSETS_TOPIC, 0, offset, at, key, value if there else None
+
+
+def orders(partition: int, count: int, every_ms: int) -> list[Record]:
+    return [
+        ("orders", partition, i, i * every_ms, b"k%d" % (i % 4), b"x" * 10) for i in range(count)
+    ]
+
+
+def test_lag_over_time_is_what_was_written_less_what_was_committed(spark: SparkSession) -> None:
+    records = [
+        *orders(0, 100, 1000),  # one a second: after s seconds there are s + 1
+        *orders(1, 10, 1000),
+        group(0, 0, "kitchen", True),
+        commit(1, 10_500, "kitchen", 0, 5),
+        commit(2, 11_500, "kitchen", 1, 10),
+        commit(3, 50_500, "kitchen", 0, 51),
+        commit(4, 60_000, "gone", 0, 7),
+        commit(5, 70_000, "gone", 0, None),
+        group(6, 70_000, "gone", False),
+        commit(7, 80_000, "kitchen", 0, 1000),  # above the end: not behind
+        (lag.OFFSETS_TOPIC, 0, 8, 80_000, b"\x00\x01garbage", b""),
+    ]
+    report = lag.run(spark, scope_of(records))
+    history = {(row["group_id"], row["partition"], row["at"] - T0): row
+               for row in table(report, "lag-history")}  # fmt: skip
+    width = 500  # 88.5 s from the first commit to the last record
+    step = 1000
+    assert {key[2] % width for key in history} == {0}
+    assert history["kitchen", 0, 20_000 + step]["lag"] == 21 - 5
+    assert history["kitchen", 0, 50_000 + step]["lag"] == 0
+    assert history["kitchen", 0, 60_000 + step]["lag"] == 61 - 51
+    assert history["kitchen", 1, 20_000 + step]["lag"] == 0
+    assert ("kitchen", 0, 10_000) not in history  # nothing was committed yet
+    assert history["gone", 0, 65_000 + step]["lag"] == 66 - 7
+    assert ("gone", 0, 75_000) not in history  # its tombstone
+    groups = {row["group_id"]: row for row in table(report, "lag")}
+    assert groups["kitchen"]["lag"] == 0
+    assert groups["kitchen"]["commits"] == 4
+    assert groups["kitchen"]["peak_lag"] >= 44
+    assert (groups["gone"]["removed"], groups["gone"]["deleted_ms"]) == (1, T0 + 70_000)
+    assert groups["gone"]["lag"] is None
+    assert any("1 records of __consumer_offsets could not be read" in s for s in report.sentences)
+    assert any("gone" in s for s in report.sentences)
+    assert report.plot[:4] == b"\x89PNG"
+
+
+def test_lag_since_a_time_knows_what_was_committed_before_it(spark: SparkSession) -> None:
+    records = [*orders(0, 100, 1000), commit(0, 5_000, "kitchen", 0, 5)]
+    report = lag.run(spark, scope_of(records, since=T0 + 50_000, until=T0 + 80_000))
+    rows = table(report, "lag-groups")
+    assert rows[0]["at"] - T0 in range(50_000, 52_000)
+    assert rows[0]["lag"] in range(46, 48)
+    assert table(report, "lag-partitions")[0] == {
+        "group_id": "kitchen", "topic": "orders", "partition": 0, "committed": 5, "log_end": 80,
+        "lag": 75,
+    }  # fmt: skip
+
+
+def test_no_commits_are_said(spark: SparkSession) -> None:
+    assert "no __consumer_offsets" in lag.run(spark, scope_of(orders(0, 3, 1))).sentences[0]
+    records = [*orders(0, 3, 1), group(0, 0, "kitchen", True)]
+    assert "No group has committed" in lag.run(spark, scope_of(records)).sentences[0]
+
+
+def test_sizes_rates_and_keys_add_up(spark: SparkSession) -> None:
+    records: list[Record] = [
+        *orders(0, 80, 1000),
+        *[("orders", 1, i, 5_000, None, None) for i in range(20)],
+        *[("clicks", 0, i, i, b"\xff", b"abc") for i in range(5)],
+    ]
+    scope = scope_of(records)
+    report = sizes.run(spark, scope)
+    topics = {row["topic"]: row for row in table(report, "sizes")}
+    assert topics["orders"]["records"] == 100
+    assert topics["orders"]["bytes"] == 80 * 12
+    assert topics["orders"]["stored_bytes"] == 700
+    assert (topics["orders"]["largest_partition"], topics["orders"]["largest_share"]) == (0, 0.8)
+    assert (topics["orders"]["keys"], topics["orders"]["keyless"]) == (4, 20)
+    assert topics["orders"]["largest_key_share"] == 0.2
+    assert topics["orders"]["gini_keys"] == 0
+    assert (topics["clicks"]["keys"], topics["clicks"]["gini_keys"]) == (1, 0)
+    partitions = {
+        (row["topic"], row["partition"]): row for row in table(report, "sizes-partitions")
+    }
+    assert partitions["orders", 0]["records_per_s"] == pytest.approx(80 / 79, abs=1e-3)
+    assert partitions["orders", 1]["records_per_s"] is None  # all at one time
+    rates = table(report, "sizes-rates")
+    assert sum(row["records"] for row in rates) == 105
+    assert sum(row["bytes"] for row in rates if row["topic"] == "clicks") == 20
+    keys = table(report, "sizes-keys")
+    assert [row["key"] for row in keys[:2]] == ["k0", "k1"]
+    assert keys[-1] == {"topic": "clicks", "key": "0xff", "key_hex": "ff", "records": 5,
+                        "bytes": 20, "share": 1.0}  # fmt: skip
+    assert report.plot[:4] == b"\x89PNG"
+    assert "105 records" in report.sentences[0]
