@@ -1,0 +1,190 @@
+"""Writes one partition of a replay: from wherever it stands to the end of its rows.
+
+Nothing is believed but the target itself. Its end says how many rows are there; the last of them
+is read back and compared with the row it should be; each batch must get the offset that follows.
+So an interruption at any point, and an answer that never came, cost nothing but a look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kafkawire.spark.replay.record import SEQUENCES, Lane, Replay, ReplayError, progress
+from kafkawire.spark.replay.rows import RowFile, Wanted, read
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkawire.spark.places import Place
+
+TRIES = 5
+"""Of a batch whose answer did not come, or whose broker is not the leader: with waits between."""
+
+
+class Unanswered(Exception):
+    """The batch may have been stored or not; or could not be sent. The text says why."""
+
+
+class Row(NamedTuple):
+    """What of a record is compared. `timestamp_ms`: -1 for none."""
+
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+class Encoded(NamedTuple):
+    """One record batch, and how many records are in it."""
+
+    data: Any
+    records: int
+
+
+class Target(Protocol):
+    """One connection to the target topic; ReplayError is one sentence."""
+
+    def end(self, partition: int) -> int:
+        """Its log end offset."""
+
+    def row(self, partition: int, offset: int) -> Row | None:
+        """The record at an offset, None if there is none."""
+
+    def append(self, partition: int, data: Any) -> int:
+        """Store a batch; its base offset. One that is there already, by producer id and sequence,
+        is not stored again and has its old base offset. Unanswered."""
+
+    def reconnect(self) -> None:
+        """After Unanswered. Waits a little."""
+
+
+Encode = Callable[["pa.RecordBatch", int], Iterator[Encoded]]
+"""Rows, and the sequence number of the first: record batches of the replay's producer."""
+
+
+class TableRows:
+    """The rows of one lane, as the table has them."""
+
+    def __init__(self, place: Place, files: list[RowFile], replay: Replay, lane: Lane) -> None:
+        self._place, self._files = place, files
+        self._wanted = Wanted(
+            lane.partition, lane.base, lane.end, replay.since_ms, replay.until_ms
+        )  # fmt: skip
+
+    def offset_of(self, number: int) -> int | None:
+        """The table's offset of row `number`, from 0; None if there are not so many."""
+        for batch in read(self._place, self._files, self._wanted, ("_offset",)):
+            if number < batch.num_rows:
+                return int(batch["_offset"][number].as_py())
+            number -= batch.num_rows
+        return None
+
+    def count(self) -> int:
+        """All of them."""
+        rows = read(self._place, self._files, self._wanted, ("_offset",))
+        return sum(batch.num_rows for batch in rows)
+
+    def since(self, offset: int) -> Iterator[pa.RecordBatch]:
+        """Rows from an offset on, with what a record is made of."""
+        wanted = self._wanted.since(offset)
+        yield from read(self._place, self._files, wanted, RECORD_COLUMNS)
+
+
+RECORD_COLUMNS = ("_offset", "_timestamp", "_key", "_value", "_headers")
+
+
+class Source(Protocol):
+    """What TableRows is."""
+
+    def offset_of(self, number: int) -> int | None: ...
+    def count(self) -> int: ...
+    def since(self, offset: int) -> Iterator[pa.RecordBatch]: ...
+
+
+def write_lane(
+    target: Target,
+    lane: Lane,
+    rows: Source,
+    encode: Encode,
+    told: Callable[[int], None],
+) -> int:
+    """Bring the lane to its end; how many rows were written now. `told` hears how many are there
+    each time that changes. ReplayError."""
+    total = rows.count()
+    there = progress(lane, target.end(lane.to_partition), total)
+    told(there)
+    if there == total:
+        if there:
+            _compare(target, lane, rows, there)
+        return 0
+    first = there
+    for batch in _rest(target, lane, rows, there):
+        for encoded in encode(batch, there % SEQUENCES):
+            _append(target, lane, encoded, there)
+            there += encoded.records
+            told(there)
+    if there != total:
+        raise ReplayError(f"partition {lane.partition} had {total} rows, and then {there}")
+    return there - first
+
+
+def _rest(target: Target, lane: Lane, rows: Source, there: int) -> Iterator[pa.RecordBatch]:
+    """The rows that are not there yet, once the last that is there was compared."""
+    if not there:
+        yield from rows.since(lane.base)
+        return
+    offset = _compare(target, lane, rows, there)
+    yield from rows.since(offset + 1)
+
+
+def _compare(target: Target, lane: Lane, rows: Source, there: int) -> int:
+    """The table's offset of the last row that is there. ReplayError if the target has another."""
+    offset = rows.offset_of(there - 1)
+    if offset is None:
+        raise ReplayError(f"partition {lane.partition} has fewer rows than before")
+    wanted = row_of(next(rows.since(offset)).slice(0, 1))
+    at = lane.begin + there - 1
+    found = target.row(lane.to_partition, at)
+    if found != wanted:
+        raise ReplayError(
+            f"partition {lane.to_partition} of the target has another record at offset {at} than "
+            f"the row {offset} of partition {lane.partition}: somebody else wrote to it"
+        )
+    return offset
+
+
+def row_of(batch: pa.RecordBatch) -> Row:
+    """The only row of a batch."""
+    plain = batch.to_pylist()[0]
+    headers = tuple((each["key"], each["value"]) for each in plain.get("_headers") or ())
+    return Row(timestamp_ms(batch), plain.get("_key"), plain.get("_value"), headers)
+
+
+def timestamp_ms(batch: pa.RecordBatch) -> int:
+    """Of the first row; -1 if it has none, as Kafka has it."""
+    import pyarrow as pa
+
+    if "_timestamp" not in batch.schema.names or batch["_timestamp"][0].as_py() is None:
+        return -1
+    column = batch["_timestamp"].cast(pa.timestamp("ms", tz="UTC"), safe=False)
+    return int(column.cast(pa.int64())[0].as_py())
+
+
+def _append(target: Target, lane: Lane, encoded: Encoded, there: int) -> None:
+    """Until the batch is there, once."""
+    for tries in range(1, TRIES + 1):
+        try:
+            base = target.append(lane.to_partition, encoded.data)
+            break
+        except Unanswered as error:
+            if tries == TRIES:
+                raise ReplayError(
+                    f"partition {lane.to_partition} of the target: {error}; run it again to go on"
+                ) from None
+            target.reconnect()
+    if base != lane.begin + there:
+        raise ReplayError(
+            f"partition {lane.to_partition} of the target gave the offset {base} where "
+            f"{lane.begin + there} should follow: somebody else writes to it"
+        )

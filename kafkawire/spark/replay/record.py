@@ -1,0 +1,119 @@
+"""What a replay has fixed before it writes its first row, kept beside the table. Pure.
+
+`_kafkawire/replays/<name>.json`, written once. With it a replay that was interrupted goes on: the
+target's end offset, less what it was at the beginning, is the number of rows that are there; and
+rows carry one producer id with the row's number as sequence number, so that a batch which arrives
+twice, also from the interrupted process, is stored once (KIP-98).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kafkawire.spark.model import SourceError
+
+VERSION = 1
+SEQUENCES = 1 << 31
+"""Sequence numbers wrap from 2^31 - 1 to 0."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+class ReplayError(SourceError):
+    """It cannot be replayed; the text is one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """The rows of the table's `partition` with offsets in [base, end) go to the target's
+    `to_partition`, whose end was `begin` before the first of them."""
+
+    partition: int
+    base: int
+    end: int
+    to_partition: int
+    begin: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One replay. `since_ms`, `until_ms`: only rows with timestamps in [since, until), -1: all;
+    `cluster`: of the target, by its id; `topic_id`: hexadecimal, "" from brokers without any."""
+
+    name: str
+    source_topic: str
+    topic: str
+    topic_id: str
+    cluster: str
+    producer_id: int
+    producer_epoch: int
+    lanes: tuple[Lane, ...]
+    since_ms: int = -1
+    until_ms: int = -1
+
+
+def key_of(name: str) -> str:
+    """Where the record of a replay lies in the table. ReplayError for a name that is none."""
+    if not _NAME.fullmatch(name):
+        raise ReplayError(
+            f"--name={name}: it must be letters, digits, dots, dashes and underscores, 200 at most"
+        )
+    return f"_kafkawire/replays/{name}.json"
+
+
+def dump(replay: Replay) -> bytes:
+    """As JSON."""
+    return json.dumps({"version": VERSION, **asdict(replay)}, indent=1).encode()
+
+
+def load(data: bytes, key: str) -> Replay:
+    """Of JSON. ReplayError."""
+    try:
+        plain: dict[str, Any] = json.loads(data)
+        if plain.pop("version") != VERSION:
+            raise ReplayError(f"{key} was written by a newer kafkawire")
+        plain["lanes"] = tuple(Lane(**lane) for lane in plain["lanes"])
+        return Replay(**plain)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ReplayError(f"{key} is no record of a replay") from None
+
+
+def same(asked: Replay, kept: Replay) -> None:
+    """ReplayError where a replay of this name was begun with other wishes. What was fixed at its
+    beginning (producer id, begins, the table's ends) may differ; the kept one holds."""
+    for name, words in (
+        ("source_topic", "topic of the table"),
+        ("topic", "target"),
+        ("cluster", "cluster"),
+        ("topic_id", "topic id of the target"),
+        ("since_ms", "time it begins at"),
+        ("until_ms", "time it ends at"),
+    ):
+        if getattr(asked, name) != getattr(kept, name):
+            raise ReplayError(
+                f"the replay {kept.name} was begun with another {words} "
+                f"({getattr(kept, name)}, now {getattr(asked, name)}): give this one another --name"
+            )
+    wanted = {lane.partition: lane for lane in asked.lanes}
+    for lane in kept.lanes:
+        now = wanted.get(lane.partition)
+        if now is None or (now.base, now.to_partition) != (lane.base, lane.to_partition):
+            raise ReplayError(
+                f"the replay {kept.name} was begun with other offsets or partitions: give this "
+                "one another --name"
+            )
+
+
+def progress(lane: Lane, end: int, rows: int) -> int:
+    """How many of the lane's `rows` are in the target, whose end is `end`. ReplayError where that
+    cannot be: somebody else has written, or the topic is another."""
+    there = end - lane.begin
+    if not 0 <= there <= rows:
+        what = f"{there} records were written since" if there > 0 else f"it ends at {end}"
+        raise ReplayError(
+            f"partition {lane.to_partition} of the target ended at {lane.begin} when the replay "
+            f"began, and {what}, which {rows} rows cannot be: somebody else wrote to it"
+        )
+    return there
