@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.pipeline.executors import DONE, OnSpark, Told, told_batch
 from kafkawire.spark.pipeline.runs import Done, Run
 from kafkawire.spark.pipeline.tasks import NOTE, Work
@@ -53,13 +54,11 @@ class JsonWork:
             return []
         count, numbers = len(indexes), tuple(indexes)
         schema = f"{self.work.target.layout.reads.ddl()}, {NOTE} STRING"
-        rows = executor.spark.range(0, count, 1, count).mapInArrow(
-            _Reading(self.work, numbers), schema
-        )
+        one_each = executor.spark.range(0, count, 1, count)
+        rows = map_in_arrow(one_each, _Reading(self.work, numbers), schema)
         columns: list[Any] = [one.column() for one in self.parsed]
-        frame = rows.select("*", *columns).mapInArrow(
-            _Writing(self.work, numbers), f"{DONE} STRING"
-        )
+        parsed = rows.select("*", *columns)
+        frame = map_in_arrow(parsed, _Writing(self.work, numbers), f"{DONE} STRING")
         return executor.collect(frame, count, told)
 
 

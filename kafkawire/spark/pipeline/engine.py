@@ -15,15 +15,15 @@ the same run; the table has it once, and both say so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from kafkawire.spark.catalog import Catalog, open_catalog
-from kafkawire.spark.model import Task
+from kafkawire.spark.model import DataLoss, OffsetRange, Part, Task
 from kafkawire.spark.pipeline import planning
-from kafkawire.spark.pipeline.compaction import finish_compactions
+from kafkawire.spark.pipeline.compaction import compact, finish_compactions
 from kafkawire.spark.pipeline.converting import JsonWork, converters
 from kafkawire.spark.pipeline.deadletters import folder_of
 from kafkawire.spark.pipeline.executors import Executor, OnSpark
@@ -52,10 +52,12 @@ def _silent(what: str, done: int, of: int) -> None:
 @dataclass
 class Outcome:
     """`record`: the run that is now in the table, None if there was nothing to do; `resumed`: it
-    had been begun before; `behind`: offsets that are there and not in the table, by partition."""
+    had been begun before; `planned_less`: a bound kept it from reading all there was; `behind`:
+    offsets that are there by now and not in the table, by partition."""
 
     record: Record | None = None
     resumed: bool = False
+    planned_less: bool = False
     behind: dict[tuple[str, int], int] = field(default_factory=dict)
 
 
@@ -82,18 +84,32 @@ class Engine:
         begun = time.monotonic()
         own(self.state, self.job, None)
         last = self.settle()
-        catalog = open_catalog(self.job.reading.source)
+        catalog = self._opened()
         run = self.state.run(last + 1)
-        resumed = run is not None
+        resumed, less = run is not None, False
         if run is None:
-            planned = self._plan(catalog, last)
+            planned, less = self._plan(catalog, last)
             if planned is None:
-                return Outcome(None, False, self._behind(catalog, last))
+                return Outcome(None, behind=self._behind(last))
             self._own(planned)
             run = self.state.intend(planned)
             resumed = run != planned
         record = self._finish(catalog, run, resumed, begun)
-        return Outcome(record, resumed, self._behind(catalog, run.number))
+        return Outcome(record, resumed, less, self._behind(run.number))
+
+    def close(self) -> None:
+        """End the connections to brokers, if there are any."""
+        if self._catalog is not None:
+            self._catalog.close()
+            self._catalog = None
+
+    def _opened(self) -> Catalog:
+        """The catalog as it is now."""
+        if self._catalog is None:
+            self._catalog = open_catalog(self.job.reading.source)
+        else:
+            self._catalog = self._catalog.refreshed()
+        return self._catalog
 
     def settle(self) -> int:
         """Tidy up after what is committed; the number of the last run, 0 for none."""
@@ -104,6 +120,15 @@ class Engine:
             self.state.settled(self.state.hint()._replace(run=last))
         finish_compactions(self.table, self.state, self._executor, self.encoding())
         return last
+
+    def compact(self) -> tuple[int, int]:
+        """Merge small files; how many became how many. SourceError."""
+        own(self.state, self.job, None)
+        self.settle()
+        target = self.job.table.file_bytes
+        return compact(
+            self.table, self.state, self._executor, self.encoding(), target, self._progress
+        )
 
     def encoding(self) -> Encoding:
         """How the job's files are encoded."""
@@ -122,19 +147,21 @@ class Engine:
             self.state.put_record(self._record(run, list(done.values()), 0.0))
         self.state.forget_done(RUNS, number)
 
-    def _plan(self, catalog: Catalog, last: int) -> Run | None:
-        """The next run; None if there is nothing new."""
+    def _plan(self, catalog: Catalog, last: int) -> tuple[Run | None, bool]:
+        """The next run, None if there is nothing new; whether it is less than there is."""
         job, before = self.job, self.state.record(last) if last else None
         known = before.ends if before else None
-        found, ends = planning.ranges(catalog, job.reading, known, job.running.max_offsets)
+        most = job.running.max_offsets
+        found, ends = planning.ranges(catalog, job.reading, known, most)
         if not planning.is_worth_a_run(found, job.reading, known):
-            return None
+            return None, False
         size = min(job.running.task_bytes, job.table.file_bytes)
         parts = [catalog.part(one) for one in found]
         tasks = planning.tasks_of(parts, size, self._executor.parallelism)
         topics = sorted({one.topic for one in found})
         value, key = resolve(job.value, topics), resolve(job.key, topics, key=True)
-        return Run(job.name, last + 1, tuple(tasks), ends, value, key)
+        run = Run(job.name, last + 1, tuple(tasks), ends, value, key)
+        return run, bool(most) and run.offsets >= most
 
     def _own(self, run: Run) -> Layout:
         """Hold the table's columns to the run's; create the table where there is none."""
@@ -173,9 +200,7 @@ class Engine:
     def _do(
         self, catalog: Catalog, run: Run, layout: Layout, pending: list[int]
     ) -> dict[int, Done]:
-        tasks = {
-            index: Task(tuple(catalog.part(part) for part in run.tasks[index])) for index in pending
-        }
+        tasks = {index: self._task(catalog, run.tasks[index]) for index in pending}
         spec = self.job.table
         target = Target(
             run.number, self.table.place, self._dead, self.job.name, layout, self.encoding(),
@@ -197,6 +222,22 @@ class Engine:
         else:
             found = self._executor.run(work, pending, told)
         return {one.task: one for one in found}
+
+    def _task(self, catalog: Catalog, ranges: Sequence[OffsetRange]) -> Task:
+        """Where the ranges lie now. DataLoss if a topic is gone, unless that is allowed."""
+        parts = []
+        for wanted in ranges:
+            if wanted.partition < catalog.topics.get(wanted.topic, 0):
+                parts.append(catalog.part(wanted))
+                continue
+            if self.job.reading.source.fail_on_data_loss:
+                raise DataLoss(
+                    f"{wanted.topic} is gone, of which a run that was begun is to read offsets "
+                    f"[{wanted.base}, {wanted.end}) of partition {wanted.partition}; "
+                    "fail_on_data_loss = false goes on without them"
+                )
+            parts.append(Part(wanted))
+        return Task(tuple(parts))
 
     def _commit(self, run: Run, done: list[Done], resumed: bool, begun: float) -> None:
         record = self._record(run, done, time.monotonic() - begun)
@@ -222,17 +263,14 @@ class Engine:
     def _is_committed(self, run: Run) -> bool:
         return self.table.committed() >= run.number
 
-    def _behind(self, catalog: Catalog, last: int) -> dict[tuple[str, int], int]:
+    def _behind(self, last: int) -> dict[tuple[str, int], int]:
         record = self.state.record(last) if last else None
-        ends = record.ends if record else {}
-        keys = planning.partitions(catalog, self.job.reading, ends)
+        catalog = self._opened()
         return {
-            (topic, partition): max(
-                0,
-                catalog.bounds(topic, partition).end
-                - ends.get(topic, {}).get(partition, catalog.bounds(topic, partition).start),
-            )
-            for topic, partition in keys
+            (topic, partition): max(0, catalog.bounds(topic, partition).end - offset)
+            for topic, parts in (record.ends if record else {}).items()
+            for partition, offset in parts.items()
+            if partition < catalog.topics.get(topic, 0)
         }
 
 

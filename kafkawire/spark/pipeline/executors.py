@@ -6,16 +6,16 @@ them did. What a task of Spark's raised is raised here by its own sentence.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.runs import Done, dump, load_done
-from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.session import sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,6 @@ Told = Callable[[int], None]
 DONE = "done"
 _SCHEMA = pa.schema([(DONE, pa.string())])
 POLL_S = 0.25
-_SENTENCE = re.compile(r"^kafkawire\.[\w.]+: (.+)$", re.MULTILINE)
 
 
 class Tasks(Protocol):
@@ -78,9 +77,8 @@ class OnSpark:
         if not indexes:
             return []
         count = len(indexes)
-        frame = self.spark.range(0, count, 1, count).mapInArrow(
-            _Whole(tasks, tuple(indexes)), f"{DONE} STRING"
-        )
+        rows = self.spark.range(0, count, 1, count)
+        frame = map_in_arrow(rows, _Whole(tasks, tuple(indexes)), f"{DONE} STRING")
         return self.collect(frame, count, told)
 
     def collect(self, frame: DataFrame, count: int, told: Told) -> list[Done]:
@@ -141,14 +139,8 @@ def told_batch(done: Done | None) -> pa.RecordBatch:
 
 
 def translated(problem: BaseException) -> BaseException:
-    """What a task of Spark's raised, by its own sentence if it had one of ours."""
-    found = _SENTENCE.findall(str(problem))
-    if isinstance(problem, Exception) and found:
-        return TaskFailed(found[-1].strip())
-    if isinstance(problem, Exception):
-        first = str(problem).strip().partition("\n")[0]
-        return JobError(f"Spark's job failed: {first}")
-    return problem
+    """What a task of Spark's raised, in a sentence: one of ours if it had one."""
+    return TaskFailed(sentence(problem)) if isinstance(problem, Exception) else problem
 
 
 class TaskFailed(SourceError):

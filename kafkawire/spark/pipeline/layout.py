@@ -65,8 +65,8 @@ class Layout:
             folders.append(column.name)
         if len(folders) == len(table.names) or len(set(folders)) < len(folders):
             raise JobError(f"[table] partition_by is {folders}: no column twice, and not all")
-        # Iceberg takes the values of partitions from columns in the files, the others from paths.
-        files = table if spec.format == ICEBERG else _without(table, folders)
+        # Iceberg's partition columns are columns of its files, days are a transform of one.
+        files = whole if spec.format == ICEBERG else _without(table, folders)
         reads = [name for name in NATIVE.names if name != "_headers" or job.reading.headers]
         if not spec.timestamp_type_column:
             reads.remove("_timestamp_type")

@@ -1,0 +1,41 @@
+"""`python -m kafkawire.spark.pipeline JOB.toml`, and what spark-submit is given: one job, in plain
+lines. The command `kafkawire pipeline run` says the same with bars and tables."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main(arguments: list[str]) -> int:
+    """Exit code 0: done; 1: it failed and may be run again; 2: the job is wrong."""
+    if len(arguments) != 1:
+        print("usage: python -m kafkawire.spark.pipeline JOB.toml", file=sys.stderr)
+        return 2
+    from kafkawire.spark.model import SourceError
+    from kafkawire.spark.pipeline.submitted import read_job, run_job
+    from kafkawire.spark.pipeline.summary import sentence
+
+    try:
+        job = read_job(arguments[0])
+    except SourceError as problem:
+        print(f"kafkawire: {problem}", file=sys.stderr)
+        return 2
+
+    def failed(problem: SourceError, wait_s: float) -> None:
+        print(f"kafkawire: {problem}; again in {wait_s:.0f} s", file=sys.stderr)
+
+    def progress(what: str, done: int, of: int) -> None:
+        """Spark has its own."""
+
+    try:
+        run_job(job, "", progress, lambda outcome: print(sentence(outcome), flush=True), failed)
+    except SourceError as problem:
+        print(f"kafkawire: {problem}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

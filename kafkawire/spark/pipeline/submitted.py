@@ -1,0 +1,80 @@
+"""A job from its file to its end, on Spark: what the command and spark-submit both call.
+
+spark-submit --master ... PATH_OF/kafkawire/spark/pipeline/__main__.py JOB.toml
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from kafkawire.spark.model import SourceError
+from kafkawire.spark.pipeline.continuous import run_on, until_signalled
+from kafkawire.spark.pipeline.engine import Engine, Outcome, Progress
+from kafkawire.spark.pipeline.executors import OnSpark
+from kafkawire.spark.pipeline.job import CONTINUOUS, Job, parse
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.session import open_session
+
+LOCAL = "local[*]"
+
+
+def read_job(path: str) -> Job:
+    """The job of a TOML file. SourceError."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse(file.read())
+    except OSError as error:
+        raise JobError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise JobError(f"{path} is not UTF-8") from None
+    except SourceError as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+@contextmanager
+def engine_of(job: Job, master: str, progress: Progress) -> Iterator[Engine]:
+    """An engine with a session of Spark, which is ended if it was begun here."""
+    from pyspark.sql import SparkSession
+
+    given = SparkSession.getActiveSession()
+    conf = dict(job.running.spark or {})
+    spark = open_session(
+        master or job.running.master or LOCAL, conf=conf, app_name=f"kafkawire {job.name}"
+    )
+    engine = Engine(job, OnSpark(spark), progress=progress)
+    try:
+        yield engine
+    finally:
+        engine.close()
+        if given is None:
+            spark.stop()
+
+
+def run_job(
+    job: Job,
+    master: str,
+    progress: Progress,
+    told: Callable[[Outcome], None],
+    failed: Callable[[SourceError, float], None],
+    *,
+    continuous: bool = False,
+) -> None:
+    """Runs until there is nothing new, or in continuous mode until SIGINT or SIGTERM. SourceError.
+
+    Batch: one run, and where one is bounded, more until all is there that was at the beginning.
+    """
+    with engine_of(job, master, progress) as engine, until_signalled() as stopped:
+        if continuous or job.running.mode == CONTINUOUS:
+            run_on(engine.run, job.running.every_s, stopped, told, failed)
+        else:
+            _batch(engine, stopped, told)
+
+
+def _batch(engine: Engine, stopped: threading.Event, told: Callable[[Outcome], None]) -> None:
+    while not stopped.is_set():
+        outcome = engine.run()
+        told(outcome)
+        if outcome.record is None or not (outcome.planned_less or outcome.resumed):
+            return

@@ -1,0 +1,91 @@
+"""A run in a few rows, for people and as JSON. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkawire.spark.pipeline.engine import Outcome
+from kafkawire.spark.pipeline.runs import Record
+
+PARTITION_COLUMNS = ("topic", "partition", "from", "to", "rows", "dead letters", "no row", "lag")
+ROWS_SHOWN = 50
+"""Partitions in the table for people; a cluster may have thousands. JSON has all."""
+
+
+def partitions(record: Record, behind: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
+    """What the run read of each partition: [from, to), rows in the table, dead letters, offsets
+    without a row by reason, and the lag: offsets that are there and not in the table yet."""
+    found: dict[tuple[str, int], dict[str, Any]] = {}
+    for share in record.shares:
+        topic, partition, base, end = share.range
+        row = found.setdefault(
+            (topic, partition),
+            {
+                "topic": topic,
+                "partition": partition,
+                "from": base,
+                "to": end,
+                "rows": 0,
+                "dead letters": 0,
+                "no row": {},
+                "lag": behind.get((topic, partition)),
+            },
+        )
+        row["from"], row["to"] = min(row["from"], base), max(row["to"], end)
+        row["rows"] += share.rows
+        row["dead letters"] += share.dead
+        for reason, count in share.counts.items():
+            row["no row"][reason] = row["no row"].get(reason, 0) + count
+    return [found[key] for key in sorted(found)]
+
+
+def totals(outcome: Outcome) -> dict[str, Any]:
+    """A run as a whole, as JSON."""
+    record = outcome.record
+    lag = sum(outcome.behind.values())
+    if record is None:
+        return {"run": None, "lag": lag}
+    shares = record.shares
+    return {
+        "run": record.run,
+        "resumed": outcome.resumed,
+        "rows": record.rows,
+        "dead_letters": sum(share.dead for share in shares),
+        "offsets": sum(share.range.end - share.range.base for share in shares),
+        "files": len(record.files),
+        "bytes": record.size_bytes,
+        "lag": lag,
+        "seconds": record.seconds,
+        "partitions": partitions(record, outcome.behind),
+    }
+
+
+def sentence(outcome: Outcome) -> str:
+    """A run in one line."""
+    record = outcome.record
+    lag = sum(outcome.behind.values())
+    if record is None:
+        return f"nothing new, lag {lag}"
+    dead = sum(share.dead for share in record.shares)
+    letters = f", {dead} dead letters" if dead else ""
+    rate = f" ({record.rows / record.seconds:,.0f} rows/s)" if record.seconds else ""
+    again = ", begun before" if outcome.resumed else ""
+    return (
+        f"run {record.run}{again}: {record.rows:,} rows in {len(record.files)} files, "
+        f"{_size(record.size_bytes)}{letters}, {record.seconds:.1f} s{rate}, lag {lag}"
+    )
+
+
+def shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `partitions` for people."""
+    gone = row["no row"]
+    told = ", ".join(f"{count} {reason}" for reason, count in sorted(gone.items())) or None
+    return {**row, "no row": told}
+
+
+def _size(count: float) -> str:
+    units = ["B", "KiB", "MiB", "GiB", "TiB"]
+    while count >= 1024 and len(units) > 1:
+        count /= 1024
+        del units[0]
+    return f"{count:.0f} {units[0]}" if units[0] == "B" else f"{count:.1f} {units[0]}"
