@@ -8,6 +8,7 @@ import typer
 
 from kafkawire.cli.offset_app import Json
 from kafkawire.cli.pipeline_audit import audit
+from kafkawire.cli.pipeline_report import report
 
 pipeline_app = typer.Typer(
     no_args_is_help=True,
@@ -53,3 +54,4 @@ def pipeline_compact(job: JobFile, master: Master = "", as_json: Json = False) -
 
 
 pipeline_app.command("audit")(audit)
+pipeline_app.command("report")(report)
