@@ -37,7 +37,9 @@ def resolve(form: Format, topics: Sequence[str], *, key: bool = False) -> Format
         return form
     if form.format == spec.PROTOBUF:
         return _resolved_protobuf(form, topics, key)
-    text = form.schema or _file(form.schema_file).decode("utf-8", "replace")
+    text = form.schema
+    if form.schema_file:
+        text = _file(form.schema_file).decode("utf-8", "replace")
     if form.format == spec.AVRO:
         from kafkawire.spark.pipeline.values import avro, avro_types
 

@@ -69,4 +69,4 @@ def _fits(value: Any, kind: str) -> bool:
     if kind in ("float", "double") or kind.startswith("decimal"):
         words = isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity", "INF", "-INF")
         return words or (isinstance(value, int | float) and not isinstance(value, bool))
-    return not isinstance(value, dict | list) and kind not in ("struct", "array", "map")
+    return not isinstance(value, dict | list) and not kind.startswith(("struct", "array", "map"))
