@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -16,12 +18,14 @@ from unittest.mock import patch
 import pytest
 
 from kafkawire.manifest.layout import FormatError
-from kafkawire.manifest.reader import LostManifest, NoManifest
+from kafkawire.manifest.reader import Current, LostManifest, NoManifest
+from kafkawire.metadata.store import MetadataError
 from log.eviction import evict
 from log.fsck.report import Report
+from log.manifest.files import ManifestFiles
 from log.manifest.local import LocalManifest
+from offsets.storage import SegmentRow
 from tests.kit.localmanifest import (
-    Row,
     check_settled,
     offsets_of,
     read_local,
@@ -37,18 +41,28 @@ SEEDS = int(os.environ.get("SIM_SEEDS", "20"))
 
 
 class ManifestModel(Model):
-    """`readable`: whether the folder must have a manifest that can be read."""
+    """`readable`: whether the folder must have a manifest that can be read; `calm`: SQL never
+    fails, so that clean ends are believed."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.readable = False
-        self.looks = self.kept = 0
+        self.calm = self.rng.random() < 0.5
+        self.looks = self.settled = self.kept = self.believed = 0
 
 
 class ManifestLife(Life):
     """A life with a local manifest, and somebody who reads it."""
 
     model: ManifestModel
+
+    @property  # type: ignore[override]
+    def sql_fails(self) -> bool:
+        return self.sql_is_bad and not self.model.calm
+
+    @sql_fails.setter
+    def sql_fails(self, bad: bool) -> None:
+        self.sql_is_bad = bad
 
     async def start(self) -> None:
         self.look(self.model.readable)
@@ -57,15 +71,52 @@ class ManifestLife(Life):
             self.env, self.log, self.log.segments.storage, self.log._catalog
         )
         self.manifest.start()
+        self.lose_answers()
         self.looking = self.env.spawn(self.onlooker(), "onlooker")
+
+    @contextmanager
+    def after_each_write(self) -> Iterator[None]:
+        """Somebody reads the manifest whenever a file of it was written."""
+        write, begin = ManifestFiles.write, LocalManifest._begin
+
+        def write_and_look(files: ManifestFiles, key: str, data: bytes) -> None:
+            write(files, key, data)
+            self.look(self.manifest.attached, False)
+
+        def begin_and_count(manifest: LocalManifest, current: Current, sequence: int) -> None:
+            self.model.believed += manifest._anew._sequence == 0
+            begin(manifest, current, sequence)
+
+        with (
+            patch.object(ManifestFiles, "write", write_and_look),
+            patch.object(LocalManifest, "_begin", begin_and_count),
+        ):
+            yield
+
+    def lose_answers(self) -> None:
+        """Now and then SQL does not answer what became of segments."""
+        storage = self.log.segments.storage
+        ask = storage.segments_by_id
+
+        async def fail_or_ask(ids: Sequence[int]) -> list[SegmentRow]:
+            if self.sql_fails and self.rng.random() < 0.2:
+                raise MetadataError("the database is locked")
+            return await ask(ids)
+
+        storage.segments_by_id = fail_or_ask  # type: ignore[method-assign]
 
     async def onlooker(self) -> None:
         while not self.over:
-            await self.env.sleep(self.rng.random() * 0.5)
-            self.look(self.manifest.attached)
+            await self.env.sleep(self.rng.random() * 0.1)
+            self.look(self.manifest.attached, self.rng.random() < 0.1)
+            quiet = self.log.segments.swapper.quiet and not self.log.hooks.doubts
+            if self.manifest.settled and quiet:
+                self.model.settled += 1
+                store = self.log.segments.store
+                check_settled(self.model.fs, FOLDER, store, {p.number: p for p in self.partitions})
 
-    def look(self, must: bool) -> None:
-        """What a reader finds now."""
+    def look(self, must: bool, whole: bool = True) -> None:
+        """What a reader finds now; `whole`: in the segments, too."""
         fs, model = self.model.fs, self.model
         try:
             manifest = read_local(fs, FOLDER)
@@ -76,6 +127,8 @@ class ManifestLife(Life):
         values = dict(model.promised)
         for number in manifest.numbers:
             offsets_of(manifest, number)
+            if not whole:
+                continue
             try:
                 rows = rows_of(reader(fs, FOLDER), manifest, number)
             except FileNotFoundError:  # its delay is over: the next manifest has another one
@@ -91,7 +144,7 @@ class ManifestLife(Life):
         model = self.model
         if self.manifest.attached:
             model.readable = True
-        if self.rng.random() < 0.3:
+        if self.rng.random() < 0.5:
             for task in tasks:
                 task.cancel()
             self.over = True
@@ -113,17 +166,14 @@ class LastManifestLife(ManifestLife):
             await self.log.segments.tend()
         await self.env.sleep(2.0)
         await self.check()
-        self.check_manifest(
-            {p.number: await read_all(p) for p in self.partitions},
-        )
+        partitions = {p.number: p for p in self.partitions}
+        logged = {p.number: await read_all(p) for p in self.partitions}
+        assert self.manifest.settled
+        check_settled(self.model.fs, FOLDER, self.log.segments.store, partitions, logged)
         self.over = True
         await self.log.upkeep.stop()
         await self.manifest.close()
         await self.log.close()
-
-    def check_manifest(self, logged: dict[int, list[Row]]) -> None:
-        partitions = {p.number: p for p in self.partitions}
-        check_settled(self.model.fs, FOLDER, self.log.segments.store, partitions, logged)
 
 
 async def no_fsck(*_: Any) -> Any:
@@ -146,7 +196,8 @@ def simulate(seed: int) -> ManifestModel:
         for kind in [ManifestLife] * LIVES + [LastManifestLife]:
             model.fs.faults.__init__()  # type: ignore[misc]
             life = kind(model)
-            run(life.loop, life.main())
+            with life.after_each_write():
+                run(life.loop, life.main())
             model.kept += life.manifest.sequence
     return model
 
@@ -160,3 +211,5 @@ def test_the_simulation_looks_at_something() -> None:
     models = [simulate(seed) for seed in range(5)]
     assert sum(model.looks for model in models) > 100
     assert sum(model.kept for model in models) > 20
+    assert sum(model.settled for model in models) > 20
+    assert sum(model.believed for model in models) > 0

@@ -63,7 +63,7 @@ class LocalManifest:
         self._fold: asyncio.Task[None] | None = None
         self._opened: list[SegmentRow] = []
         self._expected: Ended | None = None
-        self._marked = False
+        self._marked = self._writing = False
 
     def start(self) -> None:
         """Listen from now on, before anything can have changed since the log was opened, and
@@ -89,6 +89,11 @@ class LocalManifest:
             await asyncio.wait([last], timeout=LAST_S)
             last.cancel()
             await asyncio.gather(last, return_exceptions=True)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was noted is in the folder."""
+        return self.attached and not (self._writing or self._taking.noted)
 
     # -- what is noted (log.hooks.Listener)
 
@@ -151,6 +156,7 @@ class LocalManifest:
             await self._noted.wait()
             await self._env.sleep(LINGER_S)
             self._noted.clear()
+            self._writing = True
             try:
                 if not self.attached:
                     await self._attach()
@@ -167,6 +173,8 @@ class LocalManifest:
                 await self._env.sleep(wait_s)
             else:
                 self.failures = 0
+            finally:
+                self._writing = False
 
     async def _attach(self) -> None:
         """Take over the manifest a clean end left, or write it anew."""
