@@ -90,9 +90,9 @@ class BucketPlace(Place):
             answer = self._client.head_object(Bucket=self.tier.bucket, Key=self._name(key))
             return answer["ContentLength"]
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
         """See Place."""
-        name = self._name(key)
+        name, data = self._name(key), bytes(data)
         extra: Any = {"IfNoneMatch": "*"} if if_absent else {}
         if self.tier.sse is not None:
             extra["ServerSideEncryption"] = self.tier.sse

@@ -58,7 +58,7 @@ class Place(ABC):
         """Of a file, in bytes. FileNotFoundError."""
 
     @abstractmethod
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
         """Store a file whole or not at all, durably; folders on the way are made.
 
         `if_absent`: FileExistsError if there is one; of several who try at once one succeeds.
@@ -122,7 +122,7 @@ class FolderPlace(Place):
         with self._translated(key, "read"):
             return os.stat(self.path(key)).st_size
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
         """See Place."""
         path = self.path(key)
         folder, name = os.path.split(path)

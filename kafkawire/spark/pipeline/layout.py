@@ -73,21 +73,15 @@ class Layout:
         return cls(files, table, spec.partition_by, Selection(tuple(reads)))
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
-        """Rows of `batch` by the values of the partition columns; all its columns are kept, those
-        of dates added."""
+        """Rows of `batch` by the values of the partition columns; all its columns are kept."""
         if not self.partition_by:
             yield (), batch
             return
         keys = []
         for column in self.partition_by:
             array = batch.column(column.column)
-            if column.by_date:
-                array = pc.cast(array, pa.date32())
-                batch = batch.append_column(pa.field(column.name, pa.date32()), array)
-            text = pc.cast(array, pa.string())
-            if pa.types.is_string(array.type):  # no folder can be empty: Spark has nulls for it
-                text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-            keys.append(text.dictionary_encode(null_encoding="encode"))
+            array = pc.cast(array, pa.date32()) if column.by_date else array
+            keys.append(_as_text(array.dictionary_encode(null_encoding="encode")))
         yield from self._groups(batch, keys)
 
     def _groups(
@@ -105,6 +99,16 @@ class Layout:
                 values.append(key.dictionary[index].as_py())
             names = [column.name for column in self.partition_by]
             yield tuple(zip(names, reversed(values), strict=True)), rows
+
+
+def _as_text(values: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Its dictionary as text; an empty text becomes null, as Spark has no folder for it."""
+    text = pc.cast(values.dictionary, pa.string())
+    if pa.types.is_string(values.dictionary.type):
+        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+        text = text.dictionary_encode(null_encoding="encode")
+        return pa.DictionaryArray.from_arrays(text.indices.take(values.indices), text.dictionary)
+    return pa.DictionaryArray.from_arrays(values.indices, text)
 
 
 def _without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
@@ -157,3 +161,10 @@ def constant(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     """So many rows of one value, stored as a dictionary: Parquet takes that as it is."""
     indices = pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(indices, pa.array([value], kind))
+
+
+def repeating(schema: pa.Schema) -> pa.Schema:
+    """The same with `_topic` as `constant` makes it."""
+    at = schema.get_field_index("_topic")
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return schema if at < 0 else schema.set(at, pa.field("_topic", kind))

@@ -61,18 +61,20 @@ class ParquetFile:
     def flush(self) -> None:
         """Encode what waits, as a row group."""
         if self._waiting:
-            table = pa.Table.from_batches(self._waiting).cast(self._schema)
+            table = pa.Table.from_batches(self._waiting)
+            if not table.schema.equals(self._schema, check_metadata=False):
+                table = table.cast(self._schema)
             self._waiting = []
             self.waiting_bytes = 0
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
 
-    def close(self) -> tuple[bytes, str]:
+    def close(self) -> tuple[memoryview, str]:
         """The file's bytes, and its statistics as Delta writes them (JSON)."""
         self.flush()
         self._writer.close()
         data = self._sink.getvalue()
         stats = statistics(pq.read_metadata(pa.BufferReader(data)))
-        return data.to_pybytes(), json.dumps(stats, separators=(",", ":"))
+        return memoryview(data), json.dumps(stats, separators=(",", ":"))
 
 
 def _settings(schema: pa.Schema, encoding: Encoding) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from kafkawire.spark.model import Account, OffsetRange
 from kafkawire.spark.pipeline.deadletters import DeadLetters
-from kafkawire.spark.pipeline.layout import Layout, constant
+from kafkawire.spark.pipeline.layout import Layout, constant, repeating
 from kafkawire.spark.pipeline.naming import Values, file_path
 from kafkawire.spark.pipeline.parquetfile import RANGE_KEY, Encoding, ParquetFile
 from kafkawire.spark.pipeline.runs import Done, FileFacts, Share
@@ -161,7 +161,9 @@ class TaskWriter:
                 "fewer values"
             )
         told = json.dumps(part._asdict()).encode()
-        return ParquetFile(self._target.layout.files, self._target.encoding, {RANGE_KEY: told})
+        return ParquetFile(
+            repeating(self._target.layout.files), self._target.encoding, {RANGE_KEY: told}
+        )
 
     def _close(self) -> None:
         """Put the files of the range that is complete."""
