@@ -62,6 +62,8 @@ PURE = (
     "kafkawire/spark/audit/coverage.py",
     "kafkawire/spark/audit/islands.py",
     "kafkawire/spark/audit/verdict.py",
+    "kafkawire/spark/replay/choice.py",
+    "kafkawire/spark/replay/record.py",
     "kafkawire/metadata/catalog.py",
     "kafkawire/metadata/directory.py",
     "kafkawire/metadata/checkpoint.py",

@@ -119,8 +119,9 @@ def test_it_goes_on_after_a_kill_at_any_step(table: MadeTable, data: st.DataObje
         try:
             run(target, source(table))
             break
-        except (Killed, ReplayError) as error:
-            assert isinstance(error, Killed) or "run it again" in str(error)
+        except ReplayError:
+            continue  # a batch that was not answered too often: run it again
+        except Killed:
             # The one that is killed may be heard of no more; its sequences are of this replay.
             target.last = None if data.draw(st.booleans()) else target.last
     assert target.rows == expected(OFFSETS)

@@ -25,6 +25,7 @@ from kafkawire.spark.audit.scanning import (
     schema,
 )
 from kafkawire.spark.audit.verdict import PartitionReport, Problem, TableReport
+from kafkawire.spark.mapping import map_in_arrow
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,15 +80,13 @@ def _judged(spark: SparkSession, listed: Listed) -> DataFrame:
     """Findings on files, and a verdict for each partition that has rows."""
     cores = max(1, spark.sparkContext.defaultParallelism)
     tasks = spread(listed.files, cores * TASKS_PER_CORE)
-    found = spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(
-        _scanner(tasks, listed.places), DDL
-    )
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    found = map_in_arrow(numbers, _scanner(tasks, listed.places), DDL)
     partitions = len(listed.coverages or {}) or cores
-    return (
-        found.repartition(min(cores, partitions), "topic", "partition")
-        .sortWithinPartitions("topic", "partition", "base", "end")
-        .mapInArrow(_judging(listed.coverages), DDL)
+    sorted_ = found.repartition(min(cores, partitions), "topic", "partition").sortWithinPartitions(
+        "topic", "partition", "base", "end"
     )
+    return map_in_arrow(sorted_, _judging(listed.coverages), DDL)
 
 
 def spread(files: Sequence[ScanFile], tasks: int) -> list[list[ScanFile]]:

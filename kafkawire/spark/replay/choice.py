@@ -1,4 +1,4 @@
-"""Which rows of a table are replayed, and to which partitions, as the command line says it. Pure."""
+"""Which rows of a table are replayed, and to which partitions, as it is typed. Pure."""
 
 from __future__ import annotations
 

@@ -1,0 +1,200 @@
+"""SQL over topics: each is a table by its name, made known to Spark when it is first named.
+
+A table has the data source's columns, and `key_text` and `value_text` beside them: the same as
+strings, null where the bytes are no UTF-8. Names with dots or dashes go into backticks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.spark.model import Source, SourceError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TABLES_AT_MOST = 100
+"""New topics that one statement may name: more means that naming them does not help."""
+NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+_SHOW_TOPICS = re.compile(r"show\s+topics", re.IGNORECASE)
+_PART = re.compile(r"`((?:[^`]|``)*)`")
+_LONG_HINTS = re.compile(r"\s*(?:SQLSTATE:.*|Verify the spelling.*|If you did not.*)$", re.DOTALL)
+
+
+class QueryError(SourceError):
+    """A statement that Spark does not take; one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rows of plain Python values. `more`: there are rows beyond the limit."""
+
+    columns: list[str]
+    rows: Sequence[Sequence[Any]]
+    more: bool = False
+
+
+class Shell:
+    """Runs statements. The session is given, and stopped by whoever started it."""
+
+    def __init__(self, spark: SparkSession, source: Source) -> None:
+        from kafkawire.spark.catalog import open_catalog
+
+        self._spark, self._source = spark, source
+        self._catalog = open_catalog(source)
+        self._known: set[str] = set()
+        # Spark logs each error at length; it is told in a sentence here.
+        logging.getLogger("SQLQueryContextLogger").disabled = True
+
+    def close(self) -> None:
+        """End connections to brokers."""
+        self._catalog.close()
+
+    def run(self, statement: str, limit: int) -> Result:
+        """At most `limit` rows, 0 for all. QueryError, SourceError."""
+        if _SHOW_TOPICS.fullmatch(statement.strip()):
+            return self._show_topics()
+        try:
+            frame = self._frame(statement)
+            rows: list[Any] = frame.limit(limit + 1).collect() if limit else frame.collect()
+        except SourceError:
+            raise
+        except Exception as error:  # Spark's, py4j's: no common class
+            raise QueryError(self._sentence(error)) from error
+        more = bool(limit) and limit < len(rows)
+        return Result(frame.columns, rows[:limit] if more else rows, more)
+
+    def _show_topics(self) -> Result:
+        self._catalog = self._catalog.refreshed()
+        rows = [(name, count) for name, count in self._catalog.topics.items()]
+        return Result(["topic", "partitions"], rows)
+
+    def _frame(self, statement: str) -> DataFrame:
+        from pyspark.errors import AnalysisException
+
+        for _ in range(TABLES_AT_MOST):
+            try:
+                return self._spark.sql(statement)
+            except AnalysisException as error:
+                if error.getCondition() != NOT_FOUND:
+                    raise
+                name = self._topic_of(error)
+                if name in self._known:
+                    raise
+                self._register(name)
+        raise QueryError(f"the statement names more than {TABLES_AT_MOST} tables")
+
+    def _topic_of(self, error: Any) -> str:
+        """The topic that Spark did not find as a table. QueryError if it is none."""
+        parts = parts_of((error.getMessageParameters() or {}).get("relationName", ""))
+        if len(parts) == 1 and self._has_topic(parts[0]):
+            return parts[0]
+        whole = ".".join(parts)
+        if len(parts) > 1 and self._has_topic(whole):
+            raise QueryError(f"a name with dots goes into backticks: `{whole}`")
+        near = difflib.get_close_matches(whole, self._catalog.topics, 1)
+        hint = f"; there is `{near[0]}`" if near else "; `show topics` lists them"
+        raise QueryError(f"there is no topic {whole!r}{hint}")
+
+    def _has_topic(self, name: str) -> bool:
+        if name not in self._catalog.topics:
+            self._catalog = self._catalog.refreshed()
+        return name in self._catalog.topics
+
+    def _register(self, name: str) -> None:
+        """A view of the topic's name. Its offsets are those of when a query runs."""
+        reader = self._spark.read.format("kafkawire").option("subscribe", name)
+        source = self._source
+        for option, value in (
+            ("source", source.url or source.bootstrap),
+            ("kafka.bootstrap.servers", source.bootstrap),
+            ("isolation", source.isolation),
+            ("includeHeaders", "true"),
+        ):
+            if value:
+                reader = reader.option(option, value)
+        texts = [f"try_validate_utf8(cast({it} AS STRING)) AS {it}_text" for it in ("key", "value")]
+        reader.load().selectExpr("*", *texts).createOrReplaceTempView(f"`{name}`")
+        self._known.add(name)
+
+    def _sentence(self, error: BaseException) -> str:
+        from kafkawire.spark.session import sentence
+
+        return shortened(sentence(error))
+
+
+def parts_of(name: str) -> list[str]:
+    """The parts of a name as Spark quotes it: `a`.`b` -> a, b."""
+    return [part.replace("``", "`") for part in _PART.findall(name)]
+
+
+def shortened(text: str) -> str:
+    """Spark's error as one sentence: without its class, code, plan and advice on catalogs."""
+    line = text.strip().split("\n\n", 1)[0].replace("\n", " ")
+    line = re.sub(r"^\[[A-Z_0-9.]+\]\s*", "", line)
+    line = re.sub(r"\s+== SQL.*$", "", line)
+    return _LONG_HINTS.sub("", line).strip() or "Spark does not say why"
+
+
+def split(text: str) -> tuple[list[str], str]:
+    """Statements that end with a semicolon, and what follows the last one. Semicolons in quotes,
+    backticks and comments end nothing."""
+    statements: list[str] = []
+    begin = 0
+    for at in _semicolons(text):
+        statement = text[begin:at].strip()
+        if not is_blank(statement):
+            statements.append(statement)
+        begin = at + 1
+    return statements, text[begin:]
+
+
+def statements_of(text: str) -> list[str]:
+    """All statements; the last one needs no semicolon."""
+    statements, rest = split(text)
+    return statements if is_blank(rest) else [*statements, rest.strip()]
+
+
+_TOKEN = re.compile(
+    r"""--[^\n]*|/\*.*?(?:\*/|\Z)|'(?:\\.|[^'\\])*(?:'|\Z)|"(?:\\.|[^"\\])*(?:"|\Z)"""
+    r"""|`[^`]*(?:`|\Z)|;""",
+    re.DOTALL,
+)
+
+
+def _semicolons(text: str) -> Iterator[int]:
+    return (match.start() for match in _TOKEN.finditer(text) if match[0] == ";")
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing but space and comments."""
+    return not re.sub(r"--[^\n]*|/\*.*?(?:\*/|\Z)", "", text, flags=re.DOTALL).strip()
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: bytes are text if they are UTF-8, else hexadecimal after 0x."""
+    if isinstance(value, (bytes, bytearray)):
+        try:
+            return bytes(value).decode()
+        except UnicodeDecodeError:
+            return "0x" + bytes(value).hex()
+    if hasattr(value, "asDict"):
+        return {name: plain(each) for name, each in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(plain(name)): plain(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def plain_rows(result: Result) -> Iterator[list[Any]]:
+    """All rows as JSON has them."""
+    for row in result.rows:
+        yield [plain(value) for value in row]

@@ -1,0 +1,168 @@
+"""SQL over topics: what is a statement, what is said of errors, how rows are printed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkawire.cli import pipeline_query
+from kafkawire.cli.pipeline_query import run, show, source_of, unique
+from kafkawire.spark import query
+from kafkawire.spark.model import Source, SourceError
+from kafkawire.spark.query import QueryError, Result, is_blank, parts_of, plain, shortened, split
+
+PIECES = ["a", " ", "\n", "'x;y'", '"x;\'y"', "`x;y`", "-- c;'\n", "/* ; ' */", "'\\';'", "1"]
+
+
+@given(st.lists(st.lists(st.sampled_from(PIECES), max_size=6), max_size=5))
+def test_statements_end_at_semicolons_that_are_not_quoted(many: list[list[str]]) -> None:
+    texts = ["".join(pieces) for pieces in many]
+    statements, rest = split(";".join(texts))
+    assert statements == [text.strip() for text in texts[:-1] if not is_blank(text)]
+    assert rest == (texts[-1] if texts else "")
+
+
+def test_what_is_not_closed_waits_for_the_next_line() -> None:
+    for text in (
+        "select ';",
+        'select ";',
+        "select `;",
+        "select /* ;",
+        "select -- ;",
+        "select '\\';",
+    ):
+        assert split(text) == ([], text)
+    assert is_blank(" -- nothing\n /* here */ ")
+    assert not is_blank("-- a\n1")
+
+
+def test_names_are_taken_out_of_their_backticks() -> None:
+    assert parts_of("`orders`") == ["orders"]
+    assert parts_of("`a`.`b-c`") == ["a", "b-c"]
+    assert parts_of("`a``b.c`") == ["a`b.c"]
+
+
+def test_errors_are_one_sentence() -> None:
+    said = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column `nocol` cannot be resolved. Did you mean one "
+        "of the following? [`id`]. SQLSTATE: 42703; line 1 pos 7;\n'Project ['nocol]\n+- x"
+    )
+    assert shortened(said) == (
+        "A column `nocol` cannot be resolved. Did you mean one of the following? [`id`]."
+    )
+    said = "\n[PARSE_SYNTAX_ERROR] Syntax error at or near 'selec'. SQLSTATE: 42601\n\n== SQL ==\nx"
+    assert shortened(said) == "Syntax error at or near 'selec'."
+    assert shortened("") == "Spark does not say why"
+
+
+def test_values_become_json() -> None:
+    when = datetime(2026, 1, 31, tzinfo=UTC)
+    assert plain([b"text", b"\xff\x00", None, 1, {"a": bytearray(b"b")}, when]) == [
+        "text",
+        "0xff00",
+        None,
+        1,
+        {"a": "b"},
+        "2026-01-31T00:00:00+00:00",
+    ]
+
+
+RESULT = Result(["n", "n", "v"], [(1, 2, b"x;\n"), (3, None, [b"y"])], more=True)
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        ("csv", 'n,n,v\n1,2,"x;\n"\n3,,"[""y""]"\n'),
+        ("json", '{"n": 1, "n (2)": 2, "v": "x;\\n"}\n{"n": 3, "n (2)": null, "v": ["y"]}\n'),
+    ],
+)
+def test_rows_are_printed_for_programs(
+    form: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show(RESULT, form, 2)
+    printed = capsys.readouterr()
+    assert printed.out.replace("\r\n", "\n") == expected
+    assert printed.err == "kafkawire: the first 2 rows; --limit 0 for all\n"
+
+
+def test_rows_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Result(["n", "n", "v"], [(1, 2, b"x" * 1000)]), "table", 2)
+    printed = capsys.readouterr().out
+    assert printed.startswith("1 row:\n")
+    assert "n (2)" in printed
+    assert "x" * 197 + "..." in printed
+    assert unique(["a", "a", "b", "a"]) == ["a", "a (2)", "b", "a (3)"]
+
+
+def test_a_source_is_a_url_or_brokers() -> None:
+    assert source_of("localhost:9092,other:9093", "") == Source(
+        bootstrap="localhost:9092,other:9093"
+    )
+    assert source_of("/data", "localhost:9092") == Source("/data", "localhost:9092")
+    assert source_of("s3://bucket/prefix?endpoint=http://h:9000", "").url.startswith("s3://")
+
+
+class FakeShell:
+    """Answers with the statement, or fails where it is `bad`."""
+
+    def __init__(self, spark: Any, source: Source) -> None:
+        self.closed = False
+
+    def run(self, statement: str, limit: int) -> Result:
+        if statement == "bad":
+            raise QueryError("it is bad")
+        return Result(["s"], [(statement,)])
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, bool], list[str]]:
+    monkeypatch.setattr(query, "Shell", FakeShell)
+
+    def ask(sql: str, typed: str, terminal: bool) -> list[str]:
+        stdin = io.StringIO(typed)
+        monkeypatch.setattr(stdin, "isatty", lambda: terminal, raising=False)
+        monkeypatch.setattr("sys.stdin", stdin)
+        heard: list[str] = []
+        run(None, Source("/d"), sql, lambda result: heard.append(result.rows[0][0]), 10)
+        return heard
+
+    return ask
+
+
+def test_statements_of_the_command_line_end_at_the_first_error(told: Any) -> None:
+    assert told("select 1; select 2", "", False) == ["select 1", "select 2"]
+    with pytest.raises(SourceError, match="it is bad"):
+        told("bad; select 2", "", False)
+
+
+def test_statements_from_a_pipe_go_on(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told("", "select 1;\nbad;\nselect 2", False) == ["select 1", "select 2"]
+    assert "kafkawire: it is bad" in capsys.readouterr().err
+
+
+def test_a_prompt_takes_lines_until_a_semicolon(
+    told: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert told("", "select\n1; select 2;\nbad;\nquit;\nselect 3;\n", True) == [
+        "select\n1",
+        "select 2",
+    ]
+    assert (tmp_path / "kafkawire" / "query-history").exists()
+    assert "-> " in capsys.readouterr().out
+
+
+def test_a_format_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        pipeline_query.query("select 1", form="xml")
+    assert "table, csv, json" in capsys.readouterr().err
