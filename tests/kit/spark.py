@@ -6,12 +6,14 @@ they are skipped, and fail where CI is set.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkawire.spark import register
 from kafkawire.spark.session import SessionError, find_java, open_session
 
 if TYPE_CHECKING:
@@ -47,3 +49,19 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session("local[2]", conf=conf, app_name="tests")
     yield session
     session.stop()
+
+
+@contextlib.contextmanager
+def environment(spark: SparkSession, environ: Mapping[str, str]) -> Iterator[None]:
+    """Python workers of sources that are read meanwhile have these variables. (Others have what
+    there was when the session's Java was started.)"""
+    variables = spark.sparkContext.environment
+    before = dict(variables)
+    variables.update(environ)
+    register(spark)
+    try:
+        yield
+    finally:
+        variables.clear()
+        variables.update(before)
+        register(spark)
