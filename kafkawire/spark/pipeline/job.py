@@ -59,7 +59,7 @@ class TableSpec:
     format: str
     path: str
     partition_by: tuple[PartitionColumn, ...] = ()
-    compression: str = "snappy"
+    compression: str = "zstd"
     file_bytes: int = 64 << 20
     topic_column: bool = True
     timestamp_type_column: bool = False
@@ -170,7 +170,7 @@ def _table(section: Section) -> TableSpec:
         section.one_of("format", (PARQUET, DELTA, ICEBERG), PARQUET),
         section.text("path", needed=True).rstrip("/"),
         section.partition_columns("partition_by", PartitionColumn),
-        section.one_of("compression", COMPRESSIONS, "snappy"),
+        section.one_of("compression", COMPRESSIONS, "zstd"),
         section.size("file_bytes", 64 << 20, 1 << 16, 4 << 30),
         section.flag("topic_column", True),
         section.flag("timestamp_type_column", False),

@@ -42,7 +42,7 @@ class ParquetFile:
     def __init__(
         self, schema: pa.Schema, encoding: Encoding, metadata: Mapping[bytes, bytes]
     ) -> None:
-        self._schema = schema.with_metadata(dict(metadata))
+        self._schema, self._metadata = schema, dict(metadata)
         self._sink = pa.BufferOutputStream()
         self._writer = pq.ParquetWriter(self._sink, self._schema, **_settings(schema, encoding))
         self._waiting: list[pa.RecordBatch] = []
@@ -71,6 +71,7 @@ class ParquetFile:
     def close(self) -> tuple[memoryview, str]:
         """The file's bytes, and its statistics as Delta writes them (JSON)."""
         self.flush()
+        self._writer.add_key_value_metadata(self._metadata)
         self._writer.close()
         data = self._sink.getvalue()
         stats = statistics(pq.read_metadata(pa.BufferReader(data)))
