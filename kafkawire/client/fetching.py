@@ -3,30 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import crc32c
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
-from kafkawire.client.offsets import Partition
+from kafkawire.client.offsets import READ_UNCOMMITTED, Partition
 from kafkawire.codec.batches import CRC_FROM, BatchHead, iter_batches
 from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.types import Buffer
 
 FETCH = 1
 NAMES_UNTIL = 12
 """The last version of Fetch that names topics; later ones want ids."""
 PART_BYTES = 4 << 20
-"""Asked for at a time; a larger single batch comes whole all the same (KIP-74)."""
+"""Asked for at a time."""
 
 
 @dataclass(slots=True)
 class Fetched:
-    """What one Fetch of a partition brought."""
+    """What one Fetch of a partition brought. `aborted`: (producer id, first offset) of aborted
+    transactions with records in it, if it was asked for with READ_COMMITTED."""
 
     log_start: int
     high_watermark: int
-    records: bytes
+    last_stable: int
+    records: Buffer
+    aborted: list[tuple[int, int]] = field(default_factory=list)
 
     def batches(self) -> Iterator[tuple[int, BatchHead]]:
         """(position, head) of each whole batch. ClientError where the bytes are no batches."""
@@ -44,21 +48,37 @@ class Fetched:
 
 
 def fetch(
-    cluster: Cluster, node: int, partition: Partition, offset: int, wait_ms: int = 0
+    cluster: Cluster,
+    node: int,
+    partition: Partition,
+    offset: int,
+    wait_ms: int = 0,
+    *,
+    max_bytes: int = PART_BYTES,
+    isolation: int = READ_UNCOMMITTED,
 ) -> Fetched:
-    """Batches from the one that holds `offset` on; waits up to `wait_ms` for one. ClientError."""
+    """Batches from the one that holds `offset` on; waits up to `wait_ms` for one. ClientError.
+
+    At most `max_bytes`, of which the last batch may be cut off, or one whole larger batch
+    (KIP-74).
+    """
     from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
     topic, index = partition
-    row = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=PART_BYTES)
+    row = FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
     asked = FetchRequest(
         max_wait_ms=wait_ms,
         min_bytes=1,
-        max_bytes=PART_BYTES,
+        max_bytes=max_bytes,
+        isolation_level=isolation,
         topics=[FetchTopic(topic=topic, partitions=[row])],
     )
     answer = cluster.node(node).request(FETCH, asked, at_most=NAMES_UNTIL)
     check(f"Fetch of {topic}-{index}", answer.error_code)
     got = answer.responses[0].partitions[0]
     check(f"{topic}-{index} at offset {offset}", got.error_code)
-    return Fetched(got.log_start_offset, got.high_watermark, bytes(got.records or b""))
+    aborted = [(each.producer_id, each.first_offset) for each in got.aborted_transactions or ()]
+    records = b"" if got.records is None else got.records
+    return Fetched(
+        got.log_start_offset, got.high_watermark, got.last_stable_offset, records, aborted
+    )
