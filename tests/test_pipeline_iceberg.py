@@ -17,8 +17,10 @@ from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline import committing
 from kafkawire.spark.pipeline.committing import CommitError, Conflict
 from kafkawire.spark.pipeline.iceberg import IcebergTable
+from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.places import open_place
-from tests.kit.lake import SCHEMA, job, record, wrote
+from tests.kit import lake
+from tests.kit.lake import SCHEMA, job, record
 from tests.kit.minio import SECRET, USER, Minio
 
 NAME = "kafkawire.t"
@@ -35,6 +37,11 @@ def table(tmp_path: Path) -> IcebergTable:
     return table_at(tmp_path / "t")
 
 
+def wrote(table: IcebergTable, *args: Any, schema: pa.Schema = SCHEMA, **more: Any) -> FileFacts:
+    """A file as the tasks write it, with the ids of the table's fields."""
+    return lake.wrote(table.place, *args, schema=table.file_schema(schema), **more)
+
+
 def loaded(path: Path) -> Loaded:
     """The table as anybody would open it."""
     uri = f"sqlite:///{path}/_kafkawire/catalog.db"
@@ -49,8 +56,8 @@ def offsets(path: Path) -> list[int]:
 
 def test_runs_become_rows_and_say_their_offsets(table: IcebergTable, tmp_path: Path) -> None:
     assert table.committed() == 0
-    table.commit(record(1, [wrote(table.place, 1, 0, 5), wrote(table.place, 1, 0, 3, partition=1)]))
-    table.commit(record(2, [wrote(table.place, 2, 5, 9)]))
+    table.commit(record(1, [wrote(table, 1, 0, 5), wrote(table, 1, 0, 3, partition=1)]))
+    table.commit(record(2, [wrote(table, 2, 5, 9)]))
     assert table.committed() == 2
     assert offsets(tmp_path / "t") == [0, 0, 1, 1, 2, 2, 3, 4, 5, 6, 7, 8]
     said = [one.summary.additional_properties for one in loaded(tmp_path / "t").snapshots()]
@@ -64,48 +71,48 @@ def test_runs_become_rows_and_say_their_offsets(table: IcebergTable, tmp_path: P
 
 
 def test_a_run_is_committed_once(table: IcebergTable, tmp_path: Path) -> None:
-    first = record(1, [wrote(table.place, 1, 0, 5)])
+    first = record(1, [wrote(table, 1, 0, 5)])
     table.commit(first)
     table.commit(first)
     other = IcebergTable(job(tmp_path / "t", "iceberg"), open_place(str(tmp_path / "t")))
-    other.commit(record(1, [wrote(table.place, 1, 0, 5, attempt="b2")]))  # a late driver's files
+    other.commit(record(1, [wrote(table, 1, 0, 5, attempt="b2")]))  # a late driver's files
     assert offsets(tmp_path / "t") == [0, 1, 2, 3, 4]
     assert len(loaded(tmp_path / "t").snapshots()) == 1
 
 
 def test_a_run_is_known_when_its_snapshot_has_expired(table: IcebergTable, tmp_path: Path) -> None:
     for run in (1, 2):
-        table.commit(record(run, [wrote(table.place, run, run, run + 1)]))
+        table.commit(record(run, [wrote(table, run, run, run + 1)]))
     there = loaded(tmp_path / "t")
     there.maintenance.expire_snapshots().by_id(there.snapshots()[0].snapshot_id).commit()
     with there.transaction() as change:
         change.set_properties({"somebody": "else"})
     assert table.committed() == 2
-    table.commit(record(1, [wrote(table.place, 1, 1, 2, attempt="b2")]))
+    table.commit(record(1, [wrote(table, 1, 1, 2, attempt="b2")]))
     assert offsets(tmp_path / "t") == [1, 2]
 
 
 def test_files_without_a_commit_are_no_rows(table: IcebergTable, tmp_path: Path) -> None:
-    lost = wrote(table.place, 1, 0, 5)
+    lost = wrote(table, 1, 0, 5)
     assert (tmp_path / "t" / lost.path).is_file()
     assert table.files() == []
-    table.commit(record(1, [wrote(table.place, 1, 0, 5, attempt="b2")]))
+    table.commit(record(1, [wrote(table, 1, 0, 5, attempt="b2")]))
     assert offsets(tmp_path / "t") == [0, 1, 2, 3, 4]
 
 
 def test_a_run_that_comes_too_early_is_refused(table: IcebergTable) -> None:
     with pytest.raises(CommitError, match=r"run 2 cannot be committed to .*the last one .* is 0"):
-        table.commit(record(2, [wrote(table.place, 2, 5, 9)]))
+        table.commit(record(2, [wrote(table, 2, 5, 9)]))
     table.commit(record(1, []))
     table.commit(record(2, []))
     assert table.committed() == 2
-    table.commit(record(1, [wrote(table.place, 1, 0, 5)]))  # too late: done long ago
+    table.commit(record(1, [wrote(table, 1, 0, 5)]))  # too late: done long ago
     assert table.files() == []
 
 
 def test_many_drivers_at_once(table: IcebergTable, tmp_path: Path) -> None:
     runs = [
-        [record(run, [wrote(table.place, run, run, run + 1, attempt=attempt)]) for run in (1, 2)]
+        [record(run, [wrote(table, run, run, run + 1, attempt=attempt)]) for run in (1, 2)]
         for attempt in ("aa", "bb", "cc")
     ]
     failures: list[BaseException] = []
@@ -161,7 +168,7 @@ def test_an_answer_that_is_lost(
             raise Conflict("no answer")
 
     monkeypatch.setattr(IcebergTable, "_commit", commit)
-    table.commit(record(1, [wrote(table.place, 1, 0, 2)]))
+    table.commit(record(1, [wrote(table, 1, 0, 2)]))
     assert offsets(tmp_path / "t") == [0, 1]
 
 
@@ -172,7 +179,7 @@ def test_somebody_else_commits_in_between(
     import pyiceberg.table as library
 
     original = library.Transaction.commit_transaction
-    late = record(1, [wrote(table.place, 1, 0, 2, attempt="b2")])
+    late = record(1, [wrote(table, 1, 0, 2, attempt="b2")])
     times = []
 
     def commit_transaction(self: Any) -> Any:
@@ -182,7 +189,7 @@ def test_somebody_else_commits_in_between(
         return original(self)
 
     monkeypatch.setattr(library.Transaction, "commit_transaction", commit_transaction)
-    table.commit(record(1, [wrote(table.place, 1, 0, 2)]))
+    table.commit(record(1, [wrote(table, 1, 0, 2)]))
     assert [file.path for file in table.files()] == [late.files[0].path]
     assert offsets(tmp_path / "t") == [0, 1]
 
@@ -205,9 +212,10 @@ def test_partitions_and_statistics(tmp_path: Path) -> None:
     table = table_at(tmp_path / "t", schema, **keys)
     first = ((day, "2024-10-04"), ("city", "a/b %2F=ü"), ("zip", "77"))
     second = ((day, "2024-10-05"), ("city", None), ("zip", None))
+    own = pa.schema([field for field in schema if field.name != day])
     files = [
-        wrote(table.place, 1, 0, 5, values=first),
-        wrote(table.place, 1, 5, 6, values=second, day=20_001),
+        wrote(table, 1, 0, 5, values=first, schema=own),
+        wrote(table, 1, 5, 6, values=second, day=20_001),  # without its partition columns
     ]
     table.commit(record(1, files))
     assert sorted((file.path, file.values, file.base) for file in table.files()) == sorted(
@@ -222,18 +230,18 @@ def test_partitions_and_statistics(tmp_path: Path) -> None:
     assert len(list(there.scan("_timestamp < '2024-10-05T00:00:00+00:00'").plan_files())) == 1
     assert day not in there.schema().column_names
     with pytest.raises(CommitError, match="is of no city"):
-        table.commit(record(2, [wrote(table.place, 2, 6, 7, values=first[:1])]))
+        table.commit(record(2, [wrote(table, 2, 6, 7, values=first[:1])]))
     with pytest.raises(CommitError, match=f"is partitioned by {day}, city, zip"):
         table_at(tmp_path / "t", schema, partition_by="city")
 
 
 def test_compaction_is_one_snapshot(table: IcebergTable, tmp_path: Path) -> None:
-    files = [wrote(table.place, run, run * 5, run * 5 + 5) for run in (1, 2, 3)]
+    files = [wrote(table, run, run * 5, run * 5 + 5) for run in (1, 2, 3)]
     for run, file in enumerate(files, 1):
         table.commit(record(run, [file]))
-    merged = wrote(table.place, 1, 5, 15, kind="c")
+    merged = wrote(table, 1, 5, 15, kind="c")
     table.replace(files[:2], [merged], 1)
-    table.replace(files[:2], [wrote(table.place, 1, 5, 15, kind="c", attempt="b2")], 1)
+    table.replace(files[:2], [wrote(table, 1, 5, 15, kind="c", attempt="b2")], 1)
     assert table.compacted() == 1
     assert table.committed() == 3
     assert offsets(tmp_path / "t") == list(range(5, 20))
@@ -243,18 +251,18 @@ def test_compaction_is_one_snapshot(table: IcebergTable, tmp_path: Path) -> None
 
 
 def test_compaction_after_somebody_elses(table: IcebergTable, tmp_path: Path) -> None:
-    files = [wrote(table.place, run, run * 5, run * 5 + 5) for run in (1, 2)]
+    files = [wrote(table, run, run * 5, run * 5 + 5) for run in (1, 2)]
     for run, file in enumerate(files, 1):
         table.commit(record(run, [file]))
     loaded(tmp_path / "t").overwrite(loaded(tmp_path / "t").scan().to_arrow())
-    table.replace(files, [wrote(table.place, 1, 5, 15, kind="c")], 1)
+    table.replace(files, [wrote(table, 1, 5, 15, kind="c")], 1)
     assert offsets(tmp_path / "t") == list(range(5, 15))
     assert table.compacted() == 1
     assert {(file.topic, file.partition) for file in table.files()} == {("", -1)}
 
 
 def test_new_columns_also_deep_ones(table: IcebergTable, tmp_path: Path) -> None:
-    table.commit(record(1, [wrote(table.place, 1, 0, 2)]))
+    table.commit(record(1, [wrote(table, 1, 0, 2)]))
     deep = pa.struct([*SCHEMA.field("deep").type, pa.field("c", pa.string())])
     wider = SCHEMA.set(SCHEMA.get_field_index("deep"), pa.field("deep", deep))
     wider = wider.append(pa.field("more", pa.float64()))
@@ -262,10 +270,25 @@ def test_new_columns_also_deep_ones(table: IcebergTable, tmp_path: Path) -> None
     version = loaded(tmp_path / "t").metadata_location
     table.prepare(wider, ())
     assert loaded(tmp_path / "t").metadata_location == version
-    table.commit(record(2, [wrote(table.place, 2, 2, 4, schema=wider)]))
+    table.commit(record(2, [wrote(table, 2, 2, 4, schema=wider)]))
     rows = loaded(tmp_path / "t").scan().to_arrow().sort_by("_offset").to_pylist()
     assert [row["more"] for row in rows] == [None, None, 1.0, 1.5]
     assert [row["deep"]["a"] for row in rows] == [0, 1, 2, 3]
+
+
+def test_fields_of_files_have_ids_and_those_without_a_mapping(
+    table: IcebergTable, tmp_path: Path
+) -> None:
+    schema = table.file_schema(SCHEMA)
+    there = loaded(tmp_path / "t").schema()
+    ids = {name: schema.field(name).metadata[b"PARQUET:field_id"] for name in schema.names}
+    assert ids == {name: b"%d" % there.find_field(name).field_id for name in schema.names}
+    deep = schema.field("deep").type.field("b").type.value_field
+    assert deep.metadata[b"PARQUET:field_id"] == b"%d" % there.find_field("deep.b.element").field_id
+    bare = lake.wrote(table.place, 1, 5, 7)
+    table.commit(record(1, [wrote(table, 1, 0, 5), bare]))
+    rows = loaded(tmp_path / "t").scan("_offset >= 4").to_arrow().sort_by("_offset").to_pylist()
+    assert [row["deep"]["a"] for row in rows] == [4, 5, 6]
 
 
 def test_where_there_is_no_table(tmp_path: Path) -> None:
@@ -291,10 +314,10 @@ def test_in_a_bucket(tier_url: str, minio: Minio, tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/catalog.db"
     keys = {"catalog": {"type": "sql", "uri": uri, "name": "shop.orders"}}
     table = table_at(tier_url, **keys)
-    table.commit(record(1, [wrote(table.place, 1, 0, 5)]))
+    table.commit(record(1, [wrote(table, 1, 0, 5)]))
     again = table_at(tier_url, **keys)
-    again.commit(record(1, [wrote(table.place, 1, 0, 5, attempt="b2")]))
-    again.commit(record(2, [wrote(table.place, 2, 5, 7)]))
+    again.commit(record(1, [wrote(table, 1, 0, 5, attempt="b2")]))
+    again.commit(record(2, [wrote(table, 2, 5, 7)]))
     assert table.committed() == 2
     own = {
         "s3.endpoint": minio.endpoint,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -53,10 +54,11 @@ def wrote(
     schema: pa.Schema = SCHEMA,
     attempt: str = "a1",
 ) -> FileFacts:
-    """A file with the rows [base, end) of a partition, all of one day."""
+    """A file with the rows [base, end) of a partition, all of one day; partition columns are in it
+    where `schema` has them."""
     part = OffsetRange("orders", partition, base, end)
     path = file_path(part, values, run, kind=kind, attempt=attempt)
-    columns = {
+    columns: dict[str, list[Any]] = {
         "_topic": ["orders"] * (end - base),
         "_partition": [partition] * (end - base),
         "_offset": list(range(base, end)),
@@ -67,7 +69,9 @@ def wrote(
         "more": [offset / 2 for offset in range(base, end)],
     }
     writer = ParquetFile(schema, Encoding("zstd", plain=True), {})
-    arrays = [pa.array(columns[field.name], field.type) for field in schema]
+    for name, text in values:
+        columns[name] = [text] * (end - base)
+    arrays = [_array(columns[field.name], field.type) for field in schema]
     writer.add(pa.RecordBatch.from_arrays(arrays, schema=schema))
     data, stats = writer.close()
     place.put(path, data)
@@ -81,3 +85,8 @@ def record(run: int, files: Sequence[FileFacts]) -> Record:
         for file in files
     )
     return Record("orders", run, tuple(files), (), shares, {})
+
+
+def _array(values: list[Any], type: pa.DataType) -> pa.Array:
+    texts = all(isinstance(value, str | None) for value in values)
+    return pa.array(values, pa.string()).cast(type) if texts else pa.array(values, type)

@@ -173,7 +173,7 @@ class Engine:
         )
         own(self.state, self.job, layout.table)
         self.table.prepare(layout.table, [column.name for column in layout.partition_by])
-        return layout
+        return replace(layout, files=self.table.file_schema(layout.files))
 
     def _finish(self, catalog: Catalog, run: Run, resumed: bool, begun: float) -> Record:
         if run.job != self.job.name:

@@ -38,7 +38,13 @@ from kafkawire.spark.pipeline.committing import (
     properties,
     until_settled,
 )
-from kafkawire.spark.pipeline.iceberg_files import check_spec, data_file, file_facts, table_schema
+from kafkawire.spark.pipeline.iceberg_files import (
+    check_spec,
+    data_file,
+    file_facts,
+    table_schema,
+    with_ids,
+)
 from kafkawire.spark.pipeline.job import Job
 from kafkawire.spark.pipeline.locations import iceberg_properties, location
 from kafkawire.spark.pipeline.runs import FileFacts, Record
@@ -116,6 +122,11 @@ class IcebergTable:
                     spec.add_field(column.column, transform, column.name)
             mapping = change.table_metadata.schema().name_mapping.model_dump_json()
             change.set_properties({MAPPING: mapping})
+
+    def file_schema(self, schema: pa.Schema) -> pa.Schema:
+        """See Table. Raises CommitError."""
+        with self._catalog() as catalog:
+            return with_ids(schema, self._needed(catalog).schema())
 
     def committed(self) -> int:
         with self._catalog() as catalog:

@@ -1,8 +1,9 @@
 """Files of a run as Iceberg's metadata has them, and the other way round.
 
-Everything comes from what the tasks said of their files; no file is opened. Files have no field
-ids: the table's name mapping stands in for them. Partition columns are not in files either; readers
-take them from the metadata, as the specification has it for identity transforms.
+Everything comes from what the tasks said of their files; no file is opened. Fields of files have
+the ids of the table's, and the table has a name mapping for files without. Partition columns may be
+missing in files: readers take them from the metadata, as the specification has it for identity
+transforms.
 """
 
 from __future__ import annotations
@@ -33,6 +34,24 @@ def table_schema(schema: pa.Schema, columns: Sequence[PartitionColumn]) -> pa.Sc
     """Without the columns that are a day of another: Iceberg derives them (hidden partitioning)."""
     days = {column.name for column in columns if column.by_date}
     return pa.schema([field for field in schema if field.name not in days])
+
+
+def with_ids(schema: pa.Schema, table: Schema) -> pa.Schema:
+    """`schema` with the ids of the table's fields, as Parquet files carry them."""
+    return pa.schema([_with_id(field, field.name, table) for field in schema])
+
+
+def _with_id(field: pa.Field, path: str, table: Schema) -> pa.Field:
+    type = field.type
+    if pa.types.is_struct(type):
+        type = pa.struct([_with_id(one, f"{path}.{one.name}", table) for one in type])
+    elif pa.types.is_map(type):
+        key = _with_id(type.key_field, f"{path}.key", table)
+        type = pa.map_(key, _with_id(type.item_field, f"{path}.value", table))
+    elif pa.types.is_list(type):
+        type = pa.list_(_with_id(type.value_field, f"{path}.element", table))
+    number = str(table.find_field(path).field_id)
+    return field.with_type(type).with_metadata({b"PARQUET:field_id": number.encode()})
 
 
 def check_spec(

@@ -167,4 +167,4 @@ def repeating(schema: pa.Schema) -> pa.Schema:
     """The same with `_topic` as `constant` makes it."""
     at = schema.get_field_index("_topic")
     kind = pa.dictionary(pa.int32(), pa.string())
-    return schema if at < 0 else schema.set(at, pa.field("_topic", kind))
+    return schema if at < 0 else schema.set(at, schema.field(at).with_type(kind))

@@ -35,6 +35,9 @@ class ParquetTable:
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
         """Nothing: a Parquet table's columns are those of its files."""
 
+    def file_schema(self, schema: pa.Schema) -> pa.Schema:
+        return schema
+
     def committed(self) -> int:
         return self._state.last_record()
 

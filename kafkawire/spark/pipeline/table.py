@@ -38,6 +38,10 @@ class Table(Protocol):
         """Create the table where it is not there; add columns that are new. The engine has checked
         that nothing else changed. `schema` has the partition columns, the files do not."""
 
+    def file_schema(self, schema: pa.Schema) -> pa.Schema:
+        """`schema` as files are to be written with it: Iceberg has a number for each field. The
+        table is prepared."""
+
     def committed(self) -> int:
         """The last run the table has, 0 for none."""
 
