@@ -9,7 +9,7 @@ left out): what is lost or damaged is what the report is for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.spark.columns import Selection
@@ -27,7 +27,7 @@ from kafkawire.spark.model import (
 from kafkawire.spark.reports import plot_continuity
 from kafkawire.spark.reports.measures import number
 from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import Scope, arrow_schema
+from kafkawire.spark.reports.scope import Rows, Scope, Work
 from kafkawire.spark.reports.strip import CELLS, Strip
 
 if TYPE_CHECKING:
@@ -97,16 +97,13 @@ def run(spark: SparkSession, scope: Scope) -> Report:
 
 def checker(
     bounds: Mapping[tuple[str, int], tuple[int, int]],
-) -> Callable[[Source, Sequence[Place], Task], Iterator[pa.RecordBatch]]:
+) -> Work:
     """What each task does: a row for each of its parts."""
 
-    def check(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        schema = arrow_schema(DDL)
+    def check(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         for part in task.parts:
             start, end = bounds[part.range.topic, part.range.partition]
-            yield pa.RecordBatch.from_pylist([check_part(source, places, part, start, end)], schema)
+            yield [check_part(source, places, part, start, end)]
 
     return check
 

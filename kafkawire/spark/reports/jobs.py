@@ -35,10 +35,13 @@ def report(spark: SparkSession, name: str, request: Request) -> Report:
         raise SourceError(f"there is no report {name!r}: there are {', '.join(REPORTS)}")
     if name == "continuity":  # to tell of losses, it must survive them
         request = replace(request, source=replace(request.source, fail_on_data_loss=False))
-    catalog = open_catalog(request.source)
-    scope = Scope(request, catalog, internal=name in INTERNAL_TOO)
-    if not scope.offsets:
-        return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])
     job = importlib.import_module(f"kafkawire.spark.reports.{name}")
-    made: Report = job.run(spark, scope)
-    return made
+    catalog = open_catalog(request.source)
+    try:
+        scope = Scope(request, catalog, internal=name in INTERNAL_TOO)
+        if not scope.offsets:
+            return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])
+        made: Report = job.run(spark, scope)
+        return made
+    finally:
+        catalog.close()

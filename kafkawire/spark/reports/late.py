@@ -9,7 +9,7 @@ that is when a record could be read there at the latest, and its age then is cou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from kafkawire.spark.reports.measures import (
     quantile_class,
 )
 from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import Scope, arrow_schema
+from kafkawire.spark.reports.scope import Rows, Scope, Work
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,35 +150,26 @@ def uploads_of(scope: Scope) -> Uploads:
     return {place: rows for place, rows in found.items() if any(at >= 0 for _, at in rows)}
 
 
-def _newest(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
+def _newest(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
     """The newest timestamp of each of a task's ranges."""
-    import pyarrow as pa
-
     for part in task.parts:
         highest = NEVER
         for _, stamps, _ in _columns(source, places, part):
             if len(stamps):
                 highest = max(highest, int(stamps.max()))
-        row = {**part.range._asdict(), "newest": highest}
-        yield pa.RecordBatch.from_pylist([row], arrow_schema(NEWEST_DDL))
+        yield [{**part.range._asdict(), "newest": highest}]
 
 
-def counter(
-    newest: Mapping[tuple[str, int, int], int], uploads: Uploads
-) -> Callable[[Source, Sequence[Place], Task], Iterator[pa.RecordBatch]]:
+def counter(newest: Mapping[tuple[str, int, int], int], uploads: Uploads) -> Work:
     """What each task does the second time."""
 
-    def count(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
+    def count(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         for part in task.parts:
             topic, partition, base, _ = part.range
             lateness = Lateness(newest[topic, partition, base], uploads.get((topic, partition), ()))
             for columns in _columns(source, places, part):
                 lateness.feed(*columns)
-            rows = lateness.rows(part.range)
-            if rows:
-                yield pa.RecordBatch.from_pylist(rows, arrow_schema(COUNTS_DDL))
+            yield lateness.rows(part.range)
 
     return count
 

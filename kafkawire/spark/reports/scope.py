@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from kafkawire.spark.catalog import Catalog
     from kafkawire.spark.places import Place
 
-Work = Callable[[Source, Sequence["Place"], Task], Iterator["pa.RecordBatch"]]
+Rows = list[dict[str, Any]]
+Work = Callable[[Source, Sequence["Place"], Task], Iterator[Rows]]
+"""What a task does with its Task: it gives rows, a few for each range, never one for a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,23 +131,28 @@ class Scope:
 
     def scan(self, spark: SparkSession, work: Work, ddl: str) -> DataFrame:
         """What `work` gives for each task: it runs there, once for each, and may run again.
-        Raises SourceError where there is nothing to read."""
+        `ddl`: the schema of its rows. Raises SourceError where there is nothing to read."""
         tasks = plan_tasks(self.parts, min_tasks=spark.sparkContext.defaultParallelism)
         if not tasks:
             raise SourceError("there is nothing to read")
         places = self.catalog.places
         source = self.catalog.source
+        schema = _arrow_schema(ddl)
 
-        def run(numbers: Iterator[Any]) -> Iterator[Any]:
+        def run(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            from pyarrow import RecordBatch
+
             for batch in numbers:
                 for index in batch.column(0).to_pylist():
-                    yield from work(source, places, tasks[index])
+                    for rows in work(source, places, tasks[index]):
+                        yield RecordBatch.from_pylist(rows, schema)
 
         return map_in_arrow(spark.range(0, len(tasks), 1, len(tasks)), run, ddl)
 
 
-def arrow_schema(ddl: str) -> pa.Schema:
-    """What Spark expects of a task that gives rows of this schema."""
+def _arrow_schema(ddl: str) -> pa.Schema:
+    """What Spark expects of a task that gives rows of this schema. On the driver only: Java parses
+    it."""
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
 
