@@ -13,7 +13,7 @@ from kafkawire.cli.pipeline_report import report
 
 pipeline_app = typer.Typer(
     no_args_is_help=True,
-    help="Topics as tables, on Spark: run, compact.",
+    help="Topics as tables, on Spark: run, compact, audit, replay, query, report.",
 )
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB.toml")]
