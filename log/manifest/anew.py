@@ -14,13 +14,12 @@ from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.reader import Current
 from kafkawire.manifest.state import Delta
-from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.checkpoint import pack_epochs
-from log.env import Env
-from log.manager import Log
+from log.manager import RUN_SHIFT
 from log.manifest.changes import Changes
 from log.manifest.files import ManifestFiles
 from log.manifest.gathering import SLICE, Gathering, topic_facts
+from log.manifest.local import LocalManifest
 from log.manifest.taking import PAGE, Taking, ends
 from offsets.storage import LIVE
 
@@ -36,26 +35,27 @@ class Anew:
 
     def __init__(
         self,
-        env: Env,
-        catalog: Catalog,
+        manifest: LocalManifest,
         gathering: Gathering,
         taking: Taking,
         files: ManifestFiles,
-        log: Log,
     ) -> None:
-        self._env = env
-        self._catalog = catalog
+        self._env = manifest.env
+        self._catalog = manifest.catalog
+        self._noted = manifest.noted
         self._gathering = gathering
         self._taking = taking
         self._files = files
-        self._log = log
+        self._log = manifest.log
         self._sequence = 0
         self._known: set[int] = set()  # partitions that are in a segment
 
     async def write(self) -> tuple[Current, int]:
         """Write it; `current`, and the sequence number of the last delta. May be called again if
         it failed: OSError, and what the storage raises."""
-        base = 1 + await self._env.offload.submit("files", self._files.prepare)
+        # A power cut may have taken deltas that somebody has read: no number is used again.
+        known = await self._env.offload.submit("files", self._files.prepare)
+        base = max(known + 1, self._log.start << RUN_SHIFT)
         self._sequence = base
         self._known = set()
         now_ms = self._env.clock.now_ms()
@@ -71,7 +71,7 @@ class Anew:
         while True:  # what was noted meanwhile
             async with self._taking.next(self._sequence + 1) as delta:
                 await self._write(delta)
-            if not self._taking.noted:
+            if not self._noted:
                 break
         current = Current(base)
         await self._env.offload.submit("files", self._files.write_current, current)
@@ -80,7 +80,7 @@ class Anew:
 
     def _forget(self) -> list[int]:
         """Whatever was noted is looked at now; the segments that are to be in the manifest."""
-        self._taking.changes, self._taking.new = Changes(cluster=True), {}
+        self._noted.changes, self._noted.new = Changes(cluster=True), {}
         ids = []
         for segment_id, segment in self._log.segments.store.by_id.items():
             segment.listed = segment.row.state == LIVE and segment.row.local

@@ -11,7 +11,6 @@ thread.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os.path
 from dataclasses import asdict, dataclass, fields
@@ -22,9 +21,9 @@ from kafkawire.manifest.layout import read_table
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from kafkawire.manifest.state import Delta, Snapshot
 from log.env import FileSystem
+from log.manifest.local import ENDED
 from log.wholefile import NEW, write_whole_file
 
-ENDED = "manifest/ended"
 FILE_BYTES_AT_MOST = 1 << 32
 """Of one file; whatever is larger is no manifest."""
 
@@ -84,11 +83,6 @@ class ManifestFiles:
     def end(self, ended: Ended) -> None:
         """Mark a clean end: everything is in the manifest."""
         self.write(ENDED, json.dumps(asdict(ended)).encode() + b"\n")
-
-    def spoil(self) -> None:
-        """Take the mark of a clean end away again. Does not wait long: for the loop."""
-        with contextlib.suppress(OSError):
-            self._fs.remove(self.path(ENDED))
 
     def prepare(self) -> int:
         """Make the folder; the greatest sequence number anything in it has, 0: none."""

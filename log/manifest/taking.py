@@ -12,11 +12,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from kafkawire.manifest.state import Delta
-from log.env import Env
 from log.manifest.changes import Added, Changes
 from log.manifest.gathering import Gathering
-from log.segments.keeper import Segments
-from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage, SegmentRow
+from log.manifest.local import LocalManifest
+from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, SegmentRow
 
 PAGE = 8
 """Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
@@ -25,28 +24,15 @@ QUIET_S = 0.05
 
 
 class Taking:
-    """See the module. `changes` without `added`; `new`: ids of segments that are to be added."""
+    """See the module."""
 
-    def __init__(
-        self,
-        env: Env,
-        segments: Segments,
-        storage: OffsetStorage,
-        gathering: Gathering,
-        start: int,
-    ) -> None:
-        self.changes = Changes()
-        self.new: dict[int, None] = {}
-        self._env = env
-        self._swapper = segments.swapper
-        self._storage = storage
+    def __init__(self, manifest: LocalManifest, gathering: Gathering) -> None:
+        self._env = manifest.env
+        self._noted = manifest.noted
+        self._swapper = manifest.log.segments.swapper
+        self._storage = manifest.storage
         self._gathering = gathering
-        self._start = start
-
-    @property
-    def noted(self) -> bool:
-        """Whether there is anything to say."""
-        return bool(self.new) or bool(self.changes)
+        self._start = manifest.log.start
 
     @asynccontextmanager
     async def next(self, sequence: int) -> AsyncIterator[Delta]:
@@ -56,9 +42,9 @@ class Taking:
         try:
             while True:
                 version = await self.quiet()
-                taken = self.changes.take()
-                if not self.changes.sliced:
-                    new, self.new = self.new, {}
+                taken = self._noted.changes.take()
+                if not self._noted.changes.sliced:
+                    new, self._noted.new = self._noted.new, {}
                 added = await self.added(list(new))
                 if self._swapper.quiet and self._swapper.version == version:
                     break
@@ -74,10 +60,10 @@ class Taking:
             raise
 
     def _put_back(self, taken: Changes, new: dict[int, None]) -> None:
-        self.changes.put_back(taken)
-        for segment_id in self.new:
+        self._noted.changes.put_back(taken)
+        for segment_id in self._noted.new:
             new.setdefault(segment_id)
-        self.new = new
+        self._noted.new = new
 
     async def quiet(self) -> int:
         """Return when no swap is under way; the version of what it found."""

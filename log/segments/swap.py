@@ -103,7 +103,11 @@ class Swapper:
                 self._hooks.doubts += 1
                 self._doubts.append(swap)
                 raise
-            await self._show(swap, since)
+            try:
+                await self._show(swap, since)
+            except BaseException:  # cancelled: nobody was told of it
+                self._hooks.doubts += 1
+                raise
 
     @property
     def quiet(self) -> bool:

@@ -3,6 +3,7 @@ the log."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from kafkawire.codec.batches import Record, iter_batches, records
@@ -10,9 +11,14 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest
 from log.env import FileSystem
+from log.manager import Log
+from log.manifest.local import LocalManifest
 from log.partition import Partition
 from log.segments.store import SegmentStore
 from offsets.storage import LIVE
+from tests.kit.env import OffloadWorker
+from tests.kit.localtier import LocalWorld
+from tests.kit.logs import FOLDER, read_all
 
 Row = tuple[int, bytes | None]
 
@@ -82,3 +88,72 @@ def check_settled(
             continue
         wanted = [row for row in logged[number] if row[0] < partition.cut_offset]
         assert rows_of(get, manifest, number) == wanted
+
+
+class ManifestWorld(LocalWorld):
+    """A broker with a local manifest, each cut and upload by hand."""
+
+    manifest: LocalManifest
+
+    async def start(self, *, load: bool = True) -> Log:
+        assert isinstance(self.env.worker, OffloadWorker)
+        self.env.worker._closed = False  # a process has one of its own
+        log = await super().start(load=load)
+        self.manifest = LocalManifest(self.env, log, self.storage, self.catalog)
+        self.manifest.start()
+        return log
+
+    async def said(self) -> Manifest:
+        """The manifest, when it says everything; it is held against the log."""
+        await self.written()
+        partitions = self.log.partitions
+        logged = {
+            number: [row for row in await read_all(partition) if row[0] < partition.cut_offset]
+            for number, partition in partitions.items()
+            if all(map(self.log.segments.store.is_local, partition.segments.segment))
+        }
+        store = self.log.segments.store
+        check_settled(self.fs, FOLDER, store, {n: partitions[n] for n in logged}, logged)
+        return read_local(self.fs, FOLDER)
+
+    async def written(self) -> None:
+        for _ in range(5000):
+            if self.manifest.settled and (
+                self.manifest.keeping is None or self.manifest.keeping.folding is None
+            ):
+                return
+            await asyncio.sleep(0.001)
+        raise AssertionError("the manifest does not come to rest")
+
+    async def end(self) -> None:
+        """A clean end, as Broker.close has it."""
+        await self.log.upkeep.stop()
+        await self.manifest.close()
+        await self.log.close()
+
+    async def restart(self) -> Log:
+        await self.end()
+        return await self.start()
+
+    @property
+    def damaged(self) -> bool:
+        """Whether a fold has found that the chain cannot be read."""
+        keeping = self.manifest.keeping
+        return keeping is not None and keeping._folder.damaged
+
+    def names(self) -> list[str]:
+        """Files of the manifest."""
+        return self.fs.listdir(f"{FOLDER}/manifest")
+
+    def states(self) -> dict[str, bytes]:
+        """All of them, with their bytes."""
+        folder = f"{FOLDER}/manifest"
+        return {name: bytes(self.fs.files[f"{folder}/{name}"].data) for name in self.names()}
+
+    async def delete_topic(self, name: str) -> None:
+        """As the topic service does."""
+        info = self.catalog.by_name[name]
+        await self.metadata.delete_topics([info.id])
+        self.catalog.remove_topic(info.id)
+        self.log.remove_topic(info)
+        await self.log.commit_log.committed()
