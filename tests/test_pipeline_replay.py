@@ -43,6 +43,9 @@ class FakeTarget:
     def end(self, partition: int) -> int:
         return self.begin + len(self.rows)
 
+    def start(self, partition: int) -> int:
+        return 0
+
     def row(self, partition: int, offset: int) -> Row | None:
         at = offset - self.begin
         return self.rows[at] if 0 <= at < len(self.rows) else None

@@ -9,6 +9,7 @@ import typer
 from kafkawire.cli.offset_app import Json
 from kafkawire.cli.pipeline_audit import audit
 from kafkawire.cli.pipeline_query import query
+from kafkawire.cli.pipeline_replay import replay
 from kafkawire.cli.pipeline_report import report
 
 pipeline_app = typer.Typer(
@@ -55,5 +56,6 @@ def pipeline_compact(job: JobFile, master: Master = "", as_json: Json = False) -
 
 
 pipeline_app.command("audit")(audit)
+pipeline_app.command("replay")(replay)
 pipeline_app.command("query")(query)
 pipeline_app.command("report")(report)

@@ -1,0 +1,279 @@
+"""A replay from its wishes to the last row: what is fixed first, then a thread for each partition.
+
+Threads are enough: Parquet, encoding, checksums and sockets all work without the interpreter lock.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.table import open_table_at
+from kafkawire.spark.replay import record
+from kafkawire.spark.replay.choice import Bound
+from kafkawire.spark.replay.encoding import encoder
+from kafkawire.spark.replay.lane import TableRows, write_lane
+from kafkawire.spark.replay.record import Lane, Replay, ReplayError
+from kafkawire.spark.replay.rows import RowFile
+from kafkawire.spark.replay.target import TopicState, WireTarget
+
+if TYPE_CHECKING:
+    from kafkawire.spark.pipeline.runs import FileFacts
+    from kafkawire.spark.places import Place
+
+THREADS_PER_CORE = 2
+"""One waits for the broker's fsync while another encodes."""
+EVERYTHING = 1 << 62
+RAW = ("bytes", "text")
+"""Formats of keys and values that leave them as they were."""
+
+Told = Callable[[str, int, int], None]
+"""What, how many rows are there, of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is asked for. `name`: of the replay, "" for the target's; `topic`: of the table, "" for
+    its only one; `partitions`: of the table to those of the target, None for the same."""
+
+    table: str
+    to: str
+    bootstrap: str
+    name: str = ""
+    topic: str = ""
+    since: Bound = field(default_factory=Bound)
+    until: Bound = field(default_factory=Bound)
+    partitions: Mapping[int, int] | None = None
+    create: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LaneReport:
+    """What became of one partition: `written` now, `rows` in all, at [begin, end) of the target."""
+
+    partition: int
+    to_partition: int
+    written: int
+    rows: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A table that can be replayed: the files of one topic."""
+
+    place: Place
+    topic: str
+    files: list[FileFacts]
+    letters: int  # dead letters, which are not in it
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A replay that is at its end. `letters`: dead letters of the table, which are not in it."""
+
+    replay: Replay
+    lanes: list[LaneReport]
+    letters: int
+
+
+def replay(wish: Wish, told: Told) -> Summary:
+    """Do it, or go on with it. SourceError."""
+    key = record.key_of(wish.name or wish.to)
+    opened = open_rows(wish.table, wish.topic)
+    target = WireTarget(wish.bootstrap, wish.to)
+    try:
+        fixed = _fixed(wish, opened, target, key)
+    finally:
+        target.close()
+    return Summary(fixed, _write(wish, opened, fixed, told), opened.letters)
+
+
+def open_rows(url: str, topic: str) -> Opened:
+    """The files of a table's topic. ReplayError where its rows are not the records any more."""
+    table = open_table_at(url)
+    state = State(table.place)
+    known = state.table() or {}
+    columns = known.get("columns", {})
+    letters = 0
+    for done in state.records():
+        run = state.run(done.run)
+        if run is not None and (run.value.format not in RAW or run.key.format not in RAW):
+            raise ReplayError(
+                f"{url}: run {run.number} converted keys or values ({run.key.format}, "
+                f"{run.value.format}); only a table of the bytes, or text, can be replayed"
+            )
+        letters += sum(share.dead for share in done.shares)
+    if "_value" not in columns:
+        raise ReplayError(f"{url} has no column _value, of which records could be made again")
+    files = [file for file in table.files() if file.rows]
+    topics = sorted({file.topic for file in files if file.topic})
+    if not topic and len(topics) > 1:
+        raise ReplayError(f"{url} has rows of {len(topics)} topics: --topic must be one of "
+                          f"{', '.join(topics)}")  # fmt: skip
+    topic = topic or (topics[0] if topics else "")
+    if topic not in topics:
+        raise ReplayError(f"{url} has no rows of a topic {topic!r}; it has {', '.join(topics)}")
+    return Opened(table.place, topic, [f for f in files if f.topic in (topic, "")], letters)
+
+
+def _fixed(wish: Wish, opened: Opened, target: WireTarget, key: str) -> Replay:
+    """The record of the replay: what was begun under its name, or what begins now."""
+    there = target.look()
+    if there is None:
+        there = _created(wish, opened, target)
+    if target.setting("message.timestamp.type") == "LogAppendTime":
+        raise ReplayError(
+            f"the topic {wish.to} has message.timestamp.type=LogAppendTime, which would replace "
+            "the timestamps of the rows"
+        )
+    asked = _begin(wish, opened, there)
+    try:
+        kept = record.load(opened.place.get(key), key)
+    except FileNotFoundError:
+        producer_id, epoch = target.producer()
+        asked = replace(asked, producer_id=producer_id, producer_epoch=epoch)
+        try:
+            opened.place.put(key, record.dump(asked), if_absent=True)
+        except FileExistsError:
+            raise ReplayError(f"another process begins the replay {asked.name}") from None
+        return asked
+    record.same(asked, kept)
+    return kept
+
+
+def _created(wish: Wish, opened: Opened, target: WireTarget) -> TopicState:
+    if not wish.create:
+        raise ReplayError(f"there is no topic {wish.to}; --create makes it")
+    partitions = _partitions(opened) if wish.partitions is None else wish.partitions.values()
+    target.create(max(partitions) + 1)
+    there = target.look()
+    if there is None:
+        raise ReplayError(f"the topic {wish.to} was created, and is not there")
+    return there
+
+
+def _partitions(opened: Opened) -> list[int]:
+    """Of the table."""
+    return sorted({file.partition for file in opened.files if file.partition >= 0})
+
+
+def _begin(wish: Wish, opened: Opened, there: TopicState) -> Replay:
+    """What would be fixed if the replay began now."""
+    to = (
+        {part: part for part in _partitions(opened)} if wish.partitions is None else wish.partitions
+    )
+    lanes = []
+    for partition in sorted(to):
+        if partition not in _partitions(opened):
+            raise ReplayError(f"the table has no rows of {opened.topic}-{partition}")
+        if to[partition] not in there.ends:
+            raise ReplayError(
+                f"the topic {wish.to} has {len(there.ends)} partitions and no partition "
+                f"{to[partition]}"
+            )
+        ends = [file.end for file in opened.files if file.partition == partition]
+        base = wish.since.of(partition, 0)
+        end = min(wish.until.of(partition, EVERYTHING), max(ends))
+        lanes.append(Lane(partition, base, end, to[partition], there.ends[to[partition]]))
+    return Replay(
+        wish.name or wish.to,
+        opened.topic,
+        wish.to,
+        there.id,
+        there.cluster,
+        -1,
+        -1,
+        tuple(lanes),
+        wish.since.time_ms,
+        wish.until.time_ms,
+    )
+
+
+def _write(wish: Wish, opened: Opened, fixed: Replay, told: Told) -> list[LaneReport]:
+    progress = _Progress(fixed, told)
+    workers = min(len(fixed.lanes), THREADS_PER_CORE * (os.cpu_count() or 1))
+
+    def one(lane: Lane) -> LaneReport:
+        target = WireTarget(wish.bootstrap, wish.to)
+        rows = TableRows(opened.place, _files(opened.files, lane.partition), fixed, lane)
+        try:
+            encode = encoder(fixed.producer_id, fixed.producer_epoch)
+            written = write_lane(target, lane, rows, encode, progress.of(lane))
+        except BaseException:
+            progress.stop()
+            raise
+        finally:
+            target.close()
+        total = progress.there[lane.partition]
+        end = lane.begin + total
+        return LaneReport(lane.partition, lane.to_partition, written, total, lane.begin, end)
+
+    with ThreadPoolExecutor(max(1, workers), "replay") as pool:
+        futures = [pool.submit(one, lane) for lane in fixed.lanes]
+        errors = [error for each in futures if (error := each.exception()) is not None]
+    first = next((error for error in errors if not isinstance(error, _Stopped)), None)
+    if first is not None:
+        raise first
+    return [each.result() for each in futures]
+
+
+def _files(files: Sequence[FileFacts], partition: int) -> list[RowFile]:
+    """Those with rows of a partition; those of somebody else may have any."""
+    own = [RowFile(f.path, f.base, f.end) for f in files if f.partition == partition]
+    return own + [RowFile(f.path, 0, EVERYTHING) for f in files if f.partition < 0]
+
+
+class _Stopped(Exception):
+    """Another partition failed."""
+
+
+class _Progress:
+    """Of all lanes together; how it becomes known to them that one has failed."""
+
+    def __init__(self, fixed: Replay, told: Told) -> None:
+        self.there: dict[int, int] = {lane.partition: 0 for lane in fixed.lanes}
+        self._offsets = sum(lane.end - lane.base for lane in fixed.lanes)
+        self._what = f"{fixed.source_topic} -> {fixed.topic}: rows"
+        self._told = told
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def of(self, lane: Lane) -> Callable[[int], None]:
+        """To be told how many rows of a lane are there."""
+
+        def told(there: int) -> None:
+            if self._stopped:
+                raise _Stopped
+            with self._lock:
+                self.there[lane.partition] = there
+                done = sum(self.there.values())
+                self._told(self._what, done, max(done, self._offsets))
+
+        return told
+
+
+def plain(done: Summary) -> list[dict[str, Any]]:
+    """For tables and JSON."""
+    return [
+        {
+            "topic": done.replay.source_topic,
+            "partition": lane.partition,
+            "target": done.replay.topic,
+            "to_partition": lane.to_partition,
+            "written": lane.written,
+            "rows": lane.rows,
+            "from": lane.begin,
+            "to": lane.end,
+        }
+        for lane in done.lanes
+    ]
