@@ -126,13 +126,18 @@ class Catalog:
         layout = self._layout(topic, partition)
         first = int(np.searchsorted(layout.spans.ends, base, side="right"))
         stop = int(np.searchsorted(layout.spans.bases, end, side="left"))
-        pieces = self._pieces(layout.spans.take(slice(first, max(first, stop))))
-        if pieces:
-            pieces[0] = pieces[0]._replace(base=max(pieces[0].base, base))
-            pieces[-1] = pieces[-1]._replace(end=min(pieces[-1].end, end))
-        bare = max(0, end - base) - sum(piece.end - piece.base for piece in pieces)
-        size = sum(piece.size_bytes for piece in pieces) + int(bare * layout.record_bytes)
-        return Part(wanted, tuple(pieces), size)
+        spans = layout.spans.take(slice(first, max(first, stop)))
+        bases, ends = np.maximum(spans.bases, base), np.minimum(spans.ends, end)
+        spans = spans._replace(bases=bases, ends=ends)
+        held = ends - bases
+        density = self._values("length", spans) / np.maximum(self._offsets(spans), 1)
+        bare = max(0, end - base) - int(held.sum())
+        size = int((held * density).sum() + bare * layout.record_bytes)
+        return Part(wanted, tuple(self._pieces(spans)), size)
+
+    def _offsets(self, spans: Spans) -> Any:
+        """How many the entries cover these spans are in."""
+        return self._values("end_offset", spans) - self._values("base_offset", spans)
 
     def created_ms(self, piece: Piece) -> int:
         """When the file of a piece was written; -1 if it is a rewrite of older ones."""
@@ -189,8 +194,7 @@ class Catalog:
             spans = spans.take(spans.ends > log_start)
             np.maximum(spans.bases, log_start, out=spans.bases)
         size = int(self._values("length", spans).sum())
-        offsets = self._values("end_offset", spans) - self._values("base_offset", spans)
-        count = int(offsets.sum())
+        count = int(self._offsets(spans).sum())
         return _Layout(
             spans, log_start, max(end, log_start), size / count if count else RECORD_BYTES
         )
@@ -206,6 +210,8 @@ class Catalog:
         return sorted(pieces, key=lambda piece: piece.base)
 
     def _values(self, name: str, spans: Spans) -> Any:
+        if len(self._sheets) == 1:
+            return self._sheets[0].values(name, spans).astype("i8")
         values = np.zeros(len(spans.entries), dtype="i8")
         for holder in np.unique(spans.holders).tolist():
             own = spans.holders == holder

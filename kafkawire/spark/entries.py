@@ -57,8 +57,9 @@ class Entry:
         """Runs of sound blocks, and single damaged ones. FileNotFoundError, PlaceError."""
         index = load.blocks
         assert index is not None
-        position, stop = load.position, load.position + load.length
-        view = memoryview(load.data)
+        first, (last, length) = index.span(self._piece.base, 1)[0], index.span(self.stop - 1, 1)
+        position, stop = max(load.position, first), min(load.position + load.length, last + length)
+        view = memoryview(load.data)[position - load.position :][: max(0, stop - position)]
         while position < stop:
             bad = _damaged(index, position, view, stop)
             upto = stop if bad is None else bad

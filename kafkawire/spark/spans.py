@@ -45,7 +45,6 @@ class Sheet:
         self.manifest = manifest
         self._columns = _arrays(manifest.entries)
         self._object_columns = _arrays(manifest.objects)
-        self._keys: dict[int, str] = {}
 
     @cached_property
     def _order(self) -> Array:
@@ -64,11 +63,11 @@ class Sheet:
         """Which object each of these entries belongs to."""
         return np.searchsorted(self._firsts, entries, side="right") - 1
 
-    def _key(self, row: int) -> str:
-        found = self._keys.get(row)
-        if found is None:
-            found = self._keys[row] = segment_key(self.manifest.objects.uuid(row))
-        return found
+    @cached_property
+    def _keys(self) -> list[str]:
+        """Of the objects' files."""
+        objects = self.manifest.objects
+        return [segment_key(objects.uuid(row)) for row in range(len(objects))]
 
     def spans(self, number: int, holder: int) -> Spans:
         """As Manifest.spans."""
@@ -100,7 +99,7 @@ class Sheet:
         }  # fmt: skip
         objects = self._objects(spans.entries)
         sizes = self._object_columns["size_bytes"][objects].tolist()
-        keys = [self._key(row) for row in objects.tolist()]
+        keys = [self._keys[row] for row in objects.tolist()]
         ends, numbers = values.pop("end_offset"), values.pop("number")
         rows = zip(
             keys, *values.values(), spans.bases.tolist(), spans.ends.tolist(), ends, numbers, sizes,

@@ -45,7 +45,7 @@ def first_since(place: Place, piece: Piece, topic: str, partition: int, ms: int)
     return None
 
 
-def _first(data: bytes | bytearray, piece: Piece, ms: int) -> int | None:
+def _first(data: bytes, piece: Piece, ms: int) -> int | None:
     """The same in some whole batches; an offset beyond the piece means that it has none."""
     for at, head in iter_batches(data):
         if head.base_offset >= piece.end:

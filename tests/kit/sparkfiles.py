@@ -66,6 +66,7 @@ class Files:
     rows: dict[int, tuple[ObjectRow, list[Entry]]] = field(default_factory=dict)
     sequence: int = 0
     cluster: str = CLUSTER
+    dropped: list[bytes] = field(default_factory=list)
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> tuple[int, ...]:
         """Make a topic; the numbers of its partitions."""
@@ -76,6 +77,10 @@ class Files:
             name.encode().ljust(16, b"-")[:16], name, internal, 5, configs, numbers
         )
         return numbers
+
+    def drop(self, topic_id: bytes) -> None:
+        """Delete a topic that is in `topics` no more."""
+        self.dropped.append(topic_id)
 
     def put(self, name: int, *shares: Share, generation: int = 0) -> str:
         """Store a segment; its key."""
@@ -120,6 +125,7 @@ class Files:
         self.sequence += 1
         delta = Delta(self.sequence, self.cluster, 1, 4, MADE_MS)
         delta.topics = list(self.topics.values())
+        delta.deleted_topics = list(self.dropped)
         found: dict[int, list[int]] = {}
         for row, entries in self.rows.values():
             delta.objects.append(row)
