@@ -30,6 +30,7 @@ def _is_data(key: str) -> bool:
 
 
 def _delta(place: Place) -> list[tuple[str, int]]:
+    import pyarrow as pa
     from deltalake import DeltaTable
 
     from kafkawire.spark.pipeline.locations import delta_location
@@ -40,8 +41,7 @@ def _delta(place: Place) -> list[tuple[str, int]]:
     if features & UNREADABLE_FEATURES:
         names = ", ".join(sorted(features & UNREADABLE_FEATURES))
         raise SourceError(f"{place.url} is a Delta table with {names}, which cannot be audited")
-    actions = table.get_add_actions(flatten=True)
-    rows: list[dict[str, Any]] = actions.to_pylist()
+    rows: list[dict[str, Any]] = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return [(unquote(row["path"]), int(row["size_bytes"])) for row in rows]
 
 

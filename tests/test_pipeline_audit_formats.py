@@ -1,0 +1,131 @@
+"""Runs over a tier made by hand, into each format, audited: gaps are what the tier says they are,
+and the source itself is asked where the accounts say nothing."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kafkawire.spark.audit.against import MISSING, compare
+from kafkawire.spark.audit.job import audit, in_process
+from kafkawire.spark.audit.verdict import TableReport
+from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Source
+from kafkawire.spark.pipeline.engine import Engine
+from kafkawire.spark.pipeline.executors import Inline
+from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
+from kafkawire.spark.places import open_place
+from tests.kit.sparkfiles import Files, Share, batch, batches, marker
+
+PRODUCER = 77
+GAPS = {ABORTED: 5, CONTROL: 1, COMPACTED: 10}
+
+
+@pytest.fixture(scope="module")
+def tier(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """orders-0: offsets 0..9 and 10..19 in batches, 20..24 aborted, 25 its marker, 26..35 compacted
+    away, 36..45; orders-1: 0..29."""
+    url = str(tmp_path_factory.mktemp("tier"))
+    files = Files(open_place(url))
+    first, second = files.topic("orders", 2)
+    doomed = batch(20, 5, producer_id=PRODUCER, producer_epoch=0, attributes=0x10)
+    some = [*batches(0, [10, 10]), doomed, marker(25, PRODUCER, commits=False)]
+    aborted = [(PRODUCER, 20, 25)]
+    files.put(1, Share(first, some, 0, 30, aborted), Share(second, batches(0, [30])))
+    files.put(2, Share(first, batches(36, [10]), 30, 46))
+    files.publish()
+    return url
+
+
+def job_of(tier: str, form: str, path: str, **table: Any) -> Any:
+    made = from_dict(
+        {
+            "job": {"name": "orders"},
+            "source": {"url": tier, "subscribe": "orders"},
+            "table": {"format": form, "path": path, **table},
+        }
+    )
+    return replace(made, running=replace(made.running, task_bytes=2000))
+
+
+def report_of(path: Path, source: str = "") -> TableReport:
+    report, _ = audit(str(path), in_process)
+    if source:
+        compare(report, Source(source, fail_on_data_loss=False))
+    return report
+
+
+@pytest.mark.parametrize("form", [PARQUET, DELTA, ICEBERG])
+@pytest.mark.parametrize("by_date", [False, True])
+def test_a_table_that_a_run_wrote_is_clean(
+    tier: str, form: str, by_date: bool, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    more = {"partition_by": ["date(timestamp)"]} if by_date else {}
+    Engine(job_of(tier, form, str(table), **more), Inline()).run()
+    report = report_of(table, tier)
+    assert list(report.sentences()) == []
+    assert report.clean
+    assert report.format == form
+    first, second = report.partitions
+    assert (first.rows, first.first, first.last, first.next) == (30, 0, 45, 46)
+    assert first.gaps == GAPS
+    assert (second.rows, second.gaps) == (30, {})
+    assert first.source is not None
+    assert (first.source.start, first.source.end) == (0, 46)
+
+
+@pytest.mark.parametrize("form", [PARQUET, DELTA, ICEBERG])
+def test_a_file_that_is_gone_is_found_in_every_format(tier: str, form: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    Engine(job_of(tier, form, str(table)), Inline()).run()
+    next(file for file in table.rglob("*-p00001-*.parquet")).unlink()
+    report = report_of(table, tier)
+    assert [problem.kind for problem in report.problems] == ["missing file"]
+    assert report.partitions[0].clean
+    assert [problem.kind for problem in report.partitions[1].all_problems()] == [MISSING]
+
+
+@pytest.mark.parametrize("form", [PARQUET, DELTA, ICEBERG])
+def test_a_table_without_accounts_is_explained_by_its_source(
+    tier: str, form: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "table"
+    Engine(job_of(tier, form, str(table)), Inline()).run()
+    shutil.rmtree(table / "_kafkawire")
+    assert report_of(table).partitions[0].found["unexplained"].offsets == 16
+    report = report_of(table, tier)
+    assert report.clean
+    assert report.partitions[0].gaps == GAPS
+
+
+def test_a_delta_table_of_others_is_read_by_its_log(tier: str, tmp_path: Path) -> None:
+    rows = pa.table({"partition": pa.array([0] * 3, pa.int32()), "offset": [4, 5, 6]})
+    table = tmp_path / "table"
+    deltalake.write_deltalake(str(table), rows)
+    deltalake.write_deltalake(str(table), rows.slice(0, 1), mode="append")
+    pq.write_table(rows, table / "nobody.parquet")
+    report = report_of(table)
+    assert list(report.sentences()) == ["-0: 1 offset more than once: 4"]
+    deltalake.write_deltalake(str(table), rows, mode="overwrite")
+    assert report_of(table).clean
+
+
+def test_a_compacted_table_is_clean(tier: str, tmp_path: Path) -> None:
+    from kafkawire.spark.pipeline.compaction import compact
+
+    for form in (PARQUET, DELTA):
+        table = tmp_path / form
+        engine = Engine(job_of(tier, form, str(table)), Inline())
+        engine.run()
+        before = report_of(table).files
+        compact(engine.table, engine.state, Inline(), engine.encoding(), 1 << 20, print)
+        report = report_of(table, tier)
+        assert list(report.sentences()) == []
+        assert report.files < before
