@@ -126,7 +126,7 @@ class Catalog:
         layout = self._layout(topic, partition)
         first = int(np.searchsorted(layout.spans.ends, base, side="right"))
         stop = int(np.searchsorted(layout.spans.bases, end, side="left"))
-        spans = layout.spans.take(slice(first, max(first, stop)))
+        spans = layout.spans.take(slice(first, stop if base < end else first))
         bases, ends = np.maximum(spans.bases, base), np.minimum(spans.ends, end)
         spans = spans._replace(bases=bases, ends=ends)
         held = ends - bases
