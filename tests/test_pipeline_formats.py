@@ -1,0 +1,138 @@
+"""Whole runs of the three formats over real segments, without Spark: rows, kills, compaction."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from kafkawire.spark.pipeline.engine import Engine
+from kafkawire.spark.pipeline.executors import Inline
+from kafkawire.spark.pipeline.job import Job, parse
+from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.table import Table, open_table, open_table_at
+from kafkawire.spark.places import open_place
+from tests.kit.pipelines import Killed
+from tests.kit.pipelinetopics import Tier, job_text
+
+FORMATS = ("parquet", "delta", "iceberg")
+
+
+@pytest.fixture
+def tier(tmp_path: Path) -> Tier:
+    tier = Tier(open_place(str(tmp_path / "tier")))
+    tier.grow(300)
+    return tier
+
+
+def job(tier: Tier, path: Path, format: str) -> Job:
+    table = {"format": format, "partition_by": ["date(timestamp)"], "file_bytes": 1 << 16}
+    return parse(job_text(tier.files.place.url, path, table=table))
+
+
+def rows(table: Table) -> Counter[tuple[int, int]]:
+    """Partition and offset of each row of the table's files."""
+    root = Path(table.place.tier.folder)
+    found: Counter[tuple[int, int]] = Counter()
+    for file in table.files():
+        columns = pq.read_table(root / file.path).select(["_partition", "_offset"]).to_pydict()
+        found.update(zip(columns["_partition"], columns["_offset"], strict=True))
+    return found
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_runs_and_a_compaction(tier: Tier, tmp_path: Path, format: str) -> None:
+    wanted = job(tier, tmp_path / "table", format)
+    for _ in range(3):
+        outcome = Engine(wanted, Inline()).run()
+        assert outcome.record is not None
+        assert not any(outcome.behind.values())
+        tier.grow(40)
+    Engine(wanted, Inline()).run()
+    assert rows(open_table(wanted)) == Counter(tier.offsets())
+    before = len(open_table(wanted).files())
+    Engine(wanted, Inline()).compact()
+    table = open_table_at(wanted.table.path)
+    assert len(table.files()) < before
+    assert rows(table) == Counter(tier.offsets())
+    assert Engine(wanted, Inline()).run().record is None
+
+
+class Ending:
+    """A table at which the process ends before or after one of its changes."""
+
+    def __init__(self, table: Table, at: int) -> None:
+        self._table, self._left = table, at
+        self.place, self.hides = table.place, table.hides
+        self.prepare, self.file_schema = table.prepare, table.file_schema
+        self.committed, self.compacted, self.files = table.committed, table.compacted, table.files
+
+    def commit(self, record: Record) -> None:
+        self._around(lambda: self._table.commit(record))
+
+    def replace(self, old: list[FileFacts], new: list[FileFacts], number: int) -> None:
+        self._around(lambda: self._table.replace(old, new, number))
+
+    def _around(self, change: Callable[[], None]) -> None:
+        for step in (lambda: None, change):
+            step()
+            if self._left == 0:
+                raise Killed
+            self._left -= 1
+
+
+@pytest.mark.parametrize("at", [0, 1])
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_driver_that_ends_at_a_commit(tier: Tier, tmp_path: Path, format: str, at: int) -> None:
+    wanted = job(tier, tmp_path / "table", format)
+    with pytest.raises(Killed):
+        Engine(wanted, Inline(), table=Ending(open_table(wanted), at)).run()
+    resumed = Engine(wanted, Inline()).run()
+    assert resumed.resumed is (at == 0)
+    tier.grow(40)
+    Engine(wanted, Inline()).run()
+    assert rows(open_table(wanted)) == Counter(tier.offsets())
+    with pytest.raises(Killed):
+        Engine(wanted, Inline(), table=Ending(open_table(wanted), at)).compact()
+    tier.grow(40)
+    Engine(wanted, Inline()).run()
+    table = open_table(wanted)
+    assert table.compacted() > 0
+    assert rows(table) == Counter(tier.offsets())
+
+
+def test_a_damaged_segment_is_named_or_kept(tier: Tier, tmp_path: Path) -> None:
+    key = next(key for key in tier.files.place.list("segments/"))
+    path = Path(tier.files.place.tier.folder, key)
+    data = bytearray(path.read_bytes())
+    data[3000] ^= 0x40
+    path.write_bytes(data)
+    strict = job(tier, tmp_path / "table", "parquet")
+    with pytest.raises(Exception, match="of partition 0 of topic 'orders' are damaged") as caught:
+        Engine(strict, Inline()).run()
+    assert key in str(caught.value)
+    text = job_text(
+        tier.files.place.url,
+        tmp_path / "table",
+        dead_letter={"path": str(tmp_path / "dead")},
+        run={"on_damage": "dead_letter"},
+        table={"partition_by": ["date(timestamp)"]},
+    )
+    record = Engine(parse(text), Inline()).run().record
+    assert record is not None
+    lost = sum(share.counts["damaged"] for share in record.shares if share.counts)
+    dead = pq.read_table(tmp_path / "dead" / record.dead[0].path).to_pylist()
+    assert sum(row["_end"] - row["_offset"] for row in dead) == lost > 0
+    gone = {(row["_partition"], n) for row in dead for n in range(row["_offset"], row["_end"])}
+    assert rows(open_table(strict)) == Counter(tier.offsets() - gone)
+
+
+def test_empty_partitions_and_topics_make_no_file(tmp_path: Path) -> None:
+    tier = Tier(open_place(str(tmp_path / "tier")))
+    tier.files.publish()
+    wanted = job(tier, tmp_path / "table", "parquet")
+    assert Engine(wanted, Inline()).run().record is None
+    assert not (tmp_path / "table").exists()
