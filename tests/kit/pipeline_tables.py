@@ -58,11 +58,17 @@ class MadeTable:
     def __init__(self, folder: Path, topic: str = "t") -> None:
         self.folder, self.topic = folder, topic
         self.state = State(open_place(str(folder)))
-        plain = {"version": 1, "job": "job", "format": "parquet", "partition_by": []}
-        self.state.describe(plain | {"catalog": {}, "dead_letters": "", "columns": {}}, new=True)
+        self.describe({})
         self.runs = 0
         self.ends: dict[int, int] = {}
         self.files: list[FileFacts] = []
+
+    def describe(self, columns: dict[str, str]) -> None:
+        """Its table.json, with these columns and their types."""
+        plain = {"version": 1, "job": "job", "format": "parquet", "partition_by": []}
+        self.state.describe(
+            plain | {"catalog": {}, "dead_letters": "", "columns": columns}, new=False
+        )
 
     def run(
         self, fates: dict[int, Sequence[str]], *, files: int = 1, dead: Path | None = None

@@ -130,7 +130,7 @@ class Wanted:
 def read(
     place: Place, files: Sequence[RowFile], wanted: Wanted, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """These columns of the wanted rows, in the order of offsets. ReplayError."""
+    """These columns, those that there are, of the wanted rows in order. ReplayError."""
     near = [file for file in files if file.base < wanted.end and file.end > wanted.base]
     needed = list(dict.fromkeys((*columns, *wanted.names)))
 
@@ -143,7 +143,7 @@ def read(
             yield from merge(streams, wanted.names[1])
 
     for batch in rising(merged(), wanted.names[1], f"partition {wanted.partition}"):
-        yield batch.select(list(columns))
+        yield batch.select([name for name in columns if name in batch.schema.names])
 
 
 def _filtered(
