@@ -38,7 +38,7 @@ from tests.kit.seeds import AT_ONCE, run_seeds
 from tests.kit.simloop import run
 from tests.test_log_simulation import LIVES, QUIET_ROUNDS, Life, Model
 
-SEEDS = int(os.environ.get("SIM_SEEDS", "20"))
+SEEDS = int(os.environ.get("SIM_SEEDS", "10"))
 
 
 class ManifestModel(Model):
