@@ -61,10 +61,10 @@ class Broker:
     """The cluster behind a source's bootstrap servers. SourceError for whatever fails."""
 
     def __init__(self, source: Source) -> None:
-        self._bootstrap = source.bootstrap
-        self._level = isolation_level(source)
         self._cluster: Cluster | None = None
         self._leaders: dict[str, dict[tuple[str, int], int]] = {}
+        self._bootstrap = source.bootstrap
+        self._level = isolation_level(source)
 
     def close(self) -> None:
         """End all connections; the next question opens them again."""
@@ -72,6 +72,9 @@ class Broker:
             self._cluster.close()
             self._cluster = None
         self._leaders.clear()
+
+    def __del__(self) -> None:
+        self.close()  # a catalog lives as long as its stream, and nobody knows when that is over
 
     def ask(self, work: Callable[[Cluster], T]) -> T:
         """What `work` gives, tried again where that may help."""

@@ -64,10 +64,13 @@ class Tail:
             got = self._fetched((topic, partition), cursor, upto, lost)
             if got is None:
                 continue
-            batches = _whole(got, f"{topic}-{partition}")
+            found = _whole(got, f"{topic}-{partition}")
+            batches = [(at, head) for at, head in found if head.base_offset < upto]
             if batches:
                 decoder.begin(account, _aborted(got, batches))
                 yield from self._decode(decoder, got, batches, damaged)
+            elif found:
+                decoder.skip(upto, COMPACTED)
             if decoder.cursor > cursor:
                 quiet = 0
                 continue
