@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs the programs that tests run and pip does not have: kcat, PostgreSQL's server.
+# Installs the programs that tests run and pip does not have: kcat, PostgreSQL's server, and a Java
+# for Spark (the first of those new enough that this system has).
 # Where that cannot be done it says which tests will be skipped and goes on.
 set -eu
 missing=""
@@ -7,11 +8,21 @@ command -v kcat >/dev/null || missing="$missing kcat"
 if ! command -v pg_ctl >/dev/null && ! ls /usr/lib/postgresql/*/bin/pg_ctl >/dev/null 2>&1; then
   missing="$missing postgresql"
 fi
-[ -n "$missing" ] || exit 0
+java=""
+command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ] || java=" java"
+[ -n "$missing$java" ] || exit 0
+
+install() {
+  apt-get install -qq -y --no-install-recommends "$@" >/dev/null
+}
+
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   export DEBIAN_FRONTEND=noninteractive
-  if apt-get update -qq && apt-get install -qq -y --no-install-recommends $missing >/dev/null; then
-    exit 0
+  if apt-get update -qq; then
+    if [ -n "$missing" ] && install $missing; then missing=""; fi
+    for version in 17 21 25; do
+      if [ -n "$java" ] && install "openjdk-$version-jre-headless" 2>/dev/null; then java=""; fi
+    done
   fi
 fi
-echo "not installed:$missing; the tests that need them are skipped" >&2
+[ -z "$missing$java" ] || echo "not installed:$missing$java; the tests that need them are skipped" >&2
