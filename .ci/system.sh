@@ -9,7 +9,7 @@ if ! command -v pg_ctl >/dev/null && ! ls /usr/lib/postgresql/*/bin/pg_ctl >/dev
   missing="$missing postgresql"
 fi
 java=""
-command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ] || java=" java"
+command -v java >/dev/null || [ -x "${JAVA_HOME:-none}/bin/java" ] || java=" java"
 [ -n "$missing$java" ] || exit 0
 
 install() {
