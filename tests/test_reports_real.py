@@ -195,7 +195,8 @@ def test_late(spark: SparkSession, world: World) -> None:
 def test_lag(spark: SparkSession, world: World) -> None:
     made = report(spark, "lag", Request(world.source))
     (row,) = table(made, "lag")
-    assert (row["group_id"], row["commits"], row["lag"]) == ("kitchen", 2, 500)
+    assert (row["group_id"], row["lag"]) == ("kitchen", 500)
+    assert row["commits"] in (1, 2)  # the cleaner may have been there
     assert table(made, "lag-partitions") == [
         {"group_id": "kitchen", "topic": "orders", "partition": 0, "committed": 1500,
          "log_end": 2000, "lag": 500}

@@ -83,7 +83,7 @@ def run(spark: SparkSession, scope: Scope) -> Report:
         gaps = collect(spark.sql(_GAPS, parts=parts))
     finally:
         parts.unpersist()
-    table = _with_empty(found, scope.ranges)
+    table = with_empty(found, scope.ranges)
     shown = ("topic", "partition", "start", "end", "records", *REASONS, "unexplained", "duplicates")
     report.add("continuity", "Partitions", table, *shown)
     gaps = report.add("continuity-gaps", "Gaps", gaps)
@@ -149,7 +149,8 @@ def judged(strip: Strip, account: Account) -> dict[str, Any]:
     }
 
 
-def _with_empty(found: list[Row], ranges: Sequence[OffsetRange]) -> pa.Table:
+def with_empty(found: Sequence[Row], ranges: Sequence[OffsetRange]) -> pa.Table:
+    """The table: partitions with something wrong first, then the others, then the empty ones."""
     import pyarrow as pa
 
     known = {(row["topic"], row["partition"]): row for row in found}
@@ -158,6 +159,7 @@ def _with_empty(found: list[Row], ranges: Sequence[OffsetRange]) -> pa.Table:
         empty: Row = dict.fromkeys(("records", "duplicates", *REASONS, UNEXPLAINED), 0)
         place: Row = {"topic": topic, "partition": partition, "start": base, "end": end}
         rows.append(known.get((topic, partition), {**place, "first": None, "last": None, **empty}))
+    rows.sort(key=lambda row: (not plot_continuity.wrong(row), row["end"] == row["start"]))
     names = ("start", "end", "first", "last", "records", "duplicates", *REASONS, UNEXPLAINED)
     fields = [("topic", pa.string()), ("partition", pa.int32())]
     return pa.Table.from_pylist(rows, pa.schema([*fields, *((name, pa.int64()) for name in names)]))

@@ -29,7 +29,11 @@ INTERNAL_TOO = frozenset({"continuity"})
 def report(spark: SparkSession, name: str, request: Request) -> Report:
     """Runs the Spark jobs of one report. Raises SourceError; without a single offset to look at,
     the report is one sentence."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     from kafkawire.spark.catalog import open_catalog
+    from kafkawire.spark.session import sentence
 
     if name not in REPORTS:
         raise SourceError(f"there is no report {name!r}: there are {', '.join(REPORTS)}")
@@ -43,5 +47,7 @@ def report(spark: SparkSession, name: str, request: Request) -> Report:
             return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])
         made: Report = job.run(spark, scope)
         return made
+    except (PySparkException, Py4JError) as failure:
+        raise SourceError(sentence(failure)) from failure
     finally:
         catalog.close()

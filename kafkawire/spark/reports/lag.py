@@ -38,13 +38,15 @@ EVENTS_DDL = (
 )
 Row = dict[str, Any]
 
-_GROUPS = f"""
-SELECT group_id, count_if(kind = '{COMMIT}') AS commits, count_if(kind = '{REMOVED}') AS removed,
+# Commits by partition, groups as such (topic null), and what could not be read (all null).
+_FOUND = f"""
+SELECT group_id, topic, partition, count_if(kind = '{COMMIT}') AS commits,
+       count_if(kind = '{REMOVED}') AS removed, count_if(kind = '{UNREADABLE}') AS unreadable,
        min(at) FILTER (WHERE kind = '{COMMIT}') AS first_ms,
        max(at) FILTER (WHERE kind = '{COMMIT}') AS last_ms,
        CASE WHEN max_by(kind, place) FILTER (WHERE kind IN ('{GROUP}', '{DELETED}')) = '{DELETED}'
             THEN max(at) FILTER (WHERE kind = '{DELETED}') END AS deleted_ms
-FROM {{events}} WHERE group_id IS NOT NULL GROUP BY group_id ORDER BY group_id
+FROM {{events}} GROUP BY group_id, topic, partition ORDER BY group_id, topic, partition
 """
 # The last of each bucket; a tombstone counts as -1, so that it is not mistaken for "no news".
 _COMMITTED = f"""
@@ -143,45 +145,62 @@ def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _fill(spark: SparkSession, scope: Scope, events: DataFrame, report: Report) -> None:
-    groups = rows_of(collect(spark.sql(_GROUPS, events=events)))
-    places = rows_of(
-        events.where(f"kind = '{COMMIT}'").select("topic", "partition").distinct().toArrow()
-    )
-    bounds = _bounds(scope, places)
-    committed = [row for row in groups if row["commits"]]
+    found = rows_of(spark.sql(_FOUND, events=events).toArrow())
+    groups = by_group(found)
+    committed = [row for row in found if row["commits"]]
+    bounds = _bounds(scope, committed)
     if not committed or not bounds:
         report.sentences.append("No group has committed an offset of a topic that is there.")
         return
     newest = scope.newest(spark, bounds)
     first = max(min(row["first_ms"] for row in committed), scope.request.since or 0)
     last = max(first, *(row["last_ms"] for row in committed), newest)
-    history = _history(spark, scope, events, bounds, (first, last)).persist()
+    width = width_for(last - first)
+    at = last - last % width + width  # the end of the last step
+    history = _history(spark, scope, events, bounds, (first, last, width)).persist()
     try:
         lines = collect(spark.sql(_BY_GROUP, history=history))
-        (at,) = history.agg({"at": "max"}).first() or (None,)
-        now = collect(spark.sql(_NOW, history=history, at=at or 0))
+        now = collect(spark.sql(_NOW, history=history, at=at))
         every = collect(history.orderBy("group_id", "topic", "partition", "at"))
     finally:
         history.unpersist()
-    report.add("lag", "Groups", _summary(groups, lines, at or 0), "group_id", "lag", "largest",
+    report.add("lag", "Groups", _summary(groups, lines, at), "group_id", "lag", "largest",
                "peak_lag", "partitions", "commits", "removed", "deleted_ms")  # fmt: skip
     report.add("lag-partitions", "Lag at the end", now, *now.column_names)
     report.add("lag-groups", "Lag of groups over time", lines)
     report.add("lag-history", "Lag of partitions over time", every)
-    unreadable = events.where(f"kind = '{UNREADABLE}'").count()
+    unreadable = sum(row["unreadable"] for row in found)
     report.sentences = [*_sentences(groups, rows_of(now), unreadable), *report.sentences]
     deleted = {row["group_id"]: row["deleted_ms"] for row in groups if row["deleted_ms"]}
     subtitle = f"{scope.words()}; {plots.span_text(first, last)}"
     report.plot = plot_lag.draw(series(rows_of(lines)), deleted, rows_of(now), subtitle)
 
 
-def _bounds(scope: Scope, places: Sequence[Row]) -> list[OffsetRange]:
+def by_group(found: Sequence[Row]) -> list[Row]:
+    """One row for each group: counts added up, first and last commit, when it was deleted."""
+    groups: dict[str, Row] = {}
+    for row in found:
+        if row["group_id"] is None:
+            continue
+        empty: Row = {"group_id": row["group_id"], "commits": 0, "removed": 0, "first_ms": None,
+                      "last_ms": None, "deleted_ms": None}  # fmt: skip
+        group = groups.setdefault(row["group_id"], empty)
+        group["commits"] += row["commits"]
+        group["removed"] += row["removed"]
+        for name, better in (("first_ms", min), ("last_ms", max), ("deleted_ms", max)):
+            values = [value for value in (group[name], row[name]) if value is not None]
+            group[name] = better(values, default=None)
+    return [groups[name] for name in sorted(groups)]
+
+
+def _bounds(scope: Scope, committed: Sequence[Row]) -> list[OffsetRange]:
     """The ranges of partitions that anybody committed and that are there."""
     known = scope.catalog.topics
+    places = {(row["topic"], row["partition"]) for row in committed}
     return [
-        scope.range_of(row["topic"], row["partition"])
-        for row in sorted(places, key=lambda row: (row["topic"], row["partition"]))
-        if row["partition"] < known.get(row["topic"], 0)
+        scope.range_of(topic, partition)
+        for topic, partition in sorted(places)
+        if partition < known.get(topic, 0)
     ]
 
 
@@ -190,10 +209,11 @@ def _history(
     scope: Scope,
     events: DataFrame,
     bounds: Sequence[OffsetRange],
-    span: tuple[int, int],
+    steps: tuple[int, int, int],
 ) -> DataFrame:
-    """A row for each group, partition and step of time at which an offset was committed."""
-    width = width_for(span[1] - span[0])
+    """A row for each group, partition and step of time at which an offset was committed. `steps`:
+    from when, to when and how wide, in ms."""
+    first, last, width = steps
     records = scope.records(spark, "topic, partition, offset, timestamp", bounds)
     known = spark.createDataFrame(
         [(topic, partition, end) for topic, partition, _, end in bounds],
@@ -204,8 +224,8 @@ def _history(
         ends=spark.sql(_ENDS, records=records, width=width),
         committed=spark.sql(_COMMITTED, events=events, width=width),
         bounds=known,
-        first=span[0] - span[0] % width,
-        last=span[1] - span[1] % width,
+        first=first - first % width,
+        last=last - last % width,
         width=width,
     )
 

@@ -45,11 +45,14 @@ def wrong(row: Mapping[str, Any]) -> int:
 
 
 def chosen(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The partitions that are drawn, in the order of the table."""
-    if len(rows) <= STRIPS:
-        return list(rows)
-    ranked = sorted(rows, key=lambda row: (-wrong(row), row["start"] - row["end"]))[:STRIPS]
-    return sorted(ranked, key=lambda row: (row["topic"], row["partition"]))
+    """The partitions that are drawn, by topic: all; or, where these are many, those that are not
+    empty, and at most STRIPS of them."""
+    some = list(rows)
+    if len(some) > LABELLED:
+        some = [row for row in rows if row["end"] > row["start"]]
+    if len(some) > STRIPS:
+        some = sorted(some, key=lambda row: (-wrong(row), row["start"] - row["end"]))[:STRIPS]
+    return sorted(some, key=lambda row: (row["topic"], row["partition"]))
 
 
 def _rgb(colour: str) -> Any:
@@ -89,7 +92,8 @@ def draw(
     ranges of offsets that are lost, damaged, unexplained or there twice."""
     shown = chosen(rows)
     if len(shown) < len(rows):
-        subtitle += f"; {len(shown)} of {len(rows)} partitions drawn"
+        subtitle += f"; drawn are {len(shown):,} partitions"
+        subtitle += " that are not empty" if len(shown) < STRIPS else ""
     labelled = len(shown) <= LABELLED
     height = 2.0 + (max(len(shown), 2) * 0.26 if labelled else min(len(shown) * 0.028, 16))
     made = plots.figure("Offset continuity", subtitle, height)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from kafkawire.spark.reports import plots
@@ -53,10 +54,10 @@ def draw(
     largest = 0
     for index, (name, points) in enumerate(lines.items()):
         colour = plots.GREY if name not in series else plots.COLOURS[index]
-        times = plots.moments(at for at, _ in points)
+        moments = plots.moments(at for at, _ in points)
         lags = [float("nan") if lag is None else lag for _, lag in points]
         largest = max([largest, *(lag or 0 for _, lag in points)])
-        above.plot(times, lags, color=colour, linewidth=1.8, label=plots.shortened(name, 26),
+        above.plot(moments, lags, color=colour, linewidth=1.8, label=plots.shortened(name, 26),
                    drawstyle="steps-post", marker="o" if len(points) < 3 else None)  # fmt: skip
         if name in ends:
             (moment,) = plots.moments((ends[name],))
@@ -67,6 +68,10 @@ def draw(
     above.set_ylim(0, max(largest * 1.08, 1))
     above.grid(axis="y", color=plots.PALE)
     plots.counted(above.yaxis)
+    times = {at for points in series.values() for at, _ in points}
+    if len(times) == 1:  # matplotlib would show four years
+        (only,) = plots.moments(times)
+        above.set_xlim(only - timedelta(minutes=1), only + timedelta(minutes=1))
     plots.timed(above)
     plots.legend(above)
     _now(plots.axes_at(made, 0.3, 0.07, 0.49, 0.33), now)

@@ -77,8 +77,9 @@ def _rates(axes: Any, rates: Sequence[Mapping[str, Any]], named: Sequence[str], 
 
 
 def _partitions(axes: Any, partitions: Sequence[Mapping[str, Any]]) -> None:
-    shown = sorted(partitions, key=lambda row: -row["bytes"])[:BARS]
-    more = f"The largest {len(shown)} of {len(partitions)}" if len(partitions) > BARS else "All"
+    full = [row for row in partitions if row["records"]]
+    shown = sorted(full, key=lambda row: -row["bytes"])[:BARS]
+    more = f"The largest {len(shown)} of {len(full)}" if len(full) > BARS else "All"
     plots.plain(axes, f"{more} partitions by bytes")
     labels = [f"{row['topic']}-{row['partition']}" for row in shown]
     words = [f"{size(row['bytes'])}, {number(row['records'])} records" for row in shown]
