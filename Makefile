@@ -83,10 +83,12 @@ clean:
 	sh .ci/system.sh
 	@touch $@
 
-# Apache Kafka's own tools, where there is a Java to run them.
+# Apache Kafka's own tools, Delta's and Iceberg's code for Spark, where there is a Java to run them.
 java: | .venv/bin/python
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
-	  sh tests/java/install.sh >/dev/null || echo "the jars cannot be had: see tests/java"; \
+	  for jars in tests/java tests/jars; do \
+	    sh $$jars/install.sh >/dev/null || echo "the jars cannot be had: see $$jars"; \
+	  done; \
 	else echo "no Java or no Maven here: tests marked java are skipped"; fi
 
 # An object storage: from docker, from PATH, or built once with Go. The file says how.
