@@ -17,6 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
+from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import Current, LostManifest, NoManifest
 from kafkawire.metadata.store import MetadataError
@@ -48,6 +49,7 @@ class ManifestModel(Model):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.readable = False
+        self.known: Manifest | None = None
         self.calm = self.rng.random() < 0.5
         self.looks = self.settled = self.kept = self.believed = 0
 
@@ -120,13 +122,16 @@ class ManifestLife(Life):
             if self.manifest.settled and quiet:
                 self.model.settled += 1
                 store = self.log.segments.store
-                check_settled(self.model.fs, FOLDER, store, {p.number: p for p in self.partitions})
+                partitions = {p.number: p for p in self.partitions}
+                check_settled(self.model.fs, FOLDER, store, partitions, None, self.model.known)
 
     def look(self, must: bool, whole: bool = True) -> None:
         """What a reader finds now; `whole`: in the segments, too."""
         fs, model = self.model.fs, self.model
         try:
-            manifest = read_local(fs, FOLDER)
+            # Somebody who has been reading for long, through all ends, and now and then a new one.
+            known = None if self.rng.random() < 0.05 else model.known
+            manifest = model.known = read_local(fs, FOLDER, known)
         except (NoManifest, LostManifest, FormatError):
             assert not must
             return

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkawire.manifest.reader import Current
+from kafkawire.manifest.state import Delta
 from log.manifest.anew import Anew
 from log.manifest.files import Ended, ManifestFiles
 from log.manifest.foldlocal import LocalFolding
@@ -66,10 +67,18 @@ class Keeping:
         while self._manifest.noted:
             async with self._taking.next(self.sequence + 1) as delta:
                 if not delta.says_nothing:
-                    await self._on_disk(self._files.write_content, delta)
-                    self.sequence = delta.sequence
+                    await self._write(delta)
         if self.folding is None and self._folder.is_due(self.sequence):
             self.folding = self._env.spawn(self._fold(), "fold the local manifest")
+
+    async def _write(self, delta: Delta) -> None:
+        try:
+            await self._on_disk(self._files.write_content, delta)
+        except asyncio.CancelledError:
+            # It may be there, and read by somebody: no other may have its number.
+            self.attached = False
+            raise
+        self.sequence = delta.sequence
 
     async def _fold(self) -> None:
         try:

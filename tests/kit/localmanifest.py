@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from kafkawire.codec.batches import Record, iter_batches, records
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key
-from kafkawire.manifest.reader import read_manifest
+from kafkawire.manifest.reader import read_manifest, refresh_manifest
 from log.env import FileSystem
 from log.manager import Log
 from log.manifest.local import LocalManifest
@@ -33,9 +33,10 @@ def reader(fs: FileSystem, folder: str) -> Callable[[str], bytes]:
     return get
 
 
-def read_local(fs: FileSystem, folder: str) -> Manifest:
-    """The manifest of a folder. NoManifest, LostManifest, FormatError."""
-    return read_manifest(reader(fs, folder))
+def read_local(fs: FileSystem, folder: str, known: Manifest | None = None) -> Manifest:
+    """The manifest of a folder; `known`: an older one. NoManifest, LostManifest, FormatError."""
+    get = reader(fs, folder)
+    return read_manifest(get) if known is None else refresh_manifest(known, get)
 
 
 def offsets_of(manifest: Manifest, number: int) -> tuple[int, int]:
@@ -73,10 +74,11 @@ def check_settled(
     store: SegmentStore,
     partitions: Mapping[int, Partition],
     logged: Mapping[int, list[Row]] | None = None,
+    known: Manifest | None = None,
 ) -> None:
     """Nothing is on its way: the manifest says what the log does, below each cut offset; what
     `logged` has is compared, too."""
-    manifest, get = read_local(fs, folder), reader(fs, folder)
+    manifest, get = read_local(fs, folder, known), reader(fs, folder)
     living = {s.row.uuid for s in store.by_id.values() if s.row.state == LIVE and s.row.local}
     assert {manifest.objects.uuid(at) for at in range(len(manifest.objects))} == living
     for number, partition in partitions.items():
