@@ -48,8 +48,10 @@ def _delta(place: Place) -> list[tuple[str, int]]:
 def _iceberg(place: Place) -> list[tuple[str, int]]:
     from pyiceberg.table import StaticTable
 
+    from kafkawire.spark.pipeline.locations import iceberg_properties
+
     newest = max(key for key in place.list("metadata/") if key.endswith(".metadata.json"))
-    table = StaticTable.from_metadata(place.where(newest))
+    table = StaticTable.from_metadata(place.where(newest), iceberg_properties(place))
     found = []
     for task in table.scan().plan_files():
         if task.delete_files:
