@@ -17,7 +17,9 @@ from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline import committing
 from kafkawire.spark.pipeline.committing import CommitError, Conflict
 from kafkawire.spark.pipeline.iceberg import IcebergTable
+from kafkawire.spark.pipeline.ownership import own
 from kafkawire.spark.pipeline.runs import FileFacts
+from kafkawire.spark.pipeline.state import State
 from kafkawire.spark.places import open_place
 from tests.kit import lake
 from tests.kit.lake import SCHEMA, job, record
@@ -306,6 +308,19 @@ def test_catalogs_that_do_not_work(tmp_path: Path) -> None:
     table = IcebergTable(job(tmp_path, "iceberg", catalog=wrong), open_place(str(tmp_path)))
     with pytest.raises(CommitError, match="nonsense"):
         table.committed()
+
+
+def test_no_password_is_written_down(tmp_path: Path) -> None:
+    place = open_place(str(tmp_path))
+    said = {
+        "type": "sql",
+        "uri": "postgresql://me:hidden@host/db",
+        "token": "hidden",
+        "name": "a.b",
+    }
+    own(State(place), job(tmp_path, "iceberg", catalog=said), SCHEMA)
+    kept = (tmp_path / "_kafkawire" / "table.json").read_text()
+    assert json.loads(kept)["catalog"] == {"type": "sql", "name": "a.b"}
 
 
 @pytest.mark.real

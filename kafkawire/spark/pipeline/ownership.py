@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = 1
+_LOGIN = re.compile(r"://[^/@]*:[^/@]*@")  # a URL with a password
 _SECRET = re.compile("secret|password|token|credential|access.key|session", re.IGNORECASE)
 
 
@@ -45,7 +46,9 @@ def own(state: State, job: Job, schema: pa.Schema | None) -> None:
 
 def _description(job: Job, columns: Mapping[str, str]) -> dict[str, Any]:
     spec = job.table
-    catalog = {name: value for name, value in (spec.catalog or {}).items() if not _is_secret(name)}
+    catalog = {
+        name: value for name, value in (spec.catalog or {}).items() if not _is_secret(name, value)
+    }
     return {
         "version": VERSION,
         "job": job.name,
@@ -61,8 +64,8 @@ def _partition_by(job: Job) -> list[list[Any]]:
     return [[column.name, column.column, column.by_date] for column in job.table.partition_by]
 
 
-def _is_secret(name: str) -> bool:
-    return bool(_SECRET.search(name))
+def _is_secret(name: str, value: str) -> bool:
+    return bool(_SECRET.search(name) or _LOGIN.search(value))
 
 
 def _check(known: Mapping[str, Any], job: Job) -> None:
