@@ -267,6 +267,18 @@ def test_a_broker_of_another_cluster_is_refused(kafka: FakeKafka, both: Files) -
         open_catalog(Source(both.place.url, kafka.address))
 
 
+def test_a_tier_that_has_nothing_yet(kafka: FakeKafka, tmp_path: Path) -> None:
+    """All of it comes from the broker, until something was uploaded."""
+    catalog = open_catalog(Source(str(tmp_path / "tier"), kafka.address))
+    assert catalog.bounds("t", 0) == Bounds(0, 0, 100)
+    files = Files(open_place(str(tmp_path / "tier")))
+    files.put(1, Share(*files.topic("t"), batches(0, [10] * 4)))
+    assert catalog.refreshed().places == []
+    files.publish()
+    kafka.ids = {"t": files.topics["t"].id}
+    assert catalog.refreshed().bounds("t", 0) == Bounds(0, 40, 100)
+
+
 def test_times_of_the_tail_are_the_brokers(kafka: FakeKafka, both: Files) -> None:
     catalog = open_catalog(Source(both.place.url, kafka.address))
     kafka.asked.clear()

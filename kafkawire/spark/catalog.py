@@ -7,6 +7,7 @@ speaks of the same topic (by id). Lives on the driver; a task opens one only if 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -17,11 +18,19 @@ from kafkawire.codec.types import ZERO_UUID
 from kafkawire.manifest.keys import segment_uuid
 from kafkawire.manifest.state import TopicFacts
 from kafkawire.spark.asking import Broker, TopicMeta
-from kafkawire.spark.manifests import Holding, open_holdings, readable_holdings, refreshed
+from kafkawire.spark.manifests import (
+    Holding,
+    NothingThere,
+    open_holdings,
+    readable_holdings,
+    refreshed,
+)
 from kafkawire.spark.model import OffsetRange, Part, Piece, Source, SourceError
 from kafkawire.spark.places import Place
 from kafkawire.spark.spans import Spans, merged
 from kafkawire.spark.times import first_since
+
+logger = logging.getLogger(__name__)
 
 RECORD_BYTES = 1000
 """What a record is taken to have where nothing of its partition is in a segment."""
@@ -68,6 +77,8 @@ class Catalog:
     def refreshed(self) -> Catalog:
         """As it is now. Of manifests only what is new is read; what was found in them stays."""
         holdings = [refreshed(holding) for holding in self._holdings]
+        if not holdings and self.source.url:  # nothing was uploaded yet
+            return Catalog(self.source, _found(self.source, self._broker), self._broker)
         same = all(new is old for new, old in zip(holdings, self._holdings, strict=True))
         return Catalog(self.source, holdings, self._broker, self._layouts if same else None)
 
@@ -227,24 +238,32 @@ def _age(facts: TopicFacts) -> int:
 def open_catalog(source: Source) -> Catalog:
     """The catalog of a source; reads its manifests, and asks a broker if there is one.
 
-    A URL must have a manifest. Without one the broker is asked where its segments lie, and what
-    cannot be read from here comes through it. SourceError.
+    A URL must have a manifest, or there must be a broker too, which has what is in none yet.
+    Without a URL the broker is asked where its segments lie, and what cannot be read from here
+    comes through it. SourceError.
     """
     if not source.url and not source.bootstrap:
         raise SourceError("there is nothing to read from: neither a URL nor bootstrap servers")
     broker = Broker(source) if source.bootstrap else None
-    if source.url:
+    return Catalog(source, _found(source, broker), broker)
+
+
+def _found(source: Source, broker: Broker | None) -> list[Holding]:
+    if broker is None:
+        return open_holdings(source.url)
+    if not source.url:
+        return readable_holdings(broker)
+    try:
         holdings = open_holdings(source.url)
-    else:
-        assert broker is not None
-        holdings = readable_holdings(broker)
-    if broker is not None:
-        cluster = broker.cluster_id()
-        for holding in holdings:
-            said = holding.manifest.state.cluster_id
-            if said and cluster and said != cluster:
-                raise SourceError(
-                    f"{holding.place.url} is of the cluster {said}, the broker at "
-                    f"{source.bootstrap} of {cluster}"
-                )
-    return Catalog(source, holdings, broker)
+    except NothingThere as nothing:
+        logger.warning("everything is read through the broker: %s", nothing)
+        return []
+    cluster = broker.cluster_id()
+    for holding in holdings:
+        said = holding.manifest.state.cluster_id
+        if said and cluster and said != cluster:
+            raise SourceError(
+                f"{holding.place.url} is of the cluster {said}, the broker at {source.bootstrap} "
+                f"of {cluster}"
+            )
+    return holdings

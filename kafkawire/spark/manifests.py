@@ -23,6 +23,10 @@ AT_ONCE = 8
 """Deltas fetched at a time: an hour has hundreds, and each is one round trip."""
 
 
+class NothingThere(SourceError):
+    """There is no manifest, which may come."""
+
+
 class Holding(NamedTuple):
     """A place with a manifest, and what that says."""
 
@@ -38,14 +42,14 @@ class Holding(NamedTuple):
 def open_holdings(url: str) -> list[Holding]:
     """The manifest of a tier or of a broker's folder, or those of all brokers of a data folder.
 
-    SourceError if there is none, or one cannot be read.
+    NothingThere if there is none, SourceError if one cannot be read.
     """
     place = open_place(url)
     if not isinstance(place, FolderPlace) or _has_manifest(place):
         return [Holding(place, Sheet(_read(place)))]
     found = [each for each in _brokers(place) if _has_manifest(each)]
     if not found:
-        raise SourceError(
+        raise NothingThere(
             f"{url} has no manifest, neither as a tier or a broker's folder (manifest/current) "
             "nor as a data folder (brokers/*/manifest/current)"
         )
@@ -106,7 +110,7 @@ def _reading(place: Place, read: Callable[[Callable[[str], bytes]], Manifest]) -
         try:
             return read(_Ahead(place, pool).get)
         except NoManifest:
-            raise SourceError(
+            raise NothingThere(
                 f"{place.url} has no manifest (manifest/current): nothing was uploaded there yet, "
                 "or the URL is not that of the tier"
             ) from None

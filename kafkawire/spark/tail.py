@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 FETCH_BYTES = 8 << 20
 """Asked for at a time; a larger single batch comes whole all the same (KIP-74)."""
-WAIT_MS = 500
+WAIT_MS = 100
 QUIET_TRIES = 4
 """Fetches below the high watermark without a batch, before it is believed that there is none."""
-LATE_TRIES = 20
-"""Fetches at an end that was higher before: ten seconds, for a leader that has just moved."""
+LATE_TRIES = 50
+"""Fetches at an end that was higher before: five seconds, for a leader that has just moved."""
 OFFSET_MAX = (1 << 63) - 1
 _CONTROL_KEY = Struct(">hh")
 _ABORT = 0

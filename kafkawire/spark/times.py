@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from kafkawire.codec.batches import CONTROL, iter_batches, records
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import FormatError, SparseIndex
+from kafkawire.codec.segment import FormatError
+from kafkawire.spark.loading import read_index
 from kafkawire.spark.model import DamagedData, Piece
 from kafkawire.spark.places import Place
 
 LOOK_BYTES = 256 << 10
 """Read at a time. The first block that may hold the time nearly always does."""
-
-
-def read_index(place: Place, piece: Piece) -> SparseIndex:
-    """The sparse index of a piece's entry, checked. FormatError, FileNotFoundError."""
-    body = place.get_range(piece.key, piece.index_start, piece.index_length)
-    return SparseIndex(body, piece.start, piece.length, piece.entry_base, piece.index_checksum)
 
 
 def first_since(place: Place, piece: Piece, topic: str, partition: int, ms: int) -> int | None:
@@ -26,6 +21,8 @@ def first_since(place: Place, piece: Piece, topic: str, partition: int, ms: int)
     where = f"{place.where(piece.key)}, partition {partition} of topic {topic!r}"
     try:
         index = read_index(place, piece)
+        if index is None:
+            raise FormatError("its index is damaged")
         position = index.since(ms)
         if position is None:
             return None
