@@ -146,7 +146,9 @@ def test_statements_of_the_command_line_end_at_the_first_error(told: Any) -> Non
 
 
 def test_statements_from_a_pipe_go_on(told: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    assert told("", "select 1;\nbad;\nselect 2", False) == ["select 1", "select 2"]
+    assert told("", "select 1;\n;\nselect 2", False) == ["select 1", "select 2"]
+    with pytest.raises(SystemExit, match="1"):
+        told("", "bad; select 2", False)
     assert "kafkawire: it is bad" in capsys.readouterr().err
 
 

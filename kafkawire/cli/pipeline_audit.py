@@ -72,7 +72,7 @@ def show(report: TableReport, as_json: bool) -> None:
             print(f"Note: {each.where}: {note}.")
     words = "every offset once" if report.clean else "NOT CLEAN"
     print(
-        f"{report.rows} rows in {report.files} files, {report.runs} runs, "
+        f"{report.rows:,} rows, files: {report.files:,}, runs: {report.runs:,}, "
         f"{report.seconds:.1f} s: {words}"
     )
     if not report.clean:

@@ -80,7 +80,8 @@ def source_of(text: str, bootstrap: str) -> Any:
 
 def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit: int) -> None:
     """The statements of `sql`, or those that are typed. SourceError of the first of `sql`'s that
-    fails; at a prompt it is said and the next one is asked for."""
+    fails; of those that are typed it is said, and the next one is taken. From a pipe the command
+    then ends with exit code 1."""
     from kafkawire.spark.model import SourceError
     from kafkawire.spark.query import Shell, statements_of
 
@@ -90,14 +91,18 @@ def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit
             for statement in statements_of(sql):
                 told(shell.run(statement, limit))
             return
+        failed = False
         for statement in _typed():
             try:
                 told(shell.run(statement, limit))
             except SourceError as error:
                 print(f"kafkawire: {error}", file=sys.stderr)
+                failed = True
             except KeyboardInterrupt:
                 spark.sparkContext.cancelAllJobs()
                 print("stopped", file=sys.stderr)
+        if failed and not sys.stdin.isatty():
+            raise SystemExit(1)
     finally:
         shell.close()
 

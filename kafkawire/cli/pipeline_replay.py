@@ -72,7 +72,7 @@ def replay(
         print_json(rows)
         return
     print_table(rows, list(rows[0]) if rows else [], f"replay {done.replay.name}")
-    if done.letters:
-        print(f"Note: {done.letters} dead letters are not rows of the table, and not replayed.")
+    for note in done.notes:
+        print(f"Note: {note}.")
     written, seconds = sum(lane.written for lane in done.lanes), time.monotonic() - begun
     print(f"{written:,} rows written in {seconds:.1f} s ({written / max(seconds, 1e-9):,.0f}/s)")

@@ -71,16 +71,16 @@ class Opened:
     place: Place
     topic: str
     files: list[FileFacts]
-    letters: int  # dead letters, which are not in it
+    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A replay that is at its end. `letters`: dead letters of the table, which are not in it."""
+    """A replay that is at its end. `notes`: what of the records is not in the table."""
 
     replay: Replay
     lanes: list[LaneReport]
-    letters: int
+    notes: list[str]
 
 
 def replay(wish: Wish, told: Told) -> Summary:
@@ -92,7 +92,7 @@ def replay(wish: Wish, told: Told) -> Summary:
         fixed = _fixed(wish, opened, target, key)
     finally:
         target.close()
-    return Summary(fixed, _write(wish, opened, fixed, told), opened.letters)
+    return Summary(fixed, _write(wish, opened, fixed, told), opened.notes)
 
 
 def open_rows(url: str, topic: str) -> Opened:
@@ -120,7 +120,10 @@ def open_rows(url: str, topic: str) -> Opened:
     topic = topic or (topics[0] if topics else "")
     if topic not in topics:
         raise ReplayError(f"{url} has no rows of a topic {topic!r}; it has {', '.join(topics)}")
-    return Opened(table.place, topic, [f for f in files if f.topic in (topic, "")], letters)
+    notes = [f"{letters} dead letters are not rows of the table, and not replayed"] * bool(letters)
+    if "_headers" not in columns:
+        notes.append("the table has no headers, so records have none")
+    return Opened(table.place, topic, [f for f in files if f.topic in (topic, "")], notes)
 
 
 def _fixed(wish: Wish, opened: Opened, target: WireTarget, key: str) -> Replay:
