@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import pickle
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -113,7 +114,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
 
 
 def rows_of(form: Format, payloads: list[bytes | None]) -> tuple[list[Any], dict[int, str]]:
-    value = converter(form)
+    value = pickle.loads(pickle.dumps(converter(form)))  # as it comes to the tasks
     made, bad = value.convert(records(_value=payloads))
     batch = pa.RecordBatch.from_arrays(made, schema=pa.schema(value.fields()))
     batch.validate(full=True)

@@ -111,12 +111,12 @@ def converter(form: Format, *, key: bool = False) -> Converter:
         from kafkawire.spark.pipeline.values import avro
 
         decoder = avro.AvroDecoder(form.schema, client)
-        return Decoded(name, decoder, decoder.columns.root.type, avro.build)
+        return Decoded(form, name, decoder, decoder.columns.root.type, avro.build)
     if form.format == spec.PROTOBUF:
         from kafkawire.spark.pipeline.values import protobuf
 
         parser = protobuf.ProtobufDecoder(form.schema, form.message, client)
-        return Decoded(name, parser, parser.root.type, protobuf.build)
+        return Decoded(form, name, parser, parser.root.type, protobuf.build)
     raise FormatError(f"{form.format} values are not converted in a task")
 
 
@@ -168,9 +168,14 @@ class Decoded:
     one column."""
 
     def __init__(
-        self, name: str, decoder: AvroDecoder | ProtobufDecoder, type: pa.DataType, build: Any
+        self,
+        form: Format,
+        name: str,
+        decoder: AvroDecoder | ProtobufDecoder,
+        type: pa.DataType,
+        build: Any,
     ) -> None:
-        self._name, self._decoder, self._build = name, decoder, build
+        self._form, self._name, self._decoder, self._build = form, name, decoder, build
         self._flat = name == "_value" and pa.types.is_struct(type)
         self._fields = list(type) if self._flat else [pa.field(name, type)]
         if self._flat:
@@ -182,3 +187,11 @@ class Decoded:
     def convert(self, batch: pa.RecordBatch) -> tuple[list[pa.Array], dict[int, str]]:
         column, bad = self._build(self._decoder, batch.column(self._name))
         return (column.flatten() if self._flat else [column]), bad
+
+    def __reduce__(self) -> tuple[Any, tuple[Format, bool]]:
+        """As its format: what decodes is made anew in each process."""
+        return _made, (self._form, self._name == "_key")
+
+
+def _made(form: Format, key: bool) -> Converter:
+    return converter(form, key=key)
