@@ -2,44 +2,55 @@
 
 Called by whatever has the bytes: `begin` a range, `feed` its batches in rising order, `skip` what
 cannot be had, `end` it; Arrow batches come out when they are full, the last one by `flush`.
+Importing this brings numba: import it in the task, not in the driver.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import crc32c
+import numpy as np
 
-from kafkawire.codec.batches import (
-    CONTROL as CONTROL_BATCH,
-)
-from kafkawire.codec.batches import (
-    CRC_FROM,
-    HEAD_BYTES,
-    LOG_APPEND_TIME,
-    MAGIC,
-    TRANSACTIONAL,
-    BatchHead,
-    Record,
-    read_head,
-    records,
-)
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.batches import TRANSACTIONAL
 from kafkawire.codec.types import Buffer
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Account, DamagedData
+from kafkawire.spark.columns import HEADERS, KEY, VALUE, Selection
+from kafkawire.spark.decode import heads, walk
+from kafkawire.spark.decode.gather import WANT_HEADERS, WANT_KEY, WANT_VALUE, gather
+from kafkawire.spark.decode.listing import NO_LIMIT, Listing, Unreadable
+from kafkawire.spark.decode.output import Output
+from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, GAPS_LISTED, Account, DamagedData
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Aborted = Sequence[tuple[int, int, int]]
+"""Transactions that were aborted: (producer id, first offset, last offset)."""
+
+_BLOCK_ROWS = 2048  # what is noted of them stays in the processor's second cache
+_GAPS = 4 * GAPS_LISTED  # `note` wants these taken when half of them are there
+_REASONS = (CONTROL, ABORTED, COMPACTED)  # in the order of walk.GAP_...
+_NONE = np.empty((0, 3), np.int64)
+_HEAD_WRONG = {
+    heads.CUT: "a batch is cut off",
+    heads.LENGTH: "a batch has a length that no batch can have",
+    heads.MAGIC: "there is no batch of format 2 where one should begin",
+    heads.ORDER: "the offsets of its batches do not rise",
+    heads.BEYOND: "a batch goes beyond where these offsets should end",
+}
+_RECORD_WRONG = {
+    walk.RECORD: "record {} of a batch does not fit its bytes",
+    walk.DELTAS: "the offset of record {} of a batch does not rise or is not in the batch",
+    walk.LEFT: "bytes are left after record {} of a batch, which should be its last",
+}
+
 
 class Decoder:
-    """Arrow batches of `selection`, at most `batch_rows` rows and about `batch_bytes` each.
+    """Arrow batches of `selection`, of at most `batch_rows` rows with `batch_bytes` of records.
 
-    An Arrow batch may hold rows of several ranges. One record larger than `batch_bytes` gives a
-    batch of its own. Timestamps outside the years 1 to 9999, which Spark does not know, are those
-    years' ends. Not for use by several threads.
+    An Arrow batch may hold rows of several ranges. One record larger than `batch_bytes` gives an
+    Arrow batch of its own. Timestamps outside the years 1 to 9999, which Spark does not know, are
+    these years' ends. Not for use by several threads at once.
     """
 
     def __init__(
@@ -50,30 +61,39 @@ class Decoder:
         batch_rows: int = 65536,
         batch_bytes: int = 8 << 20,
     ) -> None:
-        self._schema = selection.arrow_schema()
-        self._kinds = [column.kind for column in selection.fields()]
+        self._selection, self._schema = selection, selection.arrow_schema()
         self._read_committed = read_committed
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
-        self._rows: list[tuple[Any, ...]] = []
-        self._bytes = 0
+        bits = {KEY: WANT_KEY, VALUE: WANT_VALUE, HEADERS: WANT_HEADERS}
+        self._wanted = sum(bits.get(kind, 0) for kind in selection.kinds())
         self._account: Account | None = None
-        self._aborted: tuple[tuple[int, int, int], ...] = ()
+        self._aborted: Any = None
+        self._ask_aborted: Callable[[], Aborted] = tuple
+        self._output: Output | None = None
+        self._listing = Listing()
+        self._notes = np.empty((_BLOCK_ROWS, walk.NOTE_FIELDS), np.int64)
+        self._gaps = np.empty((_GAPS, 3), np.int64)
+        self._state = np.zeros(walk.STATE_FIELDS, np.int64)
+        self._state[walk.GAPS_ROOM] = _GAPS
+        addresses = [array.ctypes.data for array in (self._notes, self._gaps, self._state)]
+        self._memory = (addresses[0], _BLOCK_ROWS, *addresses[1:])
         self.broken = (0, 0)
         """After DamagedData: from where to where the bytes fed last cannot be read. Behind it
         feeding may go on, if anything is there."""
 
-    def begin(self, account: Account, aborted: Sequence[tuple[int, int, int]] = ()) -> None:
+    def begin(self, account: Account, aborted: Aborted | Callable[[], Aborted] = ()) -> None:
         """A new range, or the rest of one; the cursor is at its first unexplained offset.
 
-        `aborted`: (producer id, first offset, last offset) of transactions that were aborted.
+        `aborted` is called, if it can be, when the first transactional batch is met.
         """
-        self._account, self._aborted = account, tuple(aborted)
+        self._account, self._aborted = account, None
+        self._ask_aborted = aborted if callable(aborted) else lambda: aborted
 
     @property
     def cursor(self) -> int:
         """Offsets of the range below this one are accounted for."""
-        assert self._account is not None
-        return self._account.range.end - self._account.missing
+        account = self._known()
+        return account.range.end - account.missing
 
     def feed(
         self, data: Buffer, *, check_crc: bool, upto: int | None = None
@@ -86,128 +106,105 @@ class Decoder:
         DamagedData for a batch that cannot be read: nothing of it was given, all before it is
         given or kept. Then `broken` says which bytes; `skip` their offsets, feed what is behind.
         """
-        assert self._account is not None
-        end = self._account.range.end
-        limit = end if upto is None else min(upto, end)
-        view, pos, floor = memoryview(data), 0, -1
-        while pos < len(view) and self.cursor < end:
+        listing, end = self._listing, self._known().range.end
+        listing.open(data, NO_LIMIT if upto is None else upto)
+        self._state[walk.INDEX] = self._state[walk.NOTED] = 0
+        while listing.position < listing.size_bytes and self.cursor < end:
+            why = listing.next(end)
+            if listing.flags & TRANSACTIONAL and self._aborted is None:
+                self._aborted = self._sorted_aborted()
             try:
-                head = _sound_head(view, pos, floor, upto)
-            except KafkaError as wrong:
-                self.broken = (pos, len(view))
-                raise self._damaged(str(wrong), self.cursor, max(limit, self.cursor)) from None
-            if head.base_offset >= end:
+                for source, first, stop in listing.groups(check_crc, self.cursor):
+                    yield from self._read(source, first, stop)
+            except Unreadable as wrong:
+                self.broken = listing.span(wrong.row)
+                behind = max(min(listing.end_offset(wrong.row), end), self.cursor + 1)
+                raise self._damaged(str(wrong), self.cursor, behind) from None
+            if why == heads.OVER or self.cursor >= end:
                 return
-            stop, floor = pos + head.size_bytes, head.last_offset + 1
-            if floor > self.cursor:
-                try:
-                    rows = _rows(view[pos:stop], head, check_crc)
-                except KafkaError as wrong:
-                    self.broken = (pos, stop)
-                    base = max(head.base_offset, self.cursor)
-                    self.skip(base, COMPACTED)
-                    raise self._damaged(str(wrong), base, min(floor, end)) from None
-                yield from self._take(head, rows)
-            pos = stop
+            if why != heads.ALL:
+                self.broken = (listing.position, listing.size_bytes)
+                behind = end if upto is None else max(min(upto, end), self.cursor + 1)
+                raise self._damaged(_HEAD_WRONG[why], self.cursor, behind)
 
     def skip(self, upto: int, reason: str) -> None:
         """Offsets from the cursor to `upto` have no row."""
-        assert self._account is not None
-        self._account.add_gap(self.cursor, min(upto, self._account.range.end), reason)
+        account = self._known()
+        account.add_gap(self.cursor, min(upto, account.range.end), reason)
 
     def end(self) -> None:
         """The range is over: what is left of it is COMPACTED."""
-        assert self._account is not None
-        self.skip(self._account.range.end, COMPACTED)
+        self.skip(self._known().range.end, COMPACTED)
         self._account = None
 
     def flush(self) -> Iterator[pa.RecordBatch]:
         """What is kept."""
-        import pyarrow as pa
+        output, self._output = self._output, None
+        if output is not None and output.runs:
+            yield output.batch()
 
-        if self._rows:
-            columns = list(zip(*self._rows, strict=True)) or [()] * len(self._kinds)
-            arrays = [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)]
-            self._rows, self._bytes = [], 0
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+    def _known(self) -> Account:
+        assert self._account is not None, "no range was begun"
+        return self._account
+
+    def _sorted_aborted(self) -> Any:
+        known = sorted(self._ask_aborted()) if self._read_committed else []
+        return np.array(known, np.int64).reshape(-1, 3)
 
     def _damaged(self, text: str, base: int, end: int) -> DamagedData:
-        assert self._account is not None
-        topic, partition = self._account.range[:2]
+        topic, partition = self._known().range[:2]
         where = f"offsets [{base}, {end}) of partition {partition} of topic {topic!r}"
         return DamagedData(f"{where} cannot be read: {text}", topic, partition, base, end)
 
-    def _take(self, head: BatchHead, rows: list[Record]) -> Iterator[pa.RecordBatch]:
-        assert self._account is not None
-        account = self._account
-        self.skip(head.base_offset, COMPACTED)
-        if head.attributes & CONTROL_BATCH:
-            rows, reason = [], CONTROL
-        elif self._is_aborted(head):
-            rows, reason = [], ABORTED
-        else:
-            reason = COMPACTED
-        for row in rows:
-            if self.cursor <= row.offset < account.range.end:
-                self.skip(row.offset, COMPACTED)
-                yield from self._give(row, 1 if head.attributes & LOG_APPEND_TIME else 0)
-        self.skip(head.last_offset + 1, reason)
+    def _read(self, source: int, first: int, stop: int) -> Iterator[pa.RecordBatch]:
+        """Rows of the listed batches [first, stop), whose records are at the address `source`."""
+        state, why = self._state, walk.PART
+        state[walk.BATCH] = first
+        while why != walk.DONE:
+            output = self._prepare()
+            aborted = _NONE if self._aborted is None else self._aborted
+            why = walk.note(
+                source, self._listing.address, stop, aborted.ctypes.data, len(aborted),
+                *self._memory, self._batch_rows,
+            )  # fmt: skip
+            noted = int(state[walk.NOTED])
+            if noted:
+                self._take(output, source, noted)
+            self._account_gaps()
+            if why == walk.FULL:
+                yield from self.flush()
+            elif why >= walk.RECORD:
+                text = _RECORD_WRONG[why].format(int(state[walk.NEED]))
+                raise Unreadable(int(state[walk.BATCH]), text)
 
-    def _is_aborted(self, head: BatchHead) -> bool:
-        return (
-            self._read_committed
-            and bool(head.attributes & TRANSACTIONAL)
-            and any(
-                head.producer_id == producer and first <= head.base_offset <= last
-                for producer, first, last in self._aborted
-            )
+    def _take(self, output: Output, source: int, noted: int) -> None:
+        account = self._known()
+        gather(
+            source, self._memory[0], noted, output.rows, self._wanted, output.fixed, output.texts
         )
+        output.add_run(account.range.topic, account.range.partition, noted)
+        account.rows += noted
+        self._state[walk.ROWS], self._state[walk.NOTED] = output.rows, 0
 
-    def _give(self, row: Record, kind: int) -> Iterator[pa.RecordBatch]:
-        assert self._account is not None
-        size = sum(len(part or b"") for part in (row.key, row.value))
-        if len(self._rows) >= self._batch_rows or self._bytes + size > self._batch_bytes:
-            yield from self.flush()
-        topic, partition = self._account.range[:2]
-        headers = [{"key": name, "value": value} for name, value in row.headers] or None
-        values = {
-            "topic": topic,
-            "partition": partition,
-            "offset": row.offset,
-            "timestamp": min(max(row.timestamp, _FIRST_MS), _LAST_MS) * 1000,
-            "timestampType": kind,
-            "key": row.key,
-            "value": row.value,
-            "headers": headers,
-        }
-        self._rows.append(tuple(values[kind] for kind in self._kinds))
-        self._bytes += size
-        self._account.rows += 1
+    def _prepare(self) -> Output:
+        """What `note` needs to know of the range and of the room there is."""
+        state, account = self._state, self._known()
+        if self._output is None:
+            size = max(self._batch_bytes, int(state[walk.NEED]))
+            self._output = Output(self._selection, self._schema, self._batch_rows, size)
+            state[walk.ROWS], state[walk.ROOM], state[walk.NEED] = 0, size, 0
+        state[walk.CURSOR], state[walk.END] = self.cursor, account.range.end
+        # Gaps that cannot be listed any more, nor joined to the last one, are only counted.
+        full = len(account.gaps) >= GAPS_LISTED and account.gaps[-1].end < self.cursor
+        state[walk.LISTING], state[walk.LISTED] = not full, 0
+        state[walk.COUNTED : walk.COUNTED + walk.REASONS] = 0
+        return self._output
 
-
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-
-
-def _sound_head(view: memoryview, pos: int, floor: int, upto: int | None) -> BatchHead:
-    head = read_head(view, pos)
-    if not HEAD_BYTES <= head.size_bytes <= len(view) - pos:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of {head.size_bytes} bytes")
-    if head.magic != MAGIC:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch of format {head.magic}")
-    if head.base_offset < max(floor, 0) or head.last_delta < 0:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the offsets of its batches do not rise")
-    if upto is not None and head.last_offset >= upto:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"a batch reaches beyond offset {upto}")
-    return head
-
-
-def _rows(view: memoryview, head: BatchHead, check_crc: bool) -> list[Record]:
-    if check_crc and crc32c.crc32c(view[CRC_FROM:]) != head.crc:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "the checksum of the batch does not fit")
-    rows = [] if head.attributes & CONTROL_BATCH else list(records(view))
-    offset = head.base_offset - 1
-    for row in rows:
-        if not offset < row.offset <= head.last_offset:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"offset {row.offset} does not rise")
-        offset = row.offset
-    return rows
+    def _account_gaps(self) -> None:
+        state, account = self._state, self._known()
+        for base, end, reason in self._gaps[: state[walk.LISTED]].tolist():
+            account.add_gap(base, end, _REASONS[reason])
+        for reason, name in enumerate(_REASONS):
+            more = int(state[walk.COUNTED + reason])
+            if more:
+                account.counts[name] = account.counts.get(name, 0) + more

@@ -1,0 +1,142 @@
+"""The batches of a chunk: listed, their checksums compared, unpacked in groups for `walk.note`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from kafkawire.codec.batches import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
+    HEAD_BYTES,
+    LENGTH_AT,
+    MAGIC,
+    PREFIX_BYTES,
+    read_head,
+    unpacked_limit,
+)
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.types import Buffer
+from kafkawire.spark.decode import heads
+from kafkawire.spark.decode.unpack import Unpacker
+
+NO_LIMIT = 1 << 62
+_TABLE_ROWS = 2048  # its 144 KiB stay in the processor's second cache
+
+
+class Unreadable(Exception):
+    """The batch in `row` of the table cannot be read; all before it was given."""
+
+    def __init__(self, row: int, text: str) -> None:
+        super().__init__(text)
+        self.row = row
+
+
+class Listing:
+    """A chunk's batches, a table of them at a time: `next` lists `n` and says why no more."""
+
+    def __init__(self) -> None:
+        self.table = np.zeros((_TABLE_ROWS, heads.TABLE_FIELDS), np.int64)
+        self.address = self.table.ctypes.data
+        self._unpacker = Unpacker()
+        self.n = self.flags = self.position = self._floor = self._limit = 0
+        self.open(b"", NO_LIMIT)
+
+    def open(self, data: Buffer, limit: int) -> None:
+        """Another chunk; no batch of it may reach offset `limit`."""
+        self._view = memoryview(data).cast("B").toreadonly()
+        self._address = pa.py_buffer(self._view).address
+        self.position, self._floor, self._limit = 0, 0, limit
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._view)
+
+    def next(self, end: int) -> int:
+        """List batches below offset `end`; the reason of heads.heads. `flags`: what any has."""
+        self.n, self.position, why, self.flags = heads.heads(
+            self._address, len(self._view), self.position, self._floor, self._limit, end,
+            self.address, _TABLE_ROWS,
+        )  # fmt: skip
+        if self.n:
+            self._floor = int(self.table[self.n - 1, heads.LAST]) + 1
+        return why
+
+    def groups(self, check_crc: bool, low: int) -> Iterator[tuple[int, int, int]]:
+        """(where records lie, first, end row of the table), each to be used before the next.
+
+        Batches that end below `low` are not looked at. Raises Unreadable.
+        """
+        good = self._first_bad_crc(low) if check_crc else self.n
+        if not self.flags & CODEC_MASK:
+            if good:
+                yield self._address, 0, good
+        else:
+            yield from self._unpacked(good, low)
+        if good < self.n:
+            raise Unreadable(good, "the checksum of a batch does not fit")
+
+    def span(self, row: int) -> tuple[int, int]:
+        """From where to where the bytes of the batch in `row` are."""
+        start = int(self.table[row, heads.POSITION])
+        length = self._view[start + LENGTH_AT : start + LENGTH_AT + 4]
+        return start, start + PREFIX_BYTES + int.from_bytes(length, "big")
+
+    def end_offset(self, row: int) -> int:
+        """Where the offsets of the batch in `row` end: where the next one begins, if one is there,
+        as the batch's own head may be what is damaged."""
+        base, last = int(self.table[row, heads.BASE]), int(self.table[row, heads.LAST])
+        stop = self.span(row)[1]
+        if len(self._view) - stop >= HEAD_BYTES:
+            behind = read_head(self._view, stop)
+            if behind.magic == MAGIC and base < behind.base_offset < self._limit:
+                return behind.base_offset
+        return last + 1 if self._limit == NO_LIMIT else self._limit
+
+    def _first_bad_crc(self, low: int) -> int:
+        view = self._view
+        for row, (at, last) in enumerate(
+            self.table[: self.n, [heads.POSITION, heads.LAST]].tolist()
+        ):
+            stop = at + PREFIX_BYTES + int.from_bytes(view[at + LENGTH_AT : at + LENGTH_AT + 4])
+            stored = int.from_bytes(view[at + CRC_AT : at + CRC_FROM])
+            if last >= low and crc32c(view[at + CRC_FROM : stop]) != stored:
+                return row
+        return self.n
+
+    def _unpacked(self, n: int, low: int) -> Iterator[tuple[int, int, int]]:
+        codecs = (self.table[:n, heads.ATTRIBUTES] & CODEC_MASK).tolist()
+        row = 0
+        while row < n:
+            first = row
+            if not codecs[row]:
+                while row < n and not codecs[row]:
+                    row += 1
+                yield self._address, first, row
+                continue
+            wrong = None
+            try:
+                while row < n and codecs[row] and self._unpack(row, codecs[row], low):
+                    row += 1
+            except KafkaError as error:
+                wrong = Unreadable(row, error.message or "")
+            yield self._unpacker.address, first, row
+            self._unpacker.clear()
+            if wrong is not None:
+                raise wrong
+
+    def _unpack(self, row: int, codec: int, low: int) -> bool:
+        """False if there is no room before the buffer is cleared."""
+        _, start, stop, _, last, flags, *_ = self.table[row].tolist()
+        if flags & CONTROL or last < low:  # nobody will look into it
+            return True
+        limit = unpacked_limit(stop - start)
+        where = self._unpacker.add(codec, self._view[start:stop], limit)
+        if where is not None:
+            self.table[row, heads.FROM], self.table[row, heads.STOP] = where
+        return where is not None

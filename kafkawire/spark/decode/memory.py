@@ -1,0 +1,71 @@
+"""Bytes and numbers at addresses, for compiled loops.
+
+An address is a plain number there, so it costs nothing to hand on; numba counts the references of
+arrays, with atomic operations, for each function that one is handed to. Whoever has the address
+keeps what lies there alive, and knows its bounds. Whoever changes this file removes numba's cache
+of those that use it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+_INT64_BYTES = 8
+
+
+@intrinsic
+def byte(context: Any, data: Any, at: Any) -> Any:
+    """The byte at `at` of what begins at the address `data`."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(builder.add(*args), cgutils.voidptr_t)
+        return builder.zext(builder.load(pointer), cgutils.intp_t)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def _element(builder: Any, table: Any, index: Any) -> Any:
+    """A pointer to a table's 64-bit number."""
+    offset = builder.mul(index, cgutils.intp_t(_INT64_BYTES))
+    return builder.inttoptr(builder.add(table, offset), cgutils.intp_t.as_pointer())
+
+
+@intrinsic
+def get(context: Any, table: Any, index: Any) -> Any:
+    """The number at `index` of those that begin at the address `table`."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.load(_element(builder, *args))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def put(context: Any, table: Any, index: Any, number: Any) -> Any:
+    """Store a number where `get` finds it."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.store(args[2], _element(builder, *args[:2]))
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
+
+
+@intrinsic
+def copy(context: Any, out: Any, to: Any, data: Any, at: Any, size: Any) -> Any:
+    """The bytes data[at : at + size] to out[to : to + size], both addresses."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointers = [
+            builder.inttoptr(builder.add(*pair), cgutils.voidptr_t)
+            for pair in (args[:2], args[2:4])
+        ]
+        cgutils.raw_memcpy(builder, *pointers, args[4], 1)
+        return target.get_dummy_value()
+
+    numbers = [types.int64] * 5
+    return types.void(*numbers), generate

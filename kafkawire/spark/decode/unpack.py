@@ -1,0 +1,107 @@
+"""Compressed batches unpacked one behind the other into one reused buffer, its size bounded.
+
+What the codecs are and how snappy is framed is as in `kafkawire.codec.compression`; only that its
+bytes end up where the loops over records read them, without an object for each batch.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any
+
+import cramjam
+import numpy as np
+
+from kafkawire.codec.compression import CODEC_NAMES, GZIP, LZ4, SNAPPY, ZSTD
+from kafkawire.codec.errors import ErrorCode, KafkaError
+
+GROUP_BYTES = 256 * 1024
+"""Batches are unpacked up to here before their records are read: these then are in the cache."""
+_KEPT_BYTES = 4 * 1024 * 1024
+"""A buffer that grew beyond this for one batch is not kept for the next."""
+
+_XERIAL_MAGIC = b"\x82SNAPPY\0"
+_XERIAL_HEAD_BYTES = 16
+_INT = Struct(">i")
+_FULL = "failed to write whole buffer"  # cramjam's (Rust's) words for a buffer that is too small
+_INTO = {
+    GZIP: cramjam.gzip.decompress_into,
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
+
+
+class Unpacker:
+    """`data[:used]` holds what was unpacked since `clear`."""
+
+    def __init__(self) -> None:
+        self.data = np.empty(2 * GROUP_BYTES, np.uint8)
+        self.used = 0
+
+    @property
+    def address(self) -> int:
+        """Where `data` lies."""
+        return self.data.ctypes.data
+
+    def clear(self) -> None:
+        """Everything in the buffer has been read."""
+        self.used = 0
+        if len(self.data) > _KEPT_BYTES:
+            self.data = np.empty(2 * GROUP_BYTES, np.uint8)
+
+    def add(self, codec: int, packed: memoryview, limit_bytes: int) -> tuple[int, int] | None:
+        """Unpack a batch's records: where in `data` they are, or None: `clear` it first.
+
+        Raises KafkaError as `codec.compression.decompress` does.
+        """
+        if self.used >= GROUP_BYTES:
+            return None
+        while True:
+            out = self.data[self.used : self.used + limit_bytes]
+            try:
+                written = _unpack(codec, packed, out)
+            except cramjam.DecompressionError as wrong:
+                if _FULL not in str(wrong):
+                    text = f"the {CODEC_NAMES[codec]} data is damaged: {wrong}"
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from None
+            else:
+                start, self.used = self.used, self.used + written
+                return start, self.used
+            if len(out) >= limit_bytes:
+                text = f"the batch unpacks to more than {limit_bytes} bytes"
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
+            if self.used:
+                return None
+            self.data = np.empty(min(4 * len(self.data), limit_bytes), np.uint8)
+
+
+def _unpack(codec: int, packed: memoryview, out: Any) -> int:
+    into = _INTO.get(codec)
+    if into is not None:
+        return into(packed, out)
+    if codec == SNAPPY:
+        return _unpack_snappy(packed, out)
+    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}")
+
+
+def _unpack_snappy(packed: memoryview, out: Any) -> int:
+    if packed[:8] != _XERIAL_MAGIC:
+        return _unpack_block(packed, out)
+    pos, written = _XERIAL_HEAD_BYTES, 0
+    while pos < len(packed):
+        if pos + 4 > len(packed):
+            raise cramjam.DecompressionError("a block length is cut off")
+        (length,) = _INT.unpack_from(packed, pos)
+        pos += 4
+        if not 0 < length <= len(packed) - pos:
+            raise cramjam.DecompressionError(f"a block of {length} bytes does not fit")
+        written += _unpack_block(packed[pos : pos + length], out[written:])
+        pos += length
+    return written
+
+
+def _unpack_block(block: memoryview, out: Any) -> int:
+    size = cramjam.snappy.decompress_raw_len(block)  # the block's first bytes say it
+    if size > len(out):
+        raise cramjam.DecompressionError(_FULL)
+    return cramjam.snappy.decompress_raw_into(block, out[:size])

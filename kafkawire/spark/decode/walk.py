@@ -1,0 +1,335 @@
+"""The records of listed batches: checked, and where their parts lie noted, by a compiled loop.
+
+`note` fills a table, scratch, with a block of rows for `gather` to copy. It says first what is
+wrong: numba checks no bounds, so each read is preceded by a check here.
+
+What is compiled, and every constant in it, is in this file: numba's cache knows of changes to no
+other. Importing loads the compiled code from that cache (beside this file, or where
+NUMBA_CACHE_DIR says), or compiles it: some seconds, once on a machine.
+"""
+
+from __future__ import annotations
+
+from numba import njit, types
+
+from kafkawire.spark.decode.memory import byte, get, put
+
+# A row of the table that `heads` makes. Repeated, see above; a test compares them.
+POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
+
+BATCH_FIELDS = 9
+
+# What `note` keeps from call to call.
+(
+    BATCH,  # row of the table it is at
+    INDEX,  # records of that batch that are done, if it is given in parts
+    AT,  # where the next of them begins
+    DELTA,  # offset delta of the last of them
+    ROWS,  # rows in the columns
+    ROOM,  # bytes of records that may still come into the columns
+    CURSOR,  # offsets of the range below it are accounted for
+    END,  # of the range
+    LISTING,  # whether gaps are listed, or counted only
+    GAPS_ROOM,  # of the list
+    LISTED,  # gaps in it
+    NOTED,  # rows in scratch, for which there is room in the columns
+    NEED,  # bytes of the record that ROOM was too small for; the record that is wrong
+    COUNTED,  # offsets of gaps that are not in the list, one for each reason
+) = range(14)
+REASONS = 3
+STATE_FIELDS = COUNTED + REASONS
+GAP_CONTROL, GAP_ABORTED, GAP_COMPACTED = range(REASONS)
+
+# Why `note` stopped; from RECORD on: what is wrong with the batch it is at.
+DONE, PART, FULL, GAPS, SKIPPED, RECORD, DELTAS, LEFT = range(8)
+
+# What is noted of a row: where its parts lie, the length of each (-1: null).
+KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS, OFFSET, TIME_US, KIND = range(9)
+NOTE_FIELDS = 9
+
+_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999: Spark's range
+_BAD = 1 << 62
+"""A position that nothing can be read at: what readers give after bytes that do not fit."""
+_BATCH_BYTES, _NOTE_BYTES, _ABORTED_BYTES = 8 * BATCH_FIELDS, 8 * NOTE_FIELDS, 8 * 3
+
+
+@njit
+def _long(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
+    """A zig-zag number of any length whose last byte may come at `last_shift`."""
+    value, shift = types.uint64(0), types.uint64(0)
+    while at < stop and shift <= last_shift:
+        part = types.uint64(byte(data, at))
+        at += 1
+        value |= (part & types.uint64(0x7F)) << shift
+        if part < 0x80:
+            if shift == last_shift and part > last_most:
+                break
+            return types.int64(value >> types.uint64(1)) ^ -types.int64(value & types.uint64(1)), at
+        shift += types.uint64(7)
+    return 0, _BAD
+
+
+@njit(forceinline=True)
+def _number(data: int, at: int, stop: int, last_shift: int, last_most: int) -> tuple[int, int]:
+    """A zig-zag number at `at`, all of it below `stop`, and where it ends, or _BAD.
+
+    Those of one and two bytes are read here, as most are.
+    """
+    if at < stop:
+        value = byte(data, at)
+        if value < 0x80:
+            return (value >> 1) ^ -(value & 1), at + 1
+        if at + 1 < stop:
+            more = byte(data, at + 1)
+            if more < 0x80:
+                value = value & 0x7F | more << 7
+                return (value >> 1) ^ -(value & 1), at + 2
+    return _long(data, at, stop, last_shift, last_most)
+
+
+@njit(forceinline=True)
+def _varint(data: int, at: int, stop: int) -> tuple[int, int]:
+    return _number(data, at, stop, types.uint64(28), types.uint64(0x0F))
+
+
+@njit(forceinline=True)
+def _varlong(data: int, at: int, stop: int) -> tuple[int, int]:
+    return _number(data, at, stop, types.uint64(63), types.uint64(1))
+
+
+@njit(forceinline=True)
+def _field(data: int, at: int, stop: int) -> tuple[int, int, int]:
+    """Where a key or value lies, its length (-1: null), and where it ends, or _BAD."""
+    length, at = _varint(data, at, stop)
+    if length < 0:
+        return at, -1, at
+    if length > stop - at:
+        return 0, 0, _BAD
+    return at, length, at + length
+
+
+@njit
+def _skip_headers(data: int, at: int, stop: int, count: int) -> int:
+    if count < 0 or count > stop - at:
+        return _BAD
+    for _ in range(count):
+        _, length, at = _field(data, at, stop)
+        if length < 0 or at == _BAD:
+            return _BAD
+        _, _, at = _field(data, at, stop)
+    return at
+
+
+@njit
+def _micros(base: int, delta: int) -> int:
+    """base + delta ms as microseconds, within the years that Spark knows."""
+    ms = base + delta
+    if ((base ^ ms) & (delta ^ ms)) < 0:  # it overflowed
+        ms = base
+    return min(max(ms, _FIRST_MS), _LAST_MS) * 1000
+
+
+@njit(forceinline=True)
+def _walk(
+    data: int, batch: int, state: int, at: int, index: int, delta: int, notes: int, n: int,
+    most: int, room: int,
+) -> tuple[int, int, int, int, int, int]:  # fmt: skip
+    """Check records of a batch from its `index`th at `at` on; note those that are in the range.
+
+    Stops behind the last record; at `most` notes: PART; where a record has more bytes than `room`:
+    FULL. Returns what it goes on with, (at, index, delta, n, room), and why it stopped.
+    """
+    stop, count, base = get(batch, STOP), get(batch, COUNT), get(batch, BASE)
+    time, kind = get(batch, TIME), get(batch, ATTRIBUTES) >> 3 & 1
+    last_delta, low, end = get(batch, LAST) - base, get(state, CURSOR), get(state, END)
+    while index < count:
+        if n == most:
+            return at, index, delta, n, room, PART
+        start = at
+        length, at = _varint(data, at, stop)
+        if length < 0 or length > stop - at:
+            return at, index, delta, n, room, RECORD
+        finish = at + length
+        if finish - start > room:
+            put(state, NEED, finish - start)
+            return start, index, delta, n, room, FULL
+        shift, at = _varlong(data, at + 1, finish)  # behind the attributes, which mean nothing
+        moved, at = _varint(data, at, finish)
+        key_at, key_length, at = _field(data, at, finish)
+        value_at, value_length, at = _field(data, at, finish)
+        headers, at = _varint(data, at, finish)
+        headers_at = at
+        if headers:
+            at = _skip_headers(data, at, finish, headers)
+        if at != finish:
+            return at, index, delta, n, room, RECORD
+        if moved <= delta or moved > last_delta:
+            return at, index, delta, n, room, DELTAS
+        index, delta, offset = index + 1, moved, base + moved
+        if low <= offset < end:
+            room -= finish - start
+            note = notes + n * _NOTE_BYTES
+            n += 1
+            put(note, KEY_AT, key_at)
+            put(note, KEY_LENGTH, key_length)
+            put(note, VALUE_AT, value_at)
+            put(note, VALUE_LENGTH, value_length)
+            put(note, HEADERS_AT, headers_at)
+            put(note, HEADERS, headers)
+            put(note, OFFSET, offset)
+            put(note, TIME_US, _micros(time, 0 if kind else shift))
+            put(note, KIND, kind)
+    return at, index, delta, n, room, DONE if at == stop and count >= 0 else LEFT
+
+
+@njit
+def _wrong_in(data: int, batch: int, state: int, notes: int, block: int) -> tuple[int, int]:
+    """DONE or what is wrong with a batch that is to be given in parts, and with which record."""
+    at, index, delta, why = get(batch, FROM), 0, -1, PART
+    while why == PART:
+        at, index, delta, _, _, why = _walk(
+            data, batch, state, at, index, delta, notes, 0, block, _BAD
+        )
+    return why, index
+
+
+@njit
+def _gap(state: int, gaps: int, upto: int, reason: int) -> None:
+    """Offsets from the cursor to `upto` gave no row."""
+    upto, cursor = min(upto, get(state, END)), get(state, CURSOR)
+    if upto <= cursor:
+        return
+    n = get(state, LISTED)
+    if get(state, LISTING) and n < get(state, GAPS_ROOM):
+        put(gaps, 3 * n, cursor)
+        put(gaps, 3 * n + 1, upto)
+        put(gaps, 3 * n + 2, reason)
+        put(state, LISTED, n + 1)
+    else:
+        put(state, COUNTED + reason, get(state, COUNTED + reason) + upto - cursor)
+    put(state, CURSOR, upto)
+
+
+@njit
+def _account(state: int, gaps: int, notes: int, first: int, n: int) -> None:
+    """The offsets noted from `first` on have rows, those between them have none."""
+    if first == n:
+        return
+    last = get(notes + (n - 1) * _NOTE_BYTES, OFFSET)
+    if last - get(state, CURSOR) != n - 1 - first:
+        for i in range(first, n):
+            _gap(state, gaps, get(notes + i * _NOTE_BYTES, OFFSET), GAP_COMPACTED)
+            put(state, CURSOR, get(state, CURSOR) + 1)
+    put(state, CURSOR, last + 1)
+
+
+@njit
+def _is_aborted(aborted: int, size: int, producer: int, offset: int) -> bool:
+    """`aborted`: `size` times (producer id, first, last offset), sorted; whether one has it."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        known = get(aborted, 3 * middle)
+        if known < producer or (known == producer and get(aborted, 3 * middle + 1) <= offset):
+            low = middle + 1
+        else:
+            high = middle
+    found = aborted + _ABORTED_BYTES * (low - 1)
+    return low > 0 and get(found, 0) == producer and offset <= get(found, 2)
+
+
+@njit
+def _reason_to_skip(batch: int, aborted: int, size: int) -> int:
+    """GAP_CONTROL, GAP_ABORTED, or -1: its records are data."""
+    flags = get(batch, ATTRIBUTES)
+    if flags & _CONTROL:
+        return GAP_CONTROL
+    if flags & _TRANSACTIONAL and _is_aborted(
+        aborted, size, get(batch, PRODUCER), get(batch, BASE)
+    ):
+        return GAP_ABORTED
+    return -1
+
+
+@njit
+def _begin(
+    data: int, batch: int, reason: int, notes: int, block: int, gaps: int, state: int, most: int
+) -> int:
+    """At a batch's beginning: DONE, its records come next; SKIPPED, for this reason; or why it
+    must wait, or what is wrong with it."""
+    if get(state, LISTED) > get(state, GAPS_ROOM) // 2:
+        return GAPS
+    if reason >= 0:
+        _gap(state, gaps, get(batch, BASE), GAP_COMPACTED)
+        _gap(state, gaps, get(batch, LAST) + 1, reason)
+        return SKIPPED
+    noted, count = get(state, NOTED), get(batch, COUNT)
+    if noted and noted + count > block:
+        return PART
+    rows = get(state, ROWS) + noted
+    fits = count <= most - rows and get(batch, STOP) - get(batch, FROM) <= get(state, ROOM)
+    if not fits and rows:
+        put(state, NEED, 0)
+        return FULL
+    if not fits or count > block:  # it will be given in parts, so all of it is looked at first
+        why, index = _wrong_in(data, batch, state, notes, block)
+        if why != DONE:
+            put(state, NEED, index)
+            return why
+    put(state, AT, get(batch, FROM))
+    put(state, DELTA, -1)
+    return DONE
+
+
+@njit
+def _go_on(data: int, batch: int, notes: int, block: int, gaps: int, state: int, most: int) -> int:
+    """Note records of a batch from where it is: DONE, PART, FULL or what is wrong."""
+    first = get(state, NOTED)
+    at, index, delta, n, room, why = _walk(
+        data, batch, state, get(state, AT), get(state, INDEX), get(state, DELTA), notes, first,
+        min(block, most - get(state, ROWS)), get(state, ROOM),
+    )  # fmt: skip
+    if why >= RECORD:
+        put(state, NEED, index)
+        return why
+    _account(state, gaps, notes, first, n)
+    put(state, NOTED, n)
+    put(state, ROOM, room)
+    if why == DONE:
+        put(state, INDEX, 0)
+        return DONE
+    put(state, AT, at)
+    put(state, INDEX, index)
+    put(state, DELTA, delta)
+    return FULL if why == FULL or get(state, ROWS) + n == most else PART
+
+
+@njit(types.int64(*[types.int64] * 10), cache=True, nogil=True)
+def note(
+    data: int, table: int, stop: int, aborted: int, aborted_size: int, notes: int, block: int,
+    gaps: int, state: int, most: int,
+) -> int:  # fmt: skip
+    """Note the rows of batches state[BATCH] to `stop` of `table`, their records at `data`.
+
+    All are addresses but `stop`, `aborted_size`, the number of (producer id, first, last offset),
+    sorted, at `aborted`; `block`, what there is room for at `notes`; and `most`, the rows that the
+    columns have room for. Returns DONE; PART: `notes` are full; FULL: the columns are, or GAPS:
+    the list of them is; each time what is noted must be taken before it goes on. Else what is wrong
+    with the batch it is at, of which nothing was noted (state[NEED]: with which record).
+    """
+    row = get(state, BATCH)
+    while row < stop:
+        batch = table + row * _BATCH_BYTES
+        why = DONE if get(state, INDEX) else SKIPPED
+        if why == SKIPPED and get(batch, LAST) >= get(state, CURSOR):
+            reason = _reason_to_skip(batch, aborted, aborted_size)
+            why = _begin(data, batch, reason, notes, block, gaps, state, most)
+        if why == DONE:
+            why = _go_on(data, batch, notes, block, gaps, state, most)
+        if why != DONE and why != SKIPPED:
+            return why
+        _gap(state, gaps, get(batch, LAST) + 1, GAP_COMPACTED)
+        row += 1
+        put(state, BATCH, row)
+    return DONE
