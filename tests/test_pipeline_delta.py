@@ -81,6 +81,12 @@ def test_a_run_that_comes_too_early_is_refused(table: DeltaTable) -> None:
 
 
 def test_many_drivers_at_once(table: DeltaTable, tmp_path: Path) -> None:
+    race(table, str(tmp_path / "t"))
+    assert offsets(tmp_path / "t") == [1, 2, 3]
+
+
+def race(table: DeltaTable, url: str) -> None:
+    """Three drivers commit the same three runs at the same time, each with files of its own."""
     runs = [
         [record(run, [wrote(table.place, run, run, run + 1, attempt=attempt)]) for run in (1, 2, 3)]
         for attempt in ("aa", "bb", "cc")
@@ -89,7 +95,7 @@ def test_many_drivers_at_once(table: DeltaTable, tmp_path: Path) -> None:
     barrier = threading.Barrier(len(runs))
 
     def drive(records: list[Any]) -> None:
-        mine = DeltaTable(job(tmp_path / "t", "delta"), open_place(str(tmp_path / "t")))
+        mine = DeltaTable(job(url, "delta"), open_place(url))
         try:
             for one in records:
                 barrier.wait(30)
@@ -103,7 +109,6 @@ def test_many_drivers_at_once(table: DeltaTable, tmp_path: Path) -> None:
     for thread in threads:
         thread.join(60)
     assert not failures
-    assert offsets(tmp_path / "t") == [1, 2, 3]
 
 
 def test_somebody_else_writes_too(
@@ -227,3 +232,5 @@ def test_in_a_bucket(tier_url: str, minio: Minio) -> None:
     assert table.committed() == 2
     options = {"aws_allow_http": "true", "aws_endpoint": os.environ["AWS_ENDPOINT_URL"]}
     assert offsets(tier_url, options) == list(range(7))
+    race(table_at(f"{tier_url}2"), f"{tier_url}2")
+    assert offsets(f"{tier_url}2", options) == [1, 2, 3]
