@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Iterable, Sequence
@@ -10,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkawire.codec.batches import resum
 from kafkawire.manifest.keys import segment_key
@@ -194,6 +197,48 @@ def test_read_uncommitted_has_aborted_records(files: Files) -> None:
     rows, accounts = everything(files, isolation="read_uncommitted")
     assert len(rows) == 42
     assert accounts[0].counts == {CONTROL: 4}
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> list[tuple[int, int, list[tuple[int, int]]]]:
+    """Segments as (base, end, batches as (base, count)), rising, some with nothing in them."""
+    made, at = [], draw(st.integers(0, 5))
+    for _ in range(draw(st.integers(1, 5))):
+        base, inside = at, []
+        for _ in range(draw(st.integers(0, 12))):
+            at += draw(st.sampled_from([0, 0, 0, 3]))
+            inside.append((at, draw(st.integers(1, 40))))
+            at += inside[-1][1]
+        at += draw(st.sampled_from([0, 0, 4]))
+        if at > base:
+            made.append((base, at, inside))
+    return made
+
+
+@given(worlds(), st.data())
+def test_any_range_of_any_segments_by_any_tasks(
+    world: list[tuple[int, int, list[tuple[int, int]]]], data: st.DataObject
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        files = Files(open_place(folder))
+        [number] = files.topic("t")
+        files.topic("u")
+        for name, (base, end, inside) in enumerate(world, 1):
+            made = [batch(at, count, codec=name % 5) for at, count in inside]
+            files.put(name, Share(number, made, base, end))
+        files.publish()
+        first, last = (world[0][0], world[-1][1]) if world else (0, 0)
+        base = data.draw(st.integers(first, last))
+        end = data.draw(st.integers(base, last))
+        patch.setattr(
+            "kafkawire.spark.loading.SMALL_BYTES", data.draw(st.sampled_from([0, 1 << 20]))
+        )
+        patch.setattr("kafkawire.spark.loading.RUN_BYTES", data.draw(st.integers(1, 30_000)))
+        size = data.draw(st.sampled_from([1 << 30, 5000, 300]))
+        rows, accounts = everything(files, [OffsetRange("t", 0, base, end)], size=size)
+        there = [o for _, _, inside in world for at, n in inside for o in range(at, at + n)]
+        assert rows == rows_of("t", 0, [offset for offset in there if base <= offset < end])
+        assert {reason for account in accounts for reason in account.counts} <= {COMPACTED}
 
 
 # Damage
