@@ -184,15 +184,15 @@ def started(*command: str) -> Iterator[psutil.Popen]:
         yield child
     finally:
         kill(child)
+        child.communicate(timeout=30)
 
 
-def kill(child: psutil.Popen) -> None:
-    """As when the machine ends: nothing of it says goodbye."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for process in [*child.children(recursive=True), child]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-    child.wait(30)
+def kill(*processes: psutil.Process) -> None:
+    """As when the machine ends: nothing of them says goodbye."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            kill(*process.children())
+            process.kill()
 
 
 def command(job_file: Path, *options: str) -> list[str]:
@@ -216,11 +216,14 @@ def test_the_command_killed_and_run_again(tier: Tier, tmp_path: Path) -> None:
     runs = table / "_kafkawire" / "runs"
     with started(*command(file)) as child:
         until(child, lambda: len(list(runs.glob("*/task-*"))) >= 2, "two tasks are done")
-        kill(child)
-    assert open_table(job).committed() == 0
-    done = subprocess.run(command(file, "--json"), capture_output=True, text=True, timeout=WITHIN_S)
+        orphans = child.children(recursive=True)
+        child.kill()  # the driver alone: Spark's Java ends when it sees that, its tasks after it
+        child.wait(30)
+    again = command(file, "--json")
+    done = subprocess.run(again, capture_output=True, text=True, timeout=WITHIN_S)
+    kill(*orphans)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
+    told = json.loads(done.stdout.splitlines()[0])
     assert (told["resumed"], told["rows"]) == (True, 30_000)
     names = [file.path for file in open_table(job).files()]
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
@@ -244,7 +247,8 @@ def test_on_and_on_until_a_signal(tier: Tier, tmp_path: Path) -> None:
             tier.grow(50)
         until(child, (commits / f"{3:020}.json").exists, "run 3")
         child.send_signal(signal.SIGTERM)
-        output, _ = child.communicate(timeout=WITHIN_S)
+        output = child.stdout.read()
+        child.wait(30)
     assert child.returncode == 0, output
     lines = [json.loads(line) for line in output.splitlines() if line.startswith('{"run": ')]
     assert [line["run"] for line in lines if line["run"]][:3] == [1, 2, 3]

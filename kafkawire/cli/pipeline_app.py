@@ -40,7 +40,8 @@ def pipeline_run(
 ) -> None:
     """Write what is new in the topics to the job's table, each offset exactly once.
 
-    A run that was interrupted is finished first. Exit code 0: done, also by SIGINT or SIGTERM in
+    A run that was interrupted is finished first; with --json there is a line of JSON for each run.
+    Exit code 0: done, also by SIGINT or SIGTERM in
     continuous mode; 1: it failed and may be run again; 2: the job is wrong."""
     from kafkawire.cli.pipeline_run import run
 

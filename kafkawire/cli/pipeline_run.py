@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.cli.progress import bars
@@ -22,26 +23,28 @@ NEEDED = ("pyspark", "pyarrow", "numba")
 
 def run(path: str, master: str, continuous: bool, as_json: bool) -> None:
     """Exit codes: 0 done, 1 it failed, 2 the job is wrong."""
-    from kafkawire.spark.pipeline.job import CONTINUOUS
-
     job = read_job(path)
-    on_and_on = continuous or job.running.mode == CONTINUOUS
-
-    def told(outcome: Outcome) -> None:
-        _show(outcome, as_json, brief=on_and_on)
-
-    def failed(problem: SourceError, wait_s: float) -> None:
-        print(f"kafkawire: {problem}; again in {wait_s:.0f} s", file=sys.stderr)
-
-    from kafkawire.spark.pipeline.submitted import run_job
+    from kafkawire.spark.pipeline.job import CONTINUOUS
+    from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
 
     try:
-        with bars() as progress:
-            run_job(job, master, progress, told, failed, continuous=continuous)
+        if continuous or job.running.mode == CONTINUOUS:
+            run_continuous(job, master, lambda outcome: _tell(outcome, as_json), _failed)
+            return
+        outcomes: list[Outcome] = []
+        try:
+            with bars() as progress:
+                run_batch(job, master, progress, outcomes.append)
+        finally:  # not before: a bar on the terminal takes what is printed meanwhile
+            _show(outcomes, as_json)
     except SourceError as problem:
         fail(problem)
     except KeyboardInterrupt:
         fail("interrupted; the next run goes on from there", 130)
+
+
+def _failed(problem: SourceError, wait_s: float) -> None:
+    print(f"kafkawire: {problem}; again in {wait_s:.0f} s", file=sys.stderr)
 
 
 def compact(path: str, master: str, as_json: bool) -> None:
@@ -77,16 +80,27 @@ def read_job(path: str) -> Job:
         fail(problem, 2)
 
 
-def _show(outcome: Outcome, as_json: bool, *, brief: bool) -> None:
+def _tell(outcome: Outcome, as_json: bool) -> None:
+    """A run in a line."""
     from kafkawire.spark.pipeline import summary
 
     if as_json:
-        (print_json_line if brief else print_json)(summary.totals(outcome))
-        return
-    if outcome.record is not None and not brief:
-        rows = summary.partitions(outcome.record, outcome.behind)
+        print_json_line(summary.totals(outcome))
+    else:
+        print(summary.sentence(outcome))
+    sys.stdout.flush()
+
+
+def _show(outcomes: Sequence[Outcome], as_json: bool) -> None:
+    """Each run in a line, and if there was just one what it did with each partition."""
+    from kafkawire.spark.pipeline import summary
+
+    runs = [outcome for outcome in outcomes if outcome.record is not None]
+    if len(runs) == 1 and runs[0].record is not None and not as_json:
+        rows = summary.partitions(runs[0].record, runs[0].behind)
         few = [summary.shown(row) for row in rows[: summary.ROWS_SHOWN]]
-        print_table(few, summary.PARTITION_COLUMNS, f"run {outcome.record.run}")
+        print_table(few, summary.PARTITION_COLUMNS, f"run {runs[0].record.run}")
         if len(rows) > len(few):
             print(f"and {len(rows) - len(few)} more partitions")
-    print(summary.sentence(outcome), flush=True)
+    for outcome in runs or outcomes:
+        _tell(outcome, as_json)

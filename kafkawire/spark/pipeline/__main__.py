@@ -12,7 +12,9 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m kafkawire.spark.pipeline JOB.toml", file=sys.stderr)
         return 2
     from kafkawire.spark.model import SourceError
-    from kafkawire.spark.pipeline.submitted import read_job, run_job
+    from kafkawire.spark.pipeline.engine import Outcome, silent
+    from kafkawire.spark.pipeline.job import CONTINUOUS
+    from kafkawire.spark.pipeline.submitted import read_job, run_batch, run_continuous
     from kafkawire.spark.pipeline.summary import sentence
 
     try:
@@ -21,14 +23,17 @@ def main(arguments: list[str]) -> int:
         print(f"kafkawire: {problem}", file=sys.stderr)
         return 2
 
+    def told(outcome: Outcome) -> None:
+        print(sentence(outcome), flush=True)
+
     def failed(problem: SourceError, wait_s: float) -> None:
         print(f"kafkawire: {problem}; again in {wait_s:.0f} s", file=sys.stderr)
 
-    def progress(what: str, done: int, of: int) -> None:
-        """Spark has its own."""
-
     try:
-        run_job(job, "", progress, lambda outcome: print(sentence(outcome), flush=True), failed)
+        if job.running.mode == CONTINUOUS:
+            run_continuous(job, "", told, failed)
+        else:
+            run_batch(job, "", silent, told)  # Spark shows its own progress
     except SourceError as problem:
         print(f"kafkawire: {problem}", file=sys.stderr)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ def until_signalled() -> Iterator[threading.Event]:
         if event.is_set():
             raise KeyboardInterrupt
         event.set()
+        print("kafkawire: ends after this run; once more interrupts it", file=sys.stderr)
 
     for number in before:
         signal.signal(number, told)

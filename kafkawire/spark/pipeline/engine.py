@@ -45,7 +45,7 @@ Progress = Callable[[str, int, int], None]
 """What is worked on, how many of them are done, of how many."""
 
 
-def _silent(what: str, done: int, of: int) -> None:
+def silent(what: str, done: int, of: int) -> None:
     """Nobody wants to know."""
 
 
@@ -69,7 +69,7 @@ class Engine:
         job: Job,
         executor: Executor,
         *,
-        progress: Progress = _silent,
+        progress: Progress = silent,
         place_of: Callable[[str], Place] = open_place,
         table: Table | None = None,
     ) -> None:
@@ -210,7 +210,7 @@ class Engine:
         keep = self.job.running.on_damage == DEAD_LETTER
         source = self.job.reading.source
         work = Work(target, source, tuple(catalog.places), tasks, key, value, keep)
-        what = f"run {run.number} of {spec.path}: tasks"
+        what = f"tasks for {spec.path}"
         offset = len(run.tasks) - len(pending)
         self._progress(what, offset, len(run.tasks))
 

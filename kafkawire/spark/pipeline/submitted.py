@@ -5,15 +5,14 @@ spark-submit --master ... PATH_OF/kafkawire/spark/pipeline/__main__.py JOB.toml
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.continuous import run_on, until_signalled
-from kafkawire.spark.pipeline.engine import Engine, Outcome, Progress
+from kafkawire.spark.pipeline.engine import Engine, Outcome, Progress, silent
 from kafkawire.spark.pipeline.executors import OnSpark
-from kafkawire.spark.pipeline.job import CONTINUOUS, Job, parse
+from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.session import open_session
 
@@ -52,29 +51,24 @@ def engine_of(job: Job, master: str, progress: Progress) -> Iterator[Engine]:
             spark.stop()
 
 
-def run_job(
+def run_batch(job: Job, master: str, progress: Progress, told: Callable[[Outcome], None]) -> None:
+    """One run; where one was begun before, or is bounded, more until all is in the table that was
+    there. SourceError. Interrupted, the next one goes on from there."""
+    with engine_of(job, master, progress) as engine:
+        while True:
+            outcome = engine.run()
+            told(outcome)
+            if outcome.record is None or not (outcome.planned_less or outcome.resumed):
+                return
+
+
+def run_continuous(
     job: Job,
     master: str,
-    progress: Progress,
     told: Callable[[Outcome], None],
     failed: Callable[[SourceError, float], None],
-    *,
-    continuous: bool = False,
 ) -> None:
-    """Runs until there is nothing new, or in continuous mode until SIGINT or SIGTERM. SourceError.
-
-    Batch: one run, and where one is bounded, more until all is there that was at the beginning.
-    """
-    with engine_of(job, master, progress) as engine, until_signalled() as stopped:
-        if continuous or job.running.mode == CONTINUOUS:
-            run_on(engine.run, job.running.every_s, stopped, told, failed)
-        else:
-            _batch(engine, stopped, told)
-
-
-def _batch(engine: Engine, stopped: threading.Event, told: Callable[[Outcome], None]) -> None:
-    while not stopped.is_set():
-        outcome = engine.run()
-        told(outcome)
-        if outcome.record is None or not (outcome.planned_less or outcome.resumed):
-            return
+    """Run after run until SIGINT or SIGTERM, which let a run that is under way come to its end;
+    a second one interrupts it. SourceError."""
+    with engine_of(job, master, silent) as engine, until_signalled() as stopped:
+        run_on(engine.run, job.running.every_s, stopped, told, failed)
