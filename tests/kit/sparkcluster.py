@@ -28,7 +28,8 @@ import psutil
 from tests.kit.minio import _die_with_parent, _free_port
 
 ROOT = Path(__file__).parent.parent.parent
-READY_WITHIN_S = 90.0
+READY_WITHIN_S = 180.0
+HOST = "127.0.0.1"
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
 CONF = {
     "spark.executor.memory": "640m",
@@ -54,7 +55,7 @@ class Cluster:
 
     @property
     def url(self) -> str:
-        return f"spark://127.0.0.1:{self.port}"
+        return f"spark://{HOST}:{self.port}"
 
     def start(self, workers: int) -> None:
         """Until all workers have registered."""
@@ -74,12 +75,12 @@ class Cluster:
         home = Path(pyspark.__file__).parent
         environ = {
             **os.environ, **self.environ,
-            "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": HOST,
             "SPARK_LOCAL_DIRS": str(self.folder / "local"), "PYTHONPATH": str(ROOT),
         }  # fmt: skip
         with self._log(name).open("ab") as log:
             return psutil.Popen(
-                [str(home / "bin" / "spark-class"), of, "--host", "127.0.0.1", *arguments],
+                [str(home / "bin" / "spark-class"), of, "--host", HOST, *arguments],
                 stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=environ,
                 preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )  # fmt: skip
@@ -111,7 +112,7 @@ class Cluster:
 
     def state(self) -> dict[str, Any]:
         """What the master says of itself; {} while it does not answer."""
-        page = f"http://127.0.0.1:{self.web_port}/json/"
+        page = f"http://{HOST}:{self.web_port}/json/"
         try:
             with urllib.request.urlopen(page, timeout=5) as answer:
                 found = json.load(answer)
@@ -127,7 +128,7 @@ class Cluster:
         return subprocess.Popen(
             [sys.executable, "-P", script, self.url, settings, *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-            env={**os.environ, **self.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **self.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": HOST},
             preexec_fn=_die_with_parent if sys.platform == "linux" else None,
         )  # fmt: skip
 

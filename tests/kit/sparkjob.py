@@ -23,7 +23,7 @@ from kafkawire.spark.session import open_session
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TASK_BYTES = 4096
+TASK_BYTES = 16384
 SLOWLY_S = 0.5
 
 
