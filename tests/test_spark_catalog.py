@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +71,9 @@ def test_parts(files: Files) -> None:
     assert held(catalog.part(OffsetRange("t", 0, 100, 101)).pieces) == [(0, 100, 101, "2")]
     assert held(catalog.part(OffsetRange("t", 0, 99, 99)).pieces) == []
     assert held(catalog.part(OffsetRange("t", 0, 300, 400)).pieces) == []
+    ranges = [OffsetRange("t", 0, 0, 100), OffsetRange("t", 0, 150, 300)]
+    assert catalog.parts(iter(ranges)) == [catalog.part(each) for each in ranges]
+    assert gc.isenabled()
     assert catalog.part(OffsetRange("t", 0, 200, 400)).size_bytes == pytest.approx(
         2 * catalog.part(OffsetRange("t", 0, 200, 300)).size_bytes, rel=0.1
     )  # what is in no segment counts like the rest
