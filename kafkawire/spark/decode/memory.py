@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_INT64_BYTES = 8
+_INT32_BYTES, _INT64_BYTES = 4, 8
 
 
 @intrinsic
@@ -26,6 +26,30 @@ def byte(context: Any, data: Any, at: Any) -> Any:
         return builder.zext(builder.load(pointer), cgutils.intp_t)
 
     return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def int32(context: Any, table: Any, index: Any) -> Any:
+    """The 32-bit number at `index` of those that begin at the address `table`."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        at = builder.add(args[0], builder.mul(args[1], cgutils.intp_t(_INT32_BYTES)))
+        pointer = builder.inttoptr(at, cgutils.int32_t.as_pointer())
+        return builder.sext(builder.load(pointer), cgutils.intp_t)
+
+    return types.int64(types.int64, types.int64), generate
+
+
+@intrinsic
+def put_byte(context: Any, out: Any, at: Any, number: Any) -> Any:
+    """Store the lowest byte of a number at `at` of what begins at the address `out`."""
+
+    def generate(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = builder.inttoptr(builder.add(*args[:2]), cgutils.voidptr_t)
+        builder.store(builder.trunc(args[2], cgutils.int8_t), pointer)
+        return target.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.int64), generate
 
 
 def _element(builder: Any, table: Any, index: Any) -> Any:

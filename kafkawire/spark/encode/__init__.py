@@ -1,0 +1,1 @@
+"""Arrow rows to record batches at native speed. `encoder.encode_batches` is what others call."""
