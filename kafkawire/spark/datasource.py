@@ -118,7 +118,7 @@ class TaskReader:
                 for part in _pieces(whole, options.max_records)
             ]
         else:
-            parts = [catalog.part(each) for each in wanted if each.base < each.end]
+            parts = catalog.parts(each for each in wanted if each.base < each.end)
             tasks = plan_tasks(
                 parts, task_bytes=options.task_bytes, min_tasks=max(1, options.min_partitions)
             )
