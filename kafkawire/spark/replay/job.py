@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -16,18 +16,21 @@ from kafkawire.spark.pipeline.state import State
 from kafkawire.spark.pipeline.table import open_table_at
 from kafkawire.spark.replay import record
 from kafkawire.spark.replay.choice import Bound
-from kafkawire.spark.replay.encoding import encoder
-from kafkawire.spark.replay.lane import TableRows, write_lane
+from kafkawire.spark.replay.lane import Encode, Encoded, TableRows, write_lane
 from kafkawire.spark.replay.record import Lane, Replay, ReplayError
 from kafkawire.spark.replay.rows import RowFile
 from kafkawire.spark.replay.target import TopicState, WireTarget
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from kafkawire.spark.pipeline.runs import FileFacts
     from kafkawire.spark.places import Place
 
 THREADS_PER_CORE = 2
 """One waits for the broker's fsync while another encodes."""
+BATCH_BYTES = 900 << 10
+"""Of a batch, if one record is not larger: within Kafka's max.message.bytes by default."""
 EVERYTHING = 1 << 62
 RAW = ("bytes", "text")
 """Formats of keys and values that leave them as they were."""
@@ -207,8 +210,7 @@ def _write(wish: Wish, opened: Opened, fixed: Replay, told: Told) -> list[LaneRe
         target = WireTarget(wish.bootstrap, wish.to)
         rows = TableRows(opened.place, _files(opened.files, lane.partition), fixed, lane)
         try:
-            encode = encoder(fixed.producer_id, fixed.producer_epoch)
-            written = write_lane(target, lane, rows, encode, progress.of(lane))
+            written = write_lane(target, lane, rows, _encoder(fixed), progress.of(lane))
         except BaseException:
             progress.stop()
             raise
@@ -225,6 +227,19 @@ def _write(wish: Wish, opened: Opened, fixed: Replay, told: Told) -> list[LaneRe
     if first is not None:
         raise first
     return [each.result() for each in futures]
+
+
+def _encoder(fixed: Replay) -> Encode:
+    """Batches of the replay's producer."""
+
+    def encode(batch: pa.RecordBatch, sequence: int) -> Iterator[Encoded]:
+        from kafkawire.spark.encode.encoder import encode_batches  # brings numba
+
+        producer = (fixed.producer_id, fixed.producer_epoch, sequence)
+        for data, rows in encode_batches(batch, batch_bytes=BATCH_BYTES, producer=producer):
+            yield Encoded(data, rows)
+
+    return encode
 
 
 def _files(files: Sequence[FileFacts], partition: int) -> list[RowFile]:
