@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,9 +30,10 @@ from kafkawire.spark.model import (
     Task,
 )
 from kafkawire.spark.places import open_place
+from kafkawire.spark.reading import read_task
 from tests.kit.fakekafka import CLOSE, FETCH, LIST_OFFSETS, METADATA, FakeKafka, Log, serving
 from tests.kit.sparkfiles import START_MS, Files, Share, batch, batches, marker
-from tests.test_spark_reading import read, rows_of
+from tests.test_spark_reading import SELECTION, read, rows_of
 
 
 @pytest.fixture
@@ -163,6 +166,23 @@ def test_nobody_listens(pauses: list[int]) -> None:
         tail_of(gone, 0, 10)
     with pytest.raises(SourceError, match="must be HOST:PORT of a broker"):
         read(Source(bootstrap="nowhere"), [], Task((Part(OffsetRange("t", 0, 0, 10)),)))
+
+
+def test_who_stops_early_leaves_nothing_behind(
+    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "FETCH_BYTES", 1)
+    task = Task((Part(OffsetRange("t", 0, 0, 100)),))
+    taken = read_task(source(kafka), [], task, SELECTION, batch_rows=5)
+    assert next(taken).num_rows == 5
+    assert any("kafkawire-fetch" in thread.name for thread in threading.enumerate())
+    taken.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if not any("kafkawire-fetch" in thread.name for thread in threading.enumerate()):
+            break
+        time.sleep(0.01)
+    assert not any("kafkawire-fetch" in thread.name for thread in threading.enumerate())
 
 
 def transactional(kafka: FakeKafka) -> None:

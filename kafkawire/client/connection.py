@@ -17,6 +17,8 @@ TIMEOUT_S = 30.0
 """For connecting and for each answer: as long as Kafka's tools wait (request.timeout.ms)."""
 FRAME_BYTES_MAX = 256 << 20
 """No answer that is asked for is larger; more means that no Kafka broker is answering."""
+HEADER_BYTES_MAX = 1024
+"""Of an answer: a number, and tagged fields, of which there are none yet."""
 CLIENT_ID = "kafkawire-cli"
 
 
@@ -114,7 +116,8 @@ class Connection:
     def _decode(self, key: int, version: int, frame: bytearray) -> Any:
         spec = spec_of(key)
         header_version = spec.response_header_version(version)
-        header, at = decoder(ResponseHeader, header_version)(frame, 0, len(frame))
+        size = min(len(frame), HEADER_BYTES_MAX)
+        header, at = decoder(ResponseHeader, header_version)(frame, 0, size)
         if header.correlation_id != self._correlation_id:
             raise DecodeError(f"the answer to request {header.correlation_id}")
         refused = key == API_VERSIONS and frame[at : at + 2] == b"\0\x23"  # KIP-511: in v0 format

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -46,9 +47,15 @@ class Tail:
         self._level = isolation_level(source)
         self._cluster: Cluster | None = None
         self._leaders: dict[tuple[str, int], int] = {}
+        self._coming: tuple[tuple[str, int], int, Future[Fetched]] | None = None
+        self._thread: ThreadPoolExecutor | None = None
 
     def close(self) -> None:
         """End all connections."""
+        self._take_coming()
+        if self._thread is not None:
+            self._thread.shutdown(wait=False)
+            self._thread = None
         if self._cluster is not None:
             self._cluster.close()
         self._cluster = None
@@ -67,6 +74,9 @@ class Tail:
             found = _whole(got, f"{topic}-{partition}")
             batches = [(at, head) for at, head in found if head.base_offset < upto]
             if batches:
+                behind = batches[-1][1].last_offset + 1
+                if behind < upto:
+                    self._fetch_ahead((topic, partition), behind)
                 decoder.begin(account, _aborted(got, batches))
                 yield from self._decode(decoder, got, batches, damaged)
             elif found:
@@ -87,7 +97,8 @@ class Tail:
         for attempt in range(1, TRIES + 1):
             try:
                 try:
-                    return self._fetch(place, cursor)
+                    coming = self._take_coming(place, cursor)
+                    return coming.result() if coming else self._fetch(place, cursor)
                 except BrokerError as error:
                     if self._is_lost(error.code, place, cursor, upto, lost):
                         return None
@@ -113,6 +124,23 @@ class Tail:
         return fetch(
             cluster, node, place, offset, WAIT_MS, max_bytes=FETCH_BYTES, isolation=self._level
         )
+
+    def _fetch_ahead(self, place: tuple[str, int], offset: int) -> None:
+        """Fetch what is behind an answer while that is decoded: one answer waits at most. Nothing
+        else uses the connections meanwhile."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "kafkawire-fetch")
+        self._coming = place, offset, self._thread.submit(self._fetch, place, offset)
+
+    def _take_coming(
+        self, place: tuple[str, int] | None = None, offset: int = -1
+    ) -> Future[Fetched] | None:
+        """What was fetched ahead, if it is this; it has ended in any case."""
+        if self._coming is None:
+            return None
+        found, self._coming = self._coming, None
+        wait([found[2]])  # bounded by the connection's time limit
+        return found[2] if found[:2] == (place, offset) else None
 
     def _connected(self) -> Cluster:
         if self._cluster is None:
