@@ -54,7 +54,7 @@ def test_an_old_java_is_refused(
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, says)))
     with pytest.raises(SessionError, match=f"{words}: install one .*openjdk-17"):
-        open_session()
+        find_java()
 
 
 def test_no_java_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
