@@ -41,7 +41,7 @@ _HEAD_WRONG = {
 _RECORD_WRONG = {
     walk.RECORD: "record {} of a batch does not fit its bytes",
     walk.DELTAS: "the offset of record {} of a batch does not rise or is not in the batch",
-    walk.LEFT: "bytes are left after record {} of a batch, which should be its last",
+    walk.LEFT: "bytes are left behind the {} records of a batch",
 }
 
 
