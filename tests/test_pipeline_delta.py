@@ -208,6 +208,20 @@ def test_new_columns_also_deep_ones(table: DeltaTable, tmp_path: Path) -> None:
     assert [row["deep"]["a"] for row in rows] == [0, 1, 2, 3]
 
 
+def test_runs_are_known_from_a_checkpoint(table: DeltaTable, tmp_path: Path) -> None:
+    """The log before it goes after some time, as in every Delta table."""
+    for run in (1, 2, 3):
+        table.commit(record(run, [wrote(table.place, run, run, run + 1)]))
+    deltalake.DeltaTable(tmp_path / "t").create_checkpoint()
+    for path in (tmp_path / "t" / "_delta_log").glob("*.json"):
+        if not path.name.startswith(f"{3:020}"):
+            path.unlink()
+    assert table.committed() == 3
+    table.commit(record(3, [wrote(table.place, 3, 3, 4, attempt="b2")]))
+    table.commit(record(4, [wrote(table.place, 4, 4, 5)]))
+    assert offsets(tmp_path / "t") == [1, 2, 3, 4]
+
+
 def test_where_there_is_no_table(tmp_path: Path) -> None:
     table = DeltaTable(job(tmp_path, "delta"), open_place(str(tmp_path)))
     assert (table.committed(), table.compacted(), table.files()) == (0, 0, [])
