@@ -13,7 +13,19 @@ from typing import NamedTuple
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, SparseIndex, read_trailer
+from kafkawire.codec.segment import (
+    DIRECTORY,
+    HEADER_BYTES,
+    ORIGIN,
+    TAIL_BYTES,
+    SparseIndex,
+    read_directory,
+    read_trailer,
+    section_body,
+)
+from kafkawire.manifest.columns import Entry, ObjectRow
+from kafkawire.manifest.keys import segment_key
+from kafkawire.manifest.state import TopicFacts
 from kafkawire.spark.catalog import Catalog, open_catalog
 from kafkawire.spark.columns import Selection
 from kafkawire.spark.model import (
@@ -290,3 +302,35 @@ def test_a_bucket_is_no_other(minio: Minio, tier_url: str, monkeypatch: pytest.M
     made = read(catalog, task)
     assert made.rows == {at: (b"k%d" % at, value(at)) for at in (0, 100)}
     assert made.account.counts == {COMPACTED: 268}
+
+
+@pytest.mark.parametrize("name", ["segment-v1", "segment-v1-origin"])
+def test_old_segments_are_read_with_and_without_an_origin(files: Files, name: str) -> None:
+    """As the first program wrote them; the manifest of them by hand."""
+    data = (Path(__file__).parent / f"golden/{name}.segment").read_bytes()
+    trailer = read_trailer(data[-TAIL_BYTES:], len(data))
+    assert (trailer.optional(ORIGIN) is None) == (name == "segment-v1")
+    section = trailer.section(DIRECTORY)
+    found = read_directory(section_body(section, data[section.start : section.stop]))
+    numbers = [entry.number for entry in found]
+    for at, topic in enumerate(("t", "empty", "others")):
+        facts = TopicFacts(bytes([at]) * 16, topic, False, 1, {}, (numbers[at],))
+        files.topics[topic] = facts
+    uuid = bytes(range(16))
+    row = ObjectRow(uuid, uuid, 0, 1, len(data), 1, 1, 0, len(found))
+    entries = [
+        Entry(
+            e.number, e.base_offset, e.end_offset, e.start, e.length, e.index_start,
+            e.index_length, e.index_checksum, e.max_timestamp, e.batches, e.records,
+        )
+        for e in found
+    ]  # fmt: skip
+    files.rows[1] = row, entries
+    files.place.put(segment_key(uuid), data)
+    files.publish(starts={entry.number: entry.base_offset for entry in found})
+    catalog, task = planned(files)
+    made = read(catalog, task)
+    assert made.rows == {n: (b"k%d" % n, bytes([n]) * 900) for n in range(20)}
+    others = read(catalog, Task((catalog.part(OffsetRange("others", 0, 5, 12)),)))
+    assert others.rows == {7: (b"a", None)}
+    assert others.account.counts == {COMPACTED: 4, ABORTED: 1, CONTROL: 1}
