@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kafkawire.codec.batches import build
 from kafkawire.manifest.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.table import Table, open_table, open_table_at
 from kafkawire.spark.places import open_place
 from tests.kit.minio import Minio
 from tests.kit.pipelines import Killed
 from tests.kit.pipelinetopics import Tier, job_text
+from tests.kit.sparkfiles import START_MS, Files, Share, batch, marker
 
 FORMATS = ("parquet", "delta", "iceberg")
 
@@ -167,3 +171,44 @@ def test_from_a_bucket_to_a_bucket(
     Engine(wanted, Inline()).run()
     Engine(wanted, Inline()).compact()
     assert rows(open_table(wanted)) == Counter(tier.offsets())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_column_that_comes_later(tier: Tier, tmp_path: Path, format: str) -> None:
+    wanted = job(tier, tmp_path / "table", format)
+    Engine(wanted, Inline()).run()
+    tier.grow(40)
+    more = replace(wanted, table=replace(wanted.table, timestamp_type_column=True))
+    Engine(more, Inline()).run()
+    Engine(more, Inline()).compact()
+    table = open_table(more)
+    assert rows(table) == Counter(tier.offsets())
+    found = [pq.read_table(pa.BufferReader(table.place.get(f.path))) for f in table.files()]
+    assert any("_timestamp_type" in one.schema.names for one in found)
+    less = replace(wanted, table=replace(wanted.table, topic_column=False))
+    tier.grow(40)
+    with pytest.raises(JobError, match="the table has a column"):
+        Engine(less, Inline()).run()
+
+
+def test_transactions_nulls_and_large_values(tmp_path: Path) -> None:
+    files = Files(open_place(str(tmp_path / "tier")))
+    [number] = files.topic("orders")
+    large = batch(20, 2, size=10 << 20)
+    nothing = bytes(build([(None, None)] * 3, base_offset=40, timestamp_ms=START_MS))
+    given_up = batch(30, 4, producer_id=7, producer_epoch=0, attributes=0x10)
+    shares = [batch(0, 10), large, given_up, marker(34, 7, commits=False), nothing]
+    files.put(1, Share(number, shares, aborted=[(7, 30, 34)]))
+    files.publish()
+    whole = {"task_bytes": 64 << 20}
+    wanted = parse(job_text(files.place.url, tmp_path / "table", run=whole))
+    record = Engine(wanted, Inline()).run().record
+    assert record is not None
+    [share] = record.shares
+    assert (share.rows, share.missing) == (15, 0)
+    assert share.counts == {"compacted": 43 - 15 - 5, "aborted": 4, "control": 1}
+    [file] = record.files
+    table = pq.read_table(tmp_path / "table" / file.path).to_pydict()
+    assert table["_offset"] == [*range(10), 20, 21, 40, 41, 42]
+    assert len(table["_value"][11]) == 10 << 20
+    assert table["_key"][-1] is table["_value"][-1] is None
