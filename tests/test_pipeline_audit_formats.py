@@ -13,10 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kafkawire.codec.batches import build
 from kafkawire.spark.audit.against import MISSING, compare
 from kafkawire.spark.audit.job import audit, in_process
+from kafkawire.spark.audit.listing import AuditError, Listed
+from kafkawire.spark.audit.scanning import Finding
 from kafkawire.spark.audit.verdict import TableReport
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Source
+from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, DAMAGED, Source
+from kafkawire.spark.pipeline.compaction import compact
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
@@ -119,8 +123,6 @@ def test_a_delta_table_of_others_is_read_by_its_log(tier: str, tmp_path: Path) -
 
 
 def test_a_compacted_table_is_clean(tier: str, tmp_path: Path) -> None:
-    from kafkawire.spark.pipeline.compaction import compact
-
     for form in (PARQUET, DELTA):
         table = tmp_path / form
         engine = Engine(job_of(tier, form, str(table)), Inline())
@@ -130,6 +132,55 @@ def test_a_compacted_table_is_clean(tier: str, tmp_path: Path) -> None:
         report = report_of(table, tier)
         assert list(report.sentences()) == []
         assert report.files < before
+
+
+def test_dead_letters_and_damage_are_accounted(tier: str, tmp_path: Path) -> None:
+    """Every second value is no Avro, and a segment is damaged: all of it is said, nothing lost."""
+    url = str(tmp_path / "tier")
+    files = Files(open_place(url))
+    (number,) = files.topic("orders")
+    pairs = [(None, b"\4ab" if n % 2 else b"no Avro") for n in range(20)]
+    for base in (0, 20, 40):
+        data = build(pairs, base_offset=base, timestamp_ms=1_700_000_000_000)
+        key = files.put(1 + base, Share(number, [bytes(data)]))
+        if base == 20:
+            path = Path(url) / key
+            broken = bytearray(path.read_bytes())
+            broken[broken.index(data) + 100] ^= 1
+            path.write_bytes(broken)
+    files.publish()
+    table = tmp_path / "table"
+    schema = '{"type": "record", "name": "r", "fields": [{"name": "s", "type": "string"}]}'
+    job = from_dict(
+        {
+            "job": {"name": "orders"},
+            "source": {"url": url, "subscribe": "orders"},
+            "value": {"format": "avro", "schema": schema},
+            "table": {"path": str(table)},
+            "dead_letter": {"path": str(tmp_path / "dead")},
+            "run": {"on_damage": "dead_letter"},
+        }
+    )
+    Engine(job, Inline()).run()
+    report = report_of(table, url)
+    assert list(report.sentences()) == []
+    (only,) = report.partitions
+    assert only.gaps == {DAMAGED: 20}
+    assert (only.rows, only.dead) == (20, 20)
+
+
+def test_an_audit_beside_a_compaction_says_so(tier: str, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    engine = Engine(job_of(tier, PARQUET, str(table)), Inline())
+    engine.run()
+
+    def through(listed: Listed) -> list[Finding]:
+        compact(engine.table, engine.state, Inline(), engine.encoding(), 1 << 20, print)
+        return list(in_process(listed))
+
+    with pytest.raises(AuditError, match="was compacted while it was read"):
+        audit(str(table), through)
+    assert report_of(table).clean
 
 
 @pytest.mark.real

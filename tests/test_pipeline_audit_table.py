@@ -104,7 +104,7 @@ def test_dead_letters_stand_for_their_rows(table: MadeTable, tmp_path: Path) -> 
     table.run({0: fates}, dead=tmp_path / "dead")
     report = report_of(table)
     assert list(report.sentences()) == []
-    assert (report.partitions[0].dead, report.partitions[0].gaps[DAMAGED]) == (4, 2)
+    assert (report.partitions[0].dead, report.partitions[0].gaps[DAMAGED]) == (3, 2)
     (letters,) = (tmp_path / "dead").rglob("*.parquet")
     pq.write_table(pq.read_table(letters).slice(1), letters)
     assert kinds(report_of(table)) == {"row count", "unexplained"}

@@ -83,8 +83,8 @@ def _row(each: PartitionReport, reasons: list[str]) -> dict[str, Any]:
     row: dict[str, Any] = {
         "topic": each.topic,
         "partition": each.partition,
-        "first": each.first if each.rows else None,
-        "last": each.last if each.rows else None,
+        "first": each.first if each.first >= 0 else None,
+        "last": each.last if each.last >= 0 else None,
         "rows": each.rows,
     }
     row |= {reason: each.gaps.get(reason, 0) for reason in reasons}

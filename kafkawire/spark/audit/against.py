@@ -54,7 +54,7 @@ def hold_against(each: PartitionReport, state: SourceState, read: Reread) -> Non
         each.problems.append(Problem(BEYOND, text))
     if 0 <= each.next < state.end:
         each.notes.append(f"{state.end - each.next} offsets behind the source")
-    if each.rows and each.first < state.start:
+    if 0 <= each.first < state.start:
         each.notes.append(f"the source has deleted offsets below {state.start}, the table has not")
     found = each.found.pop(UNEXPLAINED, None)
     if found is not None:
@@ -95,11 +95,11 @@ def _explain_all(
     each: PartitionReport, found: Found, state: SourceState, read: Reread
 ) -> Found:  # fmt: skip
     """By counts: as many rows as the source has records from the first row to the last?"""
-    if each.first < state.start or each.last >= state.end or not each.rows:
+    if each.first < state.start or each.last >= state.end or each.first < 0:
         return found
     account = read(OffsetRange(each.topic, each.partition, each.first, each.last + 1))
     again = each.found.get(DUPLICATE)
-    distinct = each.rows - (again.offsets if again else 0)
+    distinct = each.rows + each.dead - (again.offsets if again else 0)
     if account.rows > distinct:
         _tell_missing(each, account.rows - distinct, [Range(each.first, each.last + 1)])
     unexplained = max(0, found.offsets - max(0, account.rows - distinct))

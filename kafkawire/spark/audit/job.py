@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.spark.audit.continuity import FINDINGS_KEPT, Outcome
 from kafkawire.spark.audit.coverage import Coverage
 from kafkawire.spark.audit.judging import Judge, Judgement, Where, judge, load
-from kafkawire.spark.audit.listing import Listed, look
+from kafkawire.spark.audit.listing import AuditError, Listed, look
 from kafkawire.spark.audit.scanning import (
     DDL,
     DEAD,
     ISLAND,
+    MISSING,
     Finding,
     ScanFile,
     as_batch,
@@ -53,6 +54,8 @@ def audit(url: str, through: Through) -> tuple[TableReport, Listed]:
             judgements[topic, partition] = load(text)
         else:
             _file_problem(report, Finding(kind, topic, partition, base, end, text))
+    if any(problem.kind == MISSING for problem in report.problems) and listed.merged():
+        raise AuditError(f"{report.table} was compacted while it was read: audit it again")
     for where in sorted({*judgements, *(listed.coverages or {}), *listed.nexts}):
         judgement = judgements.get(where) or _rowless(where, listed)
         report.partitions.append(_partition(where, judgement, listed))
@@ -157,7 +160,7 @@ def _partition(where: Where, judgement: Judgement, listed: Listed) -> PartitionR
         outcome.first,
         outcome.last,
         listed.nexts.get(where, -1),
-        outcome.rows,
+        outcome.rows - judgement.dead,
         judgement.dead,
         outcome.gaps,
         outcome.found,

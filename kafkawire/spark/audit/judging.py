@@ -29,7 +29,7 @@ Where = tuple[str, int]
 
 @dataclass(slots=True)
 class Judgement:
-    """Of one partition; `dead`: dead letters among its rows."""
+    """Of one partition; `dead`: how many of the outcome's rows are dead letters."""
 
     outcome: Outcome
     dead: int = 0
@@ -52,8 +52,8 @@ class Judge:
 
     def feed(self, base: Longs, end: Longs, dead: NDArray[np.bool_]) -> None:
         """In the order of bases."""
-        self._dead += int((end - base)[dead].sum())
         counted = ~(dead & self._in_gap(base)) if dead.any() else ~dead
+        self._dead += int((end - base)[dead & counted].sum())
         self._walk.feed(base[counted], end[counted])
 
     def finish(self) -> Judgement:

@@ -6,8 +6,9 @@ under a Parquet table's path, of a Delta table's or an Iceberg table's newest ve
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.judging import Where
@@ -22,6 +23,8 @@ from kafkawire.spark.pipeline.table import Table, open_table_at
 from kafkawire.spark.places import Place, open_place
 
 FOREIGN, SKIPPED = "foreign file", "missing run"
+LOOKS = 5
+"""At a table whose files change meanwhile; to list them takes a second at most."""
 _NAMED = 5
 """Files named in a sentence."""
 
@@ -33,13 +36,14 @@ class AuditError(SourceError):
 @dataclass(slots=True)
 class Listed:
     """A table as it says it is. `coverages`, `nexts`: None, {} for a table of unknown runs; `nexts`
-    are the offsets at which the next run begins."""
+    are the offsets at which the next run begins; `merged`: were files replaced since?"""
 
     report: TableReport
     places: list[Place]
     files: list[ScanFile]
     coverages: dict[Where, Coverage] | None = None
     nexts: dict[Where, int] = field(default_factory=dict)
+    merged: Callable[[], bool] = lambda: False
 
 
 def look(url: str) -> Listed:
@@ -73,11 +77,10 @@ def format_of(place: Place) -> str:
 
 def _ours(place: Place, kind: str, state: State) -> Listed:
     table = open_table_at(place.url)
-    facts = table.files()
-    records = list(state.records())
+    facts, (committed, compacted) = _steady(table)
+    records = list(islice(state.records(), committed))
     files = [scan_of(0, file) for file in facts]
     report = TableReport(place.url, kind, len(records), len(files), _bytes(files), [])
-    committed = table.committed()
     if committed > len(records):
         text = f"the table has run {committed}, and no account of run {len(records) + 1} is there"
         report.problems.append(Problem(SKIPPED, text))
@@ -90,11 +93,21 @@ def _ours(place: Place, kind: str, state: State) -> Listed:
             if record.dead_letters == url
             for file in record.dead
         ]
-    _unlisted(report, table, {file.path for file in facts}, committed)
+    _unlisted(report, table, {file.path for file in facts}, {"r": committed, "c": compacted})
     coverages = coverages_of(share for record in records for share in record.shares)
     ends = records[-1].ends if records else {}
     nexts = {(topic, part): at for topic, parts in ends.items() for part, at in parts.items()}
-    return Listed(report, places, files, coverages, nexts)
+    return Listed(report, places, files, coverages, nexts, lambda: table.compacted() != compacted)
+
+
+def _steady(table: Table) -> tuple[list[FileFacts], tuple[int, int]]:
+    """The files as they are after so many runs and compactions, while others may go on."""
+    for _ in range(LOOKS):
+        before = table.committed(), table.compacted()
+        files = table.files()
+        if (table.committed(), table.compacted()) == before:
+            return files, before
+    raise AuditError(f"{table.place.url} changes faster than it can be listed: audit it later")
 
 
 def coverages_of(shares: Iterable[Share]) -> dict[Where, Coverage]:
@@ -113,11 +126,12 @@ def scan_of(place: int, file: FileFacts, *, dead: bool = False) -> ScanFile:
     return ScanFile(place, file.path, file.size_bytes, *where, file.rows, dead)
 
 
-def _unlisted(report: TableReport, table: Table, listed: set[str], committed: int) -> None:
+def _unlisted(
+    report: TableReport, table: Table, listed: set[str], settled: Mapping[str, int]
+) -> None:
     """Parquet files that are there and in no commit: a fault where readers see them."""
     begun: list[str] = []
     foreign: list[str] = []
-    settled = {"r": committed, "c": table.compacted()}
     for key in table.place.list():
         own = key.startswith((f"{FOLDER}/", "_delta_log/", "metadata/"))
         if own or not key.endswith(".parquet") or key in listed:

@@ -45,8 +45,9 @@ class SourceState:
 
 @dataclass(slots=True)
 class PartitionReport:
-    """One topic partition. `first`, `last`: of the rows, -1 if there are none; `next`: where the
-    next run begins, -1 if no run is known; `gaps`: explained offsets without a row by reason."""
+    """One topic partition. `first`, `last`: of rows and dead letters, -1 if there are none; `next`:
+    where the next run begins, -1 if no run is known; `gaps`: explained offsets without a row by
+    reason; `dead`: dead letters, those of damaged ranges not counted."""
 
     topic: str
     partition: int
@@ -83,8 +84,8 @@ class PartitionReport:
         return {
             "topic": self.topic,
             "partition": self.partition,
-            "first": self.first if self.rows else None,
-            "last": self.last if self.rows else None,
+            "first": self.first if self.first >= 0 else None,
+            "last": self.last if self.last >= 0 else None,
             "next": None if self.next < 0 else self.next,
             "rows": self.rows,
             "dead_letters": self.dead,

@@ -8,6 +8,7 @@
     compactions/<number>.json       which files become one; results of tasks as for runs
     replaced/<number>.json          a Parquet table's replacements, once they hold
     snapshots/<number>.json         a Parquet table's files after that many runs
+    replays/<name>.json             what a replay to a topic has fixed (kafkawire.spark.replay.record)
     latest.json                     up to which number everything is settled: a hint, from which on
                                     is looked; it may be behind
 

@@ -186,7 +186,7 @@ def _begin(wish: Wish, opened: Opened, there: TopicState) -> Replay:
             )
         ends = [file.end for file in opened.files if file.partition == partition]
         base = wish.since.of(partition, 0)
-        end = min(wish.until.of(partition, EVERYTHING), max(ends))
+        end = max(base, min(wish.until.of(partition, EVERYTHING), max(ends)))
         lanes.append(Lane(partition, base, end, to[partition], there.ends[to[partition]]))
     return Replay(
         wish.name or wish.to,
