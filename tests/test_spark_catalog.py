@@ -216,6 +216,24 @@ def test_a_time_in_damaged_bytes(files: Files) -> None:
     assert catalog.offset_for_time("t", 0, START_MS + 480) == 480
 
 
+def test_a_time_in_a_file_that_was_replaced(files: Files) -> None:
+    [number] = files.topic("t")
+    for name in (1, 2):
+        files.put(name, Share(number, batches((name - 1) * 100, [10] * 10)))
+    files.publish()
+    catalog = open_catalog(Source(files.place.url))
+    gone = segment_key((2).to_bytes(16, "big"))
+    stored = files.place.get(gone)
+    files.place.delete([gone])
+    with pytest.raises(SourceError, match=f"{gone} is not there, though its manifest names it"):
+        catalog.offset_for_time("t", 0, START_MS + 150)
+    files.place.put(gone, stored)
+    files.put(3, Share(number, batches(0, [10] * 20)), generation=1)
+    files.publish(gone=(1, 2))
+    files.place.delete([gone])
+    assert catalog.offset_for_time("t", 0, START_MS + 150) == 150
+
+
 # Read again
 
 

@@ -33,6 +33,8 @@ from kafkawire.spark.times import first_since
 
 logger = logging.getLogger(__name__)
 
+TRIES = 3
+"""How often files may be replaced while a time is looked for in them."""
 RECORD_BYTES = 1000
 """What a record is taken to have where nothing of its partition is in a segment."""
 
@@ -116,9 +118,23 @@ class Catalog:
         start, end = self._ends[topic][partition]
         return Bounds(start, min(max(start, layout.end), end), end)
 
-    def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
+    def offset_for_time(
+        self, topic: str, partition: int, ms: int, tries: int = TRIES
+    ) -> int | None:
         """The first offset whose record's timestamp is `ms` or later; None if there is none, as
         Kafka's ListOffsets. DamagedData where the bytes that say it are damaged."""
+        try:
+            found = self._time_in_segments(topic, partition, ms)
+        except FileNotFoundError as gone:
+            again = self.refreshed()
+            if tries <= 1:
+                raise SourceError(f"{gone}, though its manifest names it") from None
+            return again.offset_for_time(topic, partition, ms, tries - 1)
+        if found is not None or self._broker is None:
+            return found
+        return self._broker.offset_for_time(topic, partition, ms)
+
+    def _time_in_segments(self, topic: str, partition: int, ms: int) -> int | None:
         start, _, end = self.bounds(topic, partition)
         spans = self._layout(topic, partition).spans
         late = self._values("max_timestamp", spans) >= ms
@@ -128,9 +144,7 @@ class Catalog:
             found = first_since(self.places[piece.place], piece, topic, partition, ms)
             if found is not None:
                 return found
-        if self._broker is None:
-            return None
-        return self._broker.offset_for_time(topic, partition, ms)
+        return None
 
     def part(self, wanted: OffsetRange) -> Part:
         """A range with the pieces that hold it. SourceError if there is no such partition."""

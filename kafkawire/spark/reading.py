@@ -169,6 +169,9 @@ class _Reader:
             for load in loaded:
                 if load.gone:
                     return False
+                if load.blocks is None and load.length:
+                    where = self._places[piece.place].where(piece.key)
+                    logger.warning("%s has a damaged index: it is read by its batches", where)
                 if self._decoder.cursor < entry.stop:
                     runs = entry.plain(load) if load.blocks is None else entry.blocks(load)
                     for run in runs:
