@@ -3,11 +3,17 @@ touched: everything but Spark, which only spreads the same functions over tasks.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
+from kafkawire.cli import pipeline_audit
+from kafkawire.spark import session
+from kafkawire.spark.audit import job
 from kafkawire.spark.audit.job import audit, in_process, spread
 from kafkawire.spark.audit.listing import AuditError
 from kafkawire.spark.audit.scanning import ScanFile
@@ -180,3 +186,45 @@ def test_files_are_spread_by_their_bytes() -> None:
     piles = spread(files, 2)
     assert sorted(sum(file.size_bytes for file in pile) for pile in piles) == [100, 101]
     assert spread(files[:1], 8) == [files[:1]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`kafkawire pipeline audit`, without Spark."""
+    monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(job, "through_spark", lambda spark: in_process)
+    return pipeline_audit.audit
+
+
+def test_a_clean_table_is_shown(
+    table: MadeTable, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(str(table.folder))
+    printed = capsys.readouterr().out
+    assert "every offset once" in printed
+    heads = next(line.split() for line in printed.splitlines() if "partition" in line)
+    assert heads[:8] == [
+        "topic", "partition", "first", "last", "rows", "aborted", "compacted", "control",
+    ]  # fmt: skip
+    first = next(line.split() for line in printed.splitlines() if line.strip().startswith("t "))
+    assert first == ["t", "0", "0", "29", "26", "2", "1", "1", "0", "ok"]
+    command(str(table.folder), as_json=True)
+    assert json.loads(capsys.readouterr().out)["clean"] is True
+
+
+def test_a_table_that_is_not_clean_ends_with_exit_code_1(
+    table: MadeTable, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.change(table.files[0], table.offsets(table.files[0])[1:])
+    with pytest.raises(SystemExit, match="1"):
+        command(str(table.folder))
+    printed = capsys.readouterr()
+    assert "NOT CLEAN" in printed.out
+    assert "t-0: 1 offset without a row or a reason: 0" in printed.err
+    with pytest.raises(SystemExit, match="1"):
+        command(str(table.folder), as_json=True)
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["partitions"][0]["problems"][0]["ranges"] == [[0, 1]]
+    with pytest.raises(SystemExit, match="2"):
+        command(str(table.folder / "nothing"))
+    assert "there is no table" in capsys.readouterr().err
