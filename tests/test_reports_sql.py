@@ -56,8 +56,8 @@ class MadeUp:
                  and T0 + row[3] >= ms]  # fmt: skip
         return min(found, default=None)
 
-    def part(self, wanted: OffsetRange) -> Part:
-        return Part(wanted, (), 7 * (wanted.end - wanted.base))
+    def parts(self, wanted: Sequence[OffsetRange]) -> list[Part]:
+        return [Part(each, (), 7 * (each.end - each.base)) for each in wanted]
 
 
 class MadeUpScope(Scope):

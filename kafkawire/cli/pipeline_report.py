@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.model import Source
     from kafkawire.spark.reports.report import Report, Table
 
-ROWS_PRINTED = 40
+ROWS_PRINTED = 20
 """Of a table, on a terminal; the files have all."""
 
 

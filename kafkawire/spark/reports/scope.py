@@ -69,7 +69,7 @@ class Scope:
     @cached_property
     def parts(self) -> list[Part]:
         """Where those lie that have any offsets."""
-        return [self.catalog.part(range_) for range_ in self.ranges if range_.end > range_.base]
+        return self.catalog.parts([each for each in self.ranges if each.end > each.base])
 
     @property
     def offsets(self) -> int:
