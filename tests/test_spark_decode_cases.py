@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import cramjam
 import pyarrow as pa
 import pytest
+from numba import types
 
 from kafkawire.codec.batches import (
     CONTROL,
@@ -24,6 +25,7 @@ from kafkawire.codec.compression import ZSTD
 from kafkawire.spark.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
 from kafkawire.spark.decode import gather, heads, walk
 from kafkawire.spark.decode.decoder import Decoder
+from kafkawire.spark.decode.memory import compiled
 from kafkawire.spark.decode.unpack import GROUP_BYTES, Unpacker
 from kafkawire.spark.model import (
     ABORTED,
@@ -85,6 +87,14 @@ def test_the_loops_agree_on_what_they_hand_on() -> None:
     assert [getattr(gather, name) for name in row] == [getattr(walk, name) for name in row]
     assert len(row) == walk.NOTE_FIELDS
     assert walk._NOTE_BYTES == gather._NOTE_BYTES
+
+
+def test_without_a_folder_to_cache_in_loops_are_compiled_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    double = compiled(types.int64(types.int64))(lambda number: 2 * number)
+    assert double(21) == 42
 
 
 @pytest.mark.parametrize("codec", range(5))

@@ -91,7 +91,8 @@ def test_what_is_decoded_and_encoded_is_decoded_alike() -> None:
 
 
 def decode(data: bytes) -> pa.RecordBatch:
-    decoder, account = Decoder(NATIVE), Account(OffsetRange("t", 0, 0, 200))
+    decoder = Decoder(NATIVE, batch_bytes=64 << 20)
+    account = Account(OffsetRange("t", 0, 0, 200))
     decoder.begin(account)
     found = [*decoder.feed(data, check_crc=True)]
     decoder.end()

@@ -10,7 +10,7 @@ from typing import Any
 
 from numba import njit, types
 
-from kafkawire.spark.decode.memory import byte, copy, get
+from kafkawire.spark.decode.memory import byte, compiled, copy, get
 
 # What `walk` notes of a row; a test compares them.
 KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS, OFFSET, TIME_US, KIND = range(9)
@@ -82,13 +82,11 @@ def _gather_headers(
         notes += _NOTE_BYTES
 
 
-@njit(
+@compiled(
     types.void(
         types.int64, types.int64, types.int64, types.int64, types.int64,
         types.Tuple((_INT64S, _INT64S, _INT32S)), types.UniTuple(_TEXT, 5),
-    ),
-    cache=True,
-    nogil=True,
+    )
 )  # fmt: skip
 def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, texts: Any) -> None:
     """The `n` rows noted at the address `notes` become the columns' rows from `row` on.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit, types
 
-from kafkawire.spark.decode.memory import byte, put
+from kafkawire.spark.decode.memory import byte, compiled, put
 
 # What is listed of each batch; `walk` repeats it, and a test compares them.
 POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
@@ -34,7 +34,7 @@ def _int64(data: int, at: int) -> int:
     return _int32(data, at) << 32 | _int32(data, at + 4) & 0xFFFFFFFF
 
 
-@njit(types.UniTuple(types.int64, 4)(*[types.int64] * 8), cache=True, nogil=True)
+@compiled(types.UniTuple(types.int64, 4)(*[types.int64] * 8))
 def heads(
     data: int, size: int, pos: int, floor: int, upto: int, end: int, table: int, most: int
 ) -> tuple[int, int, int, int]:

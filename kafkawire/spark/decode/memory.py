@@ -8,13 +8,27 @@ of those that use it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 _INT32_BYTES, _INT64_BYTES = 4, 8
+
+
+def compiled(signature: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile a function for this signature, or take it from numba's cache; it releases the lock
+    of the interpreter. Where numba finds no folder to cache in, it is compiled each time."""
+
+    def compile_it(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            return njit(signature, nogil=True, cache=True)(function)
+        except RuntimeError:
+            return njit(signature, nogil=True)(function)
+
+    return compile_it
 
 
 @intrinsic

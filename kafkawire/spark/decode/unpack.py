@@ -17,7 +17,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 
 GROUP_BYTES = 256 * 1024
 """Batches are unpacked up to here before their records are read: these then are in the cache."""
-_KEPT_BYTES = 4 * 1024 * 1024
+_KEPT_BYTES = 16 * 1024 * 1024
 """A buffer that grew beyond this for one batch is not kept for the next."""
 
 _XERIAL_MAGIC = b"\x82SNAPPY\0"

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from numba import njit, types
 
-from kafkawire.spark.decode.memory import byte, get, put
+from kafkawire.spark.decode.memory import byte, compiled, get, put
 
 # A row of the table that `heads` makes. Repeated, see above; a test compares them.
 POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
@@ -305,7 +305,7 @@ def _go_on(data: int, batch: int, notes: int, block: int, gaps: int, state: int,
     return FULL if why == FULL or get(state, ROWS) + n == most else PART
 
 
-@njit(types.int64(*[types.int64] * 10), cache=True, nogil=True)
+@compiled(types.int64(*[types.int64] * 10))
 def note(
     data: int, table: int, stop: int, aborted: int, aborted_size: int, notes: int, block: int,
     gaps: int, state: int, most: int,

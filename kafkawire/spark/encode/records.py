@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from numba import njit, types
 
-from kafkawire.spark.decode.memory import byte, copy, get, int32, put, put_byte
+from kafkawire.spark.decode.memory import byte, compiled, copy, get, int32, put, put_byte
 
 # The addresses of columns: milliseconds, then (ends, a byte for each row: whether it is not null,
 # data) of key, value, lists of headers (without data), their names (never null) and their values.
@@ -110,7 +110,7 @@ def _put_record(
     return at
 
 
-@njit(types.int64(*[types.int64] * 6), cache=True, nogil=True)
+@compiled(types.int64(*[types.int64] * 6))
 def write(columns: int, row: int, rows: int, out: int, room: int, results: int) -> int:
     """Write rows [row, rows) at the address `out` until `room` bytes would not do.
 
