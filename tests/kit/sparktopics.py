@@ -84,10 +84,16 @@ class Topics:
         for row in records:
             there = self.rows[name, row.partition]
             there.append(row._replace(topic=name, offset=len(there)))
-            producer.produce(
-                name, row.value, row.key, row.partition, timestamp=row.timestamp_ms,
-                headers=list(row.headers) if row.headers else None,
-            )  # fmt: skip
+            headers = list(row.headers) if row.headers else None
+            while True:
+                try:
+                    producer.produce(
+                        name, row.value, row.key, row.partition,
+                        timestamp=row.timestamp_ms, headers=headers,
+                    )  # fmt: skip
+                    break
+                except BufferError:  # its queue is full
+                    producer.poll(1)
         assert producer.flush(60) == 0
 
     def fill(self, name: str, count: int, codec: str = "none") -> None:
