@@ -98,7 +98,13 @@ def test_topics_are_tables(spark: SparkSession, topics: Topics) -> None:
             with pytest.raises(QueryError, match=words) as caught:
                 shell.run(statement, 10)
             assert "\n" not in str(caught.value)
-        topics.make("pipeline-later", 1)
-        assert shell.run("SELECT count(*) FROM `pipeline-later`", 1).rows[0][0] == 0
+        topics.make("pipeline-later", 2)
+        count = "SELECT count(*) FROM `pipeline-later`"
+        assert shell.run(count, 1).rows[0][0] == 0
+        topics.fill("pipeline-later", 50)
+        assert shell.run(f"{count} WHERE partition = 0", 1).rows[0][0] == 25
+        assert shell.run(count, 1).rows[0][0] == 50
+        both = f"({count} WHERE partition = 0) UNION ALL ({count} WHERE partition < 9)"
+        assert sorted(row[0] for row in shell.run(both, 9).rows) == [25, 50]
     finally:
         shell.close()

@@ -15,7 +15,16 @@ from kafkawire.cli import pipeline_query
 from kafkawire.cli.pipeline_query import run, show, source_of, unique
 from kafkawire.spark import query
 from kafkawire.spark.model import Source, SourceError
-from kafkawire.spark.query import QueryError, Result, is_blank, parts_of, plain, shortened, split
+from kafkawire.spark.query import (
+    QueryError,
+    Result,
+    is_blank,
+    names_once,
+    parts_of,
+    plain,
+    shortened,
+    split,
+)
 
 PIECES = ["a", " ", "\n", "'x;y'", '"x;\'y"', "`x;y`", "-- c;'\n", "/* ; ' */", "'\\';'", "1"]
 
@@ -46,6 +55,12 @@ def test_names_are_taken_out_of_their_backticks() -> None:
     assert parts_of("`orders`") == ["orders"]
     assert parts_of("`a`.`b-c`") == ["a", "b-c"]
     assert parts_of("`a``b.c`") == ["a`b.c"]
+
+
+def test_filters_are_pushed_where_a_table_is_read_once() -> None:
+    assert names_once("SELECT * FROM `a.b` WHERE offset < 3", {"a.b"})
+    assert not names_once("SELECT * FROM t JOIN T USING (key)", {"t"})
+    assert not names_once("WITH x AS (SELECT * FROM top) SELECT * FROM x, x", {"top"})
 
 
 def test_errors_are_one_sentence() -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 TABLES_AT_MOST = 100
 """New topics that one statement may name: more means that naming them does not help."""
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SHOW_TOPICS = re.compile(r"show\s+topics", re.IGNORECASE)
 _PART = re.compile(r"`((?:[^`]|``)*)`")
 _LONG_HINTS = re.compile(r"\s*(?:SQLSTATE:.*|Verify the spelling.*|If you did not.*)$", re.DOTALL)
@@ -59,8 +60,10 @@ class Shell:
         """At most `limit` rows, 0 for all. QueryError, SourceError."""
         if _SHOW_TOPICS.fullmatch(statement.strip()):
             return self._show_topics()
+        self._forget()
         try:
             frame = self._frame(statement)
+            self._spark.conf.set(PUSHDOWN, str(names_once(statement, self._known)).lower())
             rows: list[Any] = frame.limit(limit + 1).collect() if limit else frame.collect()
         except SourceError:
             raise
@@ -68,6 +71,13 @@ class Shell:
             raise QueryError(self._sentence(error)) from error
         more = bool(limit) and limit < len(rows)
         return Result(frame.columns, rows[:limit] if more else rows, more)
+
+    def _forget(self) -> None:
+        """The views of the last statement: a loaded frame keeps the offsets, and even the filters,
+        that it was first planned with."""
+        for name in self._known:
+            self._spark.catalog.dropTempView(name)
+        self._known.clear()
 
     def _show_topics(self) -> Result:
         self._catalog = self._catalog.refreshed()
@@ -107,7 +117,7 @@ class Shell:
         return name in self._catalog.topics
 
     def _register(self, name: str) -> None:
-        """A view of the topic's name. Its offsets are those of when a query runs."""
+        """A view of the topic's name, for one statement."""
         reader = self._spark.read.format("kafkawire").option("subscribe", name)
         source = self._source
         for option, value in (
@@ -126,6 +136,14 @@ class Shell:
         from kafkawire.spark.session import sentence
 
         return shortened(sentence(error))
+
+
+def names_once(statement: str, names: set[str]) -> bool:
+    """Whether each of these tables is surely read once. Spark plans a table that is read twice with
+    the filters of one of both (its PythonDataSourceV2 keeps what it has planned), so filters are
+    handed to the source only where there is nothing to mix up."""
+    text = statement.lower()
+    return not re.search(r"\bwith\b", text) and all(text.count(name.lower()) == 1 for name in names)
 
 
 def parts_of(name: str) -> list[str]:
