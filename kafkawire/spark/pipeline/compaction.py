@@ -11,11 +11,14 @@ Merged files cover the same offsets and have the same rows in the same order.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,10 +32,13 @@ from kafkawire.spark.pipeline.runs import Done, FileFacts
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import COMPACTIONS, Compaction, State
 from kafkawire.spark.pipeline.table import Table
+from kafkawire.spark.places import UNFINISHED, FolderPlace
 
 if TYPE_CHECKING:
     from kafkawire.spark.places import Place
 
+UNFINISHED_AFTER_S = 600.0
+"""What nobody has written to for so long nobody is writing: a file is put in seconds."""
 GROUPS_MAX = 1000
 """New files of one compaction of a format that replaces files at once: its intent stays small."""
 
@@ -154,7 +160,7 @@ def _finish(
     else:
         new = []
     table.replace(old, new, plan.number)
-    state.forget_done(COMPACTIONS, plan.number)
+    state.forget_done(COMPACTIONS, plan.number, len(plan.groups))
     state.settled(state.hint()._replace(compaction=plan.number))
 
 
@@ -182,4 +188,16 @@ def sweep(table: Table) -> list[str]:
     ]
     if extra:
         table.place.delete(extra)
+    remove_unfinished(table.place)
     return extra
+
+
+def remove_unfinished(place: Place) -> None:
+    """Delete what processes that ended were writing into a folder. Who is still writing then finds
+    that out, and its task is tried again."""
+    if not isinstance(place, FolderPlace):
+        return  # an object is there whole or not at all
+    for path in Path(place.tier.folder).rglob(f".*{UNFINISHED}"):
+        with contextlib.suppress(FileNotFoundError):
+            if time.time() - path.stat().st_mtime > UNFINISHED_AFTER_S:
+                path.unlink()

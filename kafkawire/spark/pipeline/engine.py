@@ -23,7 +23,7 @@ import pyarrow as pa
 from kafkawire.spark.catalog import Catalog, open_catalog
 from kafkawire.spark.model import DataLoss, OffsetRange, Part, Task
 from kafkawire.spark.pipeline import planning
-from kafkawire.spark.pipeline.compaction import compact, finish_compactions
+from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
 from kafkawire.spark.pipeline.converting import JsonWork, converters
 from kafkawire.spark.pipeline.deadletters import folder_of
 from kafkawire.spark.pipeline.executors import Executor, OnSpark
@@ -136,16 +136,16 @@ class Engine:
         return Encoding(spec.compression, plain=spec.format == ICEBERG)
 
     def _settle_run(self, number: int) -> None:
+        run = self.state.run(number)
+        if run is None:
+            raise JobError(
+                f"the table has run {number} of the job {self.job.name}, of which "
+                f"{self.table.place.url} knows nothing: its folder _kafkawire/ was deleted"
+            )
         if not self.state.has_record(number):
-            run = self.state.run(number)
-            if run is None:
-                raise JobError(
-                    f"the table has run {number} of job {self.job.name}, of which "
-                    f"{self.table.place.url} knows nothing: _kafkawire/ was deleted or is another's"
-                )
             done = self.state.all_done(RUNS, number)
             self.state.put_record(self._record(run, list(done.values()), 0.0))
-        self.state.forget_done(RUNS, number)
+        self.state.forget_done(RUNS, number, len(run.tasks))
 
     def _plan(self, catalog: Catalog, last: int) -> tuple[Run | None, bool]:
         """The next run, None if there is nothing new; whether it is less than there is."""
@@ -259,6 +259,7 @@ class Engine:
         _remove(self.table.place, "", record.run, record.files)
         if self._dead is not None:
             _remove(self._dead, folder_of(self.job.name), record.run, record.dead)
+        remove_unfinished(self.table.place)
 
     def _is_committed(self, run: Run) -> bool:
         return self.table.committed() >= run.number

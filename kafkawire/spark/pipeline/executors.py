@@ -6,6 +6,7 @@ them did. What a task of Spark's raised is raised here by its own sentence.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +27,7 @@ Told = Callable[[int], None]
 DONE = "done"
 _SCHEMA = pa.schema([(DONE, pa.string())])
 POLL_S = 0.25
+_CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 
 
 class Tasks(Protocol):
@@ -139,8 +141,14 @@ def told_batch(done: Done | None) -> pa.RecordBatch:
 
 
 def translated(problem: BaseException) -> BaseException:
-    """What a task of Spark's raised, in a sentence: one of ours if it had one."""
-    return TaskFailed(sentence(problem)) if isinstance(problem, Exception) else problem
+    """What a task of Spark's raised, in a sentence: one of ours if it had one, else its cause."""
+    if not isinstance(problem, Exception):
+        return problem
+    text = sentence(problem)
+    if text.startswith("An error occurred while calling"):  # py4j's first line says nothing
+        causes = _CAUSE.findall(str(problem))
+        text = f"Spark's job failed: {causes[-1] if causes else 'it does not say why'}"
+    return TaskFailed(text)
 
 
 class TaskFailed(SourceError):

@@ -8,7 +8,7 @@
     compactions/<number>.json       which files become one; results of tasks as for runs
     replaced/<number>.json          a Parquet table's replacements, once they hold
     snapshots/<number>.json         a Parquet table's files after that many runs
-    replays/<name>.json             what a replay to a topic has fixed (kafkawire.spark.replay.record)
+    replays/<name>.json             what a replay to a topic has fixed (replay.record)
     latest.json                     up to which number everything is settled: a hint, from which on
                                     is looked; it may be behind
 
@@ -145,11 +145,9 @@ class State:
         loaded = (load_done(self.place.get(key)) for key in self.place.list(prefix))
         return {done.task: done for done in loaded}
 
-    def forget_done(self, kind: str, number: int) -> None:
-        """Delete the results of tasks."""
-        keys = list(self.place.list(f"{FOLDER}/{kind}/{number:020}/"))
-        if keys:
-            self.place.delete(keys)
+    def forget_done(self, kind: str, number: int, tasks: int) -> None:
+        """Delete the results of so many tasks, without a listing: this is done after each run."""
+        self.place.delete([f"{FOLDER}/{_task(kind, number, task)}" for task in range(tasks)])
 
     def compaction(self, number: int) -> Compaction | None:
         plain = self._json(f"{COMPACTIONS}/{number:020}.json")
