@@ -1,7 +1,7 @@
 """Rows that `walk.note` has noted, copied into columns by a compiled loop.
 
-As in `walk`, what is compiled is in this file alone. Nothing is checked here: `note` counts what it
-notes against the room that the columns have.
+As in `walk`, what is compiled is in this file alone, but for `memory`. Nothing is checked here:
+`note` counts what it notes against the room that the columns have.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The batches of a chunk, listed by a loop that numba compiles.
 
-numba checks no bounds: nothing is read here before it is known to be there. What the compiled code
-needs is in this file alone, as numba's cache knows of changes to no other.
+numba checks no bounds: nothing is read here before it is known to be there. What is compiled is in
+this file alone, but for `memory`, as numba's cache knows of changes to no other.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """The records of listed batches: checked, and where their parts lie noted, by a compiled loop.
 
-`note` fills a table, scratch, with a block of rows for `gather` to copy. It says first what is
-wrong: numba checks no bounds, so each read is preceded by a check here.
+`note` fills a table with a block of rows for `gather` to copy. It says first what is wrong: numba
+checks no bounds, so each read is preceded by a check here.
 
-What is compiled, and every constant in it, is in this file: numba's cache knows of changes to no
-other. Importing loads the compiled code from that cache (beside this file, or where
-NUMBA_CACHE_DIR says), or compiles it: some seconds, once on a machine.
+What is compiled, and every constant in it, is in this file, but for `memory`: numba's cache knows
+of changes to no other. Importing loads the compiled code from that cache (beside this file, or
+where NUMBA_CACHE_DIR says), or compiles it: some seconds, once on a machine.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from kafkawire.spark.decode.memory import byte, compiled, get, put
 
 # A row of the table that `heads` makes. Repeated, see above; a test compares them.
 POSITION, FROM, STOP, BASE, LAST, ATTRIBUTES, TIME, PRODUCER, COUNT = range(9)
-
 BATCH_FIELDS = 9
 
 # What `note` keeps from call to call.
@@ -32,7 +31,7 @@ BATCH_FIELDS = 9
     LISTING,  # whether gaps are listed, or counted only
     GAPS_ROOM,  # of the list
     LISTED,  # gaps in it
-    NOTED,  # rows in scratch, for which there is room in the columns
+    NOTED,  # rows that are noted; there is room for them in the columns
     NEED,  # bytes of the record that ROOM was too small for; the record that is wrong
     COUNTED,  # offsets of gaps that are not in the list, one for each reason
 ) = range(14)

@@ -80,7 +80,9 @@ class _Columns:
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._kept: list[Any] = []
         self._rows = batch.num_rows
-        by_name = {name.lstrip("_"): batch.column(at) for at, name in enumerate(batch.schema.names)}
+        # By native name, else by the connector's: a table may have a column `value` of its own.
+        names = sorted(batch.schema.names, key=lambda name: name.startswith("_"))
+        by_name = {name.removeprefix("_"): batch.column(name) for name in names}
         self.times = self._milliseconds(by_name.get(TIMESTAMP))
         addresses = [self.times.ctypes.data]
         for kind in (KEY, VALUE):

@@ -1,6 +1,6 @@
 """Rows of columns written as the records of a batch, by a loop that numba compiles.
 
-What is compiled is in this file, but for bytes at addresses: numba's cache knows of changes to no
+What is compiled is in this file alone, but for `memory`, as numba's cache knows of changes to no
 other.
 """
 
