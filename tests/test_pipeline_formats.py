@@ -56,6 +56,7 @@ def test_runs_and_a_compaction(tier: Tier, tmp_path: Path, format: str) -> None:
     for _ in range(3):
         outcome = Engine(wanted, Inline()).run()
         assert outcome.record is not None
+        assert outcome.record.seconds > 0
         assert not any(outcome.behind.values())
         tier.grow(40)
     Engine(wanted, Inline()).run()

@@ -244,6 +244,8 @@ class Engine:
         if resumed or any(one.retried for one in done):
             self._remove_leftovers(record)
         self.table.commit(record)
+        if self.table.hides:
+            self.state.put_record(record)
         self._settle_run(run.number)
 
     def _record(self, run: Run, done: list[Done], seconds: float) -> Record:
