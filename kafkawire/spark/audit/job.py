@@ -64,8 +64,17 @@ def audit(url: str, through: Through) -> tuple[TableReport, Listed]:
 
 
 def through_spark(spark: SparkSession) -> Through:
-    """By a Spark job."""
-    return lambda listed: _judged(spark, listed).collect()
+    """By a Spark job. AuditError where that fails."""
+
+    def through(listed: Listed) -> Sequence[tuple[Any, ...]]:
+        from kafkawire.spark.session import sentence
+
+        try:
+            return _judged(spark, listed).collect()
+        except Exception as error:  # Spark's and py4j's have no common class
+            raise AuditError(f"the Spark job failed: {sentence(error)}") from error
+
+    return through
 
 
 def in_process(listed: Listed) -> Iterator[Finding]:
