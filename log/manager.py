@@ -59,7 +59,7 @@ def lock_folder(env: Env, folder: str) -> Lock:
 class Log:
     """The log of one broker. `partitions` by number: those this broker leads and has in memory;
     `loader` brings others there. `start` counts the starts; `after_clean_end`: the one before
-    ended cleanly."""
+    ended cleanly, and SQL is as it was then."""
 
     def __init__(
         self,
@@ -165,7 +165,7 @@ class Log:
             await self._raise_epochs(None if lost else written)
         if not clean:
             await self.checkpoints.save()
-        self.after_clean_end = clean
+        self.after_clean_end = clean and place == clean_end
         self._begin(recovered.found)
 
     def _resume(self, recovered: Recovered) -> None:

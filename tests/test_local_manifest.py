@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import json
 import os
 from collections.abc import AsyncIterator, Callable
@@ -269,6 +270,23 @@ async def test_what_another_hand_did_to_the_metadata_is_seen() -> None:
         await world.metadata.create_topics([NewTopic("by hand", [1], {})])
         await world.start()
         assert "by hand" in (await world.said()).topics
+
+
+async def test_metadata_of_an_earlier_time_are_not_those_of_the_mark() -> None:
+    """A backup of SQL was put back: it knows nothing of the deletion, but has the same topics."""
+    async with begun() as world:
+        await world.said()
+        before = copy.deepcopy(world.database)
+        partition = world.find("t")
+        await world.fill(partition, 3)
+        await partition.delete_records(3)
+        await world.said()
+        await world.end()
+        world.database = before
+        await world.start()
+        row = (await world.said()).partition(world.find("t").number)
+        assert row is not None
+        assert row.log_start == world.find("t").log_start == 0
 
 
 async def test_what_changes_after_the_mark_takes_it_away() -> None:

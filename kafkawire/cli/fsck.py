@@ -23,6 +23,7 @@ from log.env import LogError
 from log.fsck.check import check
 from log.fsck.report import Progress, Report
 from log.manager import lock_folder
+from log.manifest.local import ENDED
 from offsets.opening import ROCKSDB, SQL, holds_rocks, open_storage
 
 
@@ -95,6 +96,7 @@ async def _all(
                 report = await check(env, home, node, catalog, storage, progress)
                 if repair:
                     await report.repair()
+                    env.fs.remove(os.path.join(home, ENDED))  # the manifest is of other rows
                 reports[node] = report
             finally:
                 await storage.close()

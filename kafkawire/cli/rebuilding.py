@@ -27,6 +27,7 @@ from log.disk import real_env
 from log.env import Env, LogError
 from log.fsck.report import Progress
 from log.manager import lock_folder
+from log.manifest.local import ENDED
 from log.rebuild.enter import enter
 from log.rebuild.evidence import gather
 from log.rebuild.plan import Rebuilt, rebuild
@@ -108,7 +109,9 @@ async def _enter(env: Env, metadata: SqlStore, home: str, node: int, rebuilt: Re
 
 
 def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
-    """Keep segments that the next start would remove, since no row knows them."""
+    """Keep segments that the next start would remove, since no row knows them; and have it write
+    the local manifest anew."""
+    env.fs.remove(os.path.join(home, ENDED))
     for path in rebuilt.aside:
         env.fs.rename(path, path + ".aside")
     if rebuilt.aside:
