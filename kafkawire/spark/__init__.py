@@ -13,16 +13,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-
 
 def register(spark: SparkSession) -> None:
-    """Make `format("kafkawire")` known to a session, for `spark.read`, `readStream` and SQL.
-
-    As `spark.dataSource.register(KafkawireSource)` does; and filters reach the source then, for
-    which Spark wants a setting to be on.
-    """
+    """Make `format("kafkawire")` known to a session, for `spark.read`, `readStream` and SQL."""
     from kafkawire.spark.datasource import KafkawireSource
 
-    spark.conf.set(PUSHDOWN, "true")
     spark.dataSource.register(KafkawireSource)

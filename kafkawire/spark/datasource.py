@@ -52,22 +52,23 @@ class KafkawireSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of a batch; `schema` may be a part of the columns, in any order."""
-        kind = FilteringReader if _filters_are_pushed() else BatchReader
-        return kind(self._options(schema, streaming=False), schema)
+        options = self._options(streaming=False)
+        pushed = options.push_filters and _plans_with_filters()
+        return FilteringReader(options, schema) if pushed else BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from kafkawire.spark.stream import StreamReader
 
-        return StreamReader(self._options(schema, streaming=True), schema)
+        return StreamReader(self._options(streaming=True), schema)
 
-    def _options(self, schema: StructType, *, streaming: bool) -> Options:
+    def _options(self, *, streaming: bool) -> Options:
         options = parse_options(self.options, streaming=streaming)
         if options.unused:
             log.warning("nothing here uses the options %s", ", ".join(options.unused))
         return options
 
 
-def _filters_are_pushed() -> bool:
+def _plans_with_filters() -> bool:
     """Whether this process plans with filters.
 
     Where spark.sql.python.filterPushdown.enabled is off, Spark refuses a reader that has

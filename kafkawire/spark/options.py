@@ -6,6 +6,10 @@ reading begins, startingTimestamp comes before startingOffsetsByTimestamp before
 Options of the connector that nothing here needs are let through (`Options.unused` has them); others
 are refused with the nearest that is known. `.load(PATH)` is the same as the option `source`.
 
+filterPushdown=true leaves out what a query's filters rule out, where the setting
+spark.sql.python.filterPushdown.enabled is on too. It is for frames that are used once: Spark 4.2
+keeps what it planned with the first filters for every later query of a loaded frame or view.
+
 subscribePattern is a regular expression of Python's `re`, not of Java: for names of topics they
 differ in nothing but classes like \\p{Alpha}. It must match the whole name; internal topics are
 left out.
@@ -45,6 +49,7 @@ _KNOWN = (
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "includeHeaders",
     "failOnDataLoss", "isolation", "kafka.isolation.level", "columns", "taskBytes",
+    "filterPushdown",
 )  # fmt: skip
 _UNUSED = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
@@ -85,6 +90,7 @@ class Options:
     min_partitions: int = 0
     max_records: int = 0
     task_bytes: int = TASK_BYTES
+    push_filters: bool = False
     unused: tuple[str, ...] = ()
 
 
@@ -110,6 +116,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) ->
         min_partitions=_count(said, "minPartitions"),
         max_records=_count(said, "maxRecordsPerPartition"),
         task_bytes=_count(said, "taskBytes", TASK_BYTES),
+        push_filters=_boolean(said, "filterPushdown", False),
         unused=unused,
     )
     _check_limits(options, streaming)

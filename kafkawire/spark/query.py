@@ -125,6 +125,7 @@ class Shell:
             ("kafka.bootstrap.servers", source.bootstrap),
             ("isolation", source.isolation),
             ("includeHeaders", "true"),
+            ("filterPushdown", "true"),
         ):
             if value:
                 reader = reader.option(option, value)
