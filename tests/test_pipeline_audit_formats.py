@@ -3,6 +3,7 @@ and the source itself is asked where the accounts say nothing."""
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from kafkawire.spark.pipeline.compaction import compact
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
-from kafkawire.spark.places import open_place
+from kafkawire.spark.places import FolderPlace, open_place
 from tests.kit.minio import Minio
 from tests.kit.sparkfiles import Files, Share, batch, batches, marker
 
@@ -168,6 +169,43 @@ def test_dead_letters_and_damage_are_accounted(tier: str, tmp_path: Path) -> Non
     (only,) = report.partitions
     assert only.gaps == {DAMAGED: 20}
     assert (only.rows, only.dead) == (20, 20)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.mark.parametrize("form", [PARQUET, DELTA])
+def test_a_run_that_was_killed_at_any_file_and_run_again_is_clean(
+    tier: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = FolderPlace.put
+    for fatal in range(1, 60, 2):
+        calls = 0
+        before = fatal % 4 == 1
+
+        def dying(place: FolderPlace, key: str, data: bytes, *, if_absent: bool = False) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == fatal and before:  # noqa: B023 (called in this round alone)
+                raise Killed
+            put(place, key, data, if_absent=if_absent)
+            if calls == fatal:  # noqa: B023
+                raise Killed
+
+        table = tmp_path / f"table-{fatal}"
+        monkeypatch.setattr(FolderPlace, "put", dying)
+        with contextlib.suppress(Killed):
+            Engine(job_of(tier, form, str(table)), Inline()).run()
+        killed = calls == fatal
+        monkeypatch.setattr(FolderPlace, "put", put)
+        Engine(job_of(tier, form, str(table)), Inline()).run()
+        report = report_of(table, tier)
+        assert list(report.sentences()) == []
+        assert report.rows == 60
+        if not killed:
+            break
+    assert fatal > 5
 
 
 def test_an_audit_beside_a_compaction_says_so(tier: str, tmp_path: Path) -> None:
