@@ -2,7 +2,8 @@
 
 `model` has the words, `places` opens a bucket or folder, `catalog` knows what lies where, `plan`
 splits it over tasks, `reading` turns a task into Arrow batches, `decode` is the kernel of that.
-`register(spark)` makes `spark.read.format("kafkawire")` known. `pipeline` writes tables.
+`register(spark)` makes `spark.read.format("kafkawire")` known. `pipeline` writes tables, `audit`
+proves them, `replay` writes them back to topics; `query` is SQL over topics.
 Imports nothing of the broker but codec, manifest, messages and client.
 """
 
