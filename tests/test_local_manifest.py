@@ -392,6 +392,24 @@ async def test_a_full_disk_makes_it_stale_and_nothing_else() -> None:
         assert len(manifest.objects) == 2
 
 
+async def test_a_full_disk_does_not_fill_up_with_tries_to_write_it_anew() -> None:
+    async with begun() as world:
+        await world.said()
+        await world.crash(power=False)
+        write, tries = MemFile.pwritev, []
+
+        def full(file: MemFile, buffers: list[bytes], position: int) -> int:
+            if b'"snapshot"' in bytes(buffers[0]):
+                tries.append(len(world.names()))
+                raise OSError(28, "no space left on device")
+            return write(file, buffers, position)
+
+        with patch.object(MemFile, "pwritev", full):
+            await until(lambda: len(tries) > 4)
+        assert len(set(tries[1:])) == 1
+        await world.said()
+
+
 async def test_deltas_are_folded_and_what_was_folded_goes_later() -> None:
     with patch("log.manifest.foldlocal.FOLDED_AFTER", 3):
         async with begun() as world:

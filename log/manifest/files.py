@@ -85,14 +85,21 @@ class ManifestFiles:
         self.write(ENDED, json.dumps(asdict(ended)).encode() + b"\n")
 
     def prepare(self) -> int:
-        """Make the folder; the greatest sequence number anything in it has, 0: none."""
+        """Make the folder, and remove what tries that failed have left; the greatest sequence
+        number anything in it had, 0: none."""
         self._fs.makedirs(self._folder)
-        numbers = [sequence_of(f"manifest/{name}") for name in self._fs.listdir(self._folder)]
-        known = max((number for number in numbers if number is not None), default=0)
+        names = self._fs.listdir(self._folder)
+        numbers = [sequence_of(f"manifest/{name}") or 0 for name in names]
         try:
-            return max(known, unpack_current(self._read(CURRENT)).snapshot)
+            last = unpack_current(self._read(CURRENT)).snapshot
         except (FileNotFoundError, FormatError):
-            return known
+            last = -1  # nobody can read any of it
+        while delta_key(last + 1).rpartition("/")[2] in names:
+            last += 1
+        for name, number in zip(names, numbers, strict=True):
+            if number > last or name.endswith(NEW):
+                self._fs.remove(os.path.join(self._folder, name))
+        return max(last, *numbers, 0)
 
     def keep_only(self, first: int) -> None:
         """Remove what belongs to no manifest that begins with the snapshot `first`."""
