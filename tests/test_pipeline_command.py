@@ -1,0 +1,159 @@
+"""Run after run, what is said of runs, and how the command ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkawire.cli import pipeline_run
+from kafkawire.spark.model import DataLoss, Gap, OffsetRange, SourceError
+from kafkawire.spark.pipeline import __main__ as submitted
+from kafkawire.spark.pipeline import summary
+from kafkawire.spark.pipeline.continuous import TRIES, run_on, until_signalled
+from kafkawire.spark.pipeline.engine import Outcome
+from kafkawire.spark.pipeline.runs import (
+    FileFacts,
+    Record,
+    Run,
+    Share,
+    UnknownVersion,
+    dump,
+    load_record,
+    load_run,
+)
+from kafkawire.spark.pipeline.section import JobError
+
+
+def outcome(run: int = 3) -> Outcome:
+    shares = (
+        Share(OffsetRange("b", 0, 5, 9), 2, 1, {"lost": 1}, (Gap(6, 7, "lost"),)),
+        Share(OffsetRange("a", 10, 0, 5), 5),
+        Share(OffsetRange("a", 10, 5, 8), 3),
+    )
+    files = (FileFacts("x.parquet", 8, 3 << 20, "a", 10, 0, 8, (("d", None),), run, "{}"),)
+    ends = {"a": {10: 8}, "b": {0: 9}}
+    record = Record("j", run, files, (), shares, ends, 1, 2.0, "file:///dead")
+    return Outcome(record, behind={("a", 10): 4, ("b", 0): 0})
+
+
+def test_records_and_intents_are_read_back() -> None:
+    record = outcome().record
+    assert record is not None
+    assert load_record(dump(record)) == record
+    run = Run("j", 1, ((OffsetRange("a", 0, 0, 5),), ()), {"a": {0: 5}})
+    assert load_run(dump(run)) == run
+    with pytest.raises(UnknownVersion, match="version 9, this kafkawire reads 1"):
+        load_run(dump(run).replace(b'"version":1', b'"version":9'))
+
+
+def test_a_run_in_rows_and_in_a_line() -> None:
+    record = outcome().record
+    assert record is not None
+    rows = summary.partitions(record, outcome().behind)
+    assert rows[0] == {
+        "topic": "a", "partition": 10, "from": 0, "to": 8, "rows": 8, "dead letters": 0,
+        "no row": {}, "lag": 4,
+    }  # fmt: skip
+    assert summary.shown(rows[1])["no row"] == "1 lost"
+    line = summary.sentence(outcome())
+    assert line == "run 3: 10 rows in 1 files, 3.0 MiB, 1 dead letters, 2.0 s (5 rows/s), lag 4"
+    assert summary.sentence(Outcome(behind={("a", 0): 2})) == "nothing new, lag 2"
+    told = summary.totals(outcome())
+    assert (told["rows"], told["offsets"], told["bytes"], told["lag"]) == (10, 12, 3 << 20, 4)
+    json.dumps(told)
+
+
+def on(*runs: Outcome | SourceError) -> tuple[list[Outcome], list[SourceError]]:
+    """What is told of runs that come out so, with a stop after the last one."""
+    stopped, told, failed = threading.Event(), list[Outcome](), list[SourceError]()
+    left = list(runs)
+
+    def run() -> Outcome:
+        if len(left) == 1:
+            stopped.set()
+        one = left.pop(0)
+        if isinstance(one, SourceError):
+            raise one
+        return one
+
+    run_on(run, 0.001, stopped, told.append, lambda problem, wait_s: failed.append(problem))
+    return told, failed
+
+
+def test_run_after_run_until_it_is_stopped() -> None:
+    told, failed = on(outcome(1), Outcome(), outcome(2))
+    assert (len(told), failed) == (3, [])
+
+
+def test_a_bounded_run_is_followed_at_once() -> None:
+    stopped, runs = threading.Event(), list[Outcome]()
+    more = outcome()
+    more.planned_less = True
+
+    def run() -> Outcome:
+        if len(runs) == 3:
+            stopped.set()
+        return more
+
+    run_on(run, 3600.0, stopped, runs.append, lambda problem, wait_s: None)
+    assert len(runs) == 4
+
+
+def test_what_may_pass_is_tried_again_and_what_may_not_is_not() -> None:
+    away = SourceError("the bucket is away")
+    told, failed = on(away, away, outcome(), away, outcome())
+    assert (len(told), failed) == (2, [away] * 3)
+    with pytest.raises(SourceError, match="away"):
+        on(*[away] * TRIES, outcome())
+    for final in (JobError("the job is another's"), DataLoss("offsets are gone")):
+        with pytest.raises(type(final)):
+            on(final, outcome())
+
+
+def test_the_first_signal_asks_and_the_second_interrupts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with until_signalled() as stopped:
+        signal.raise_signal(signal.SIGTERM)
+        assert stopped.wait(10)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert "ends after this run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (None, "job.toml: No such file or directory"),
+        (b"[job]\nnam = 'x'", "has a key 'nam' that is not known; did you mean name?"),
+        (b"\xff", "job.toml is not UTF-8"),
+    ],
+)
+def test_a_job_that_cannot_be_read_ends_with_2(
+    text: bytes | None, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.toml"
+    if text is not None:
+        path.write_bytes(text)
+    calls: list[Callable[[], object]] = [
+        lambda: pipeline_run.run(str(path), "", False, False),
+        lambda: pipeline_run.compact(str(path), "", False),
+    ]
+    for call in calls:
+        with pytest.raises(SystemExit) as ended:
+            call()
+        assert ended.value.code == 2
+        assert sentence in capsys.readouterr().err
+    assert submitted.main([str(path)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_what_spark_submit_is_given_says_how_it_is_called() -> None:
+    assert submitted.main([]) == 2
