@@ -3,6 +3,8 @@
 Spark makes the source in a Python worker beside the driver, asks it for a schema, and for each
 query asks a reader for partitions, one for each task; the tasks run `read` in their own workers.
 So nothing that planning needs is imported before it plans, and what goes to the tasks is small.
+Spark plans a loaded frame once: its later queries read up to the same offsets; load it again to see
+what is new.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.catalog import Catalog
     from kafkawire.spark.places import Place
 
-log = logging.getLogger("kafkawire.spark")
+logger = logging.getLogger("kafkawire.spark")
 _PLANS_WITH_FILTERS = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
@@ -64,7 +66,7 @@ class KafkawireSource(DataSource):
     def _options(self, *, streaming: bool) -> Options:
         options = parse_options(self.options, streaming=streaming)
         if options.unused:
-            log.warning("nothing here uses the options %s", ", ".join(options.unused))
+            logger.warning("nothing here uses the options %s", ", ".join(options.unused))
         return options
 
 

@@ -16,7 +16,7 @@ from kafkawire.spark.limits import EARLIEST, LATEST, AtTime, EachAtTime, EachOff
 from kafkawire.spark.model import DataLoss, OffsetRange, Source, SourceError
 from kafkawire.spark.options import Options, Subscription
 
-log = logging.getLogger("kafkawire.spark")
+logger = logging.getLogger("kafkawire.spark")
 
 Positions = dict[tuple[str, int], int]
 """By topic and partition, the next offset."""
@@ -163,7 +163,7 @@ def lost(source: Source, what: str) -> None:
     """Records that are not there: an error with failOnDataLoss, else a line in the log."""
     if source.fail_on_data_loss:
         raise DataLoss(f"{what}; failOnDataLoss=false goes on without them")
-    log.warning("%s; going on without them, as failOnDataLoss=false says", what)
+    logger.warning("%s; going on without them, as failOnDataLoss=false says", what)
 
 
 def ends_of(catalog: Contents, wanted: Subscription) -> Positions:
