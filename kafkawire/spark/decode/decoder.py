@@ -28,8 +28,8 @@ Aborted = Sequence[tuple[int, int, int]]
 """Transactions that were aborted: (producer id, first offset, last offset)."""
 
 BATCH_ROWS, BATCH_BYTES = 32768, 4 << 20
-"""Of an Arrow batch. Half or twice as much makes little difference; from 16 MiB on decoding is
-slower by a third, as what is written is not in any cache when it is read."""
+"""Of an Arrow batch. For decoding a quarter or four times as much is all the same; this much keeps
+small what a task holds of one, and rare what each costs whoever takes it."""
 
 _BLOCK_ROWS = 2048  # what is noted of them stays in the processor's second cache
 _GAPS = 4 * GAPS_LISTED  # `note` wants these taken when half of them are there

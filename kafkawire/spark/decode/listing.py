@@ -23,7 +23,7 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.decode import heads
-from kafkawire.spark.decode.unpack import Unpacker
+from kafkawire.spark.decode.unpack import NoRoom, Unpacker
 
 NO_LIMIT = 1 << 62
 _TABLE_ROWS = 2048  # its 144 KiB stay in the processor's second cache
@@ -110,33 +110,38 @@ class Listing:
         return self.n
 
     def _unpacked(self, n: int, low: int) -> Iterator[tuple[int, int, int]]:
-        codecs = (self.table[:n, heads.ATTRIBUTES] & CODEC_MASK).tolist()
-        row = 0
-        while row < n:
-            first = row
-            if not codecs[row]:
-                while row < n and not codecs[row]:
-                    row += 1
-                yield self._address, first, row
+        rows = self.table[:n].tolist()
+        at = 0
+        while at < n:
+            first = at
+            while at < n and not rows[at][heads.ATTRIBUTES] & CODEC_MASK:
+                at += 1
+            if at > first:
+                yield self._address, first, at
                 continue
+            spans: list[tuple[int, int]] = []
             wrong = None
             try:
-                while row < n and codecs[row] and self._unpack(row, codecs[row], low):
-                    row += 1
+                for row in rows[first:]:
+                    if not row[heads.ATTRIBUTES] & CODEC_MASK or self._unpacker.is_full:
+                        break
+                    spans.append(self._unpack(row, low))
+            except NoRoom:
+                pass
             except KafkaError as error:
-                wrong = Unreadable(row, error.message or "")
-            yield self._unpacker.address, first, row
+                wrong = Unreadable(first + len(spans), error.message or "")
+            at = first + len(spans)
+            if spans:
+                self.table[first:at, heads.FROM : heads.STOP + 1] = spans
+                yield self._unpacker.address, first, at
             self._unpacker.clear()
             if wrong is not None:
                 raise wrong
 
-    def _unpack(self, row: int, codec: int, low: int) -> bool:
-        """False if there is no room before the buffer is cleared."""
-        _, start, stop, _, last, flags, *_ = self.table[row].tolist()
+    def _unpack(self, row: list[int], low: int) -> tuple[int, int]:
+        """Where the records of a listed batch are unpacked to."""
+        _, start, stop, _, last, flags, *_ = row
         if flags & CONTROL or last < low:  # nobody will look into it
-            return True
+            return 0, 0
         limit = unpacked_limit(stop - start)
-        where = self._unpacker.add(codec, self._view[start:stop], limit)
-        if where is not None:
-            self.table[row, heads.FROM], self.table[row, heads.STOP] = where
-        return where is not None
+        return self._unpacker.add(flags & CODEC_MASK, self._view[start:stop], limit)

@@ -6,6 +6,7 @@ bytes end up where the loops over records read them, without an object for each 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
@@ -24,11 +25,10 @@ _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEAD_BYTES = 16
 _INT = Struct(">i")
 _FULL = "failed to write whole buffer"  # cramjam's (Rust's) words for a buffer that is too small
-_INTO = {
-    GZIP: cramjam.gzip.decompress_into,
-    LZ4: cramjam.lz4.decompress_into,
-    ZSTD: cramjam.zstd.decompress_into,
-}
+
+
+class NoRoom(Exception):
+    """The buffer has room, but not for this batch beside those that are in it."""
 
 
 class Unpacker:
@@ -49,39 +49,37 @@ class Unpacker:
         if len(self.data) > _KEPT_BYTES:
             self.data = np.empty(2 * GROUP_BYTES, np.uint8)
 
-    def add(self, codec: int, packed: memoryview, limit_bytes: int) -> tuple[int, int] | None:
-        """Unpack a batch's records: where in `data` they are, or None: `clear` it first.
+    @property
+    def is_full(self) -> bool:
+        """Whether it should be read and cleared before more is added."""
+        return self.used >= GROUP_BYTES
 
-        Raises KafkaError as `codec.compression.decompress` does.
+    def add(self, codec: int, packed: memoryview, limit_bytes: int) -> tuple[int, int]:
+        """Unpack a batch's records; where in `data` they are.
+
+        Raises NoRoom if `clear` must come first, and KafkaError as
+        `codec.compression.decompress` does.
         """
-        if self.used >= GROUP_BYTES:
-            return None
+        into = _INTO.get(codec)
+        if into is None:
+            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}")
         while True:
-            out = self.data[self.used : self.used + limit_bytes]
+            start = self.used
+            out = self.data[start : start + limit_bytes]
             try:
-                written = _unpack(codec, packed, out)
+                self.used = start + into(packed, out)
             except cramjam.DecompressionError as wrong:
                 if _FULL not in str(wrong):
                     text = f"the {CODEC_NAMES[codec]} data is damaged: {wrong}"
                     raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from None
             else:
-                start, self.used = self.used, self.used + written
                 return start, self.used
             if len(out) >= limit_bytes:
                 text = f"the batch unpacks to more than {limit_bytes} bytes"
                 raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, text)
-            if self.used:
-                return None
+            if start:
+                raise NoRoom
             self.data = np.empty(min(4 * len(self.data), limit_bytes), np.uint8)
-
-
-def _unpack(codec: int, packed: memoryview, out: Any) -> int:
-    into = _INTO.get(codec)
-    if into is not None:
-        return into(packed, out)
-    if codec == SNAPPY:
-        return _unpack_snappy(packed, out)
-    raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {codec}")
 
 
 def _unpack_snappy(packed: memoryview, out: Any) -> int:
@@ -105,3 +103,11 @@ def _unpack_block(block: memoryview, out: Any) -> int:
     if size > len(out):
         raise cramjam.DecompressionError(_FULL)
     return cramjam.snappy.decompress_raw_into(block, out[:size])
+
+
+_INTO: dict[int, Callable[[Any, Any], int]] = {
+    GZIP: cramjam.gzip.decompress_into,
+    SNAPPY: _unpack_snappy,
+    LZ4: cramjam.lz4.decompress_into,
+    ZSTD: cramjam.zstd.decompress_into,
+}
