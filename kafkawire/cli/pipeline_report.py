@@ -18,6 +18,7 @@ from kafkawire.cli.tables import fail, print_json, print_table
 if TYPE_CHECKING:
     from kafkawire.spark.model import Source
     from kafkawire.spark.reports.report import Report, Table
+    from kafkawire.spark.reports.scope import Request
 
 ROWS_PRINTED = 20
 """Of a table, on a terminal; the files have all."""
@@ -52,31 +53,44 @@ def report(
     1: continuity found offsets lost, damaged, unexplained or twice; 2: asked wrongly."""
     from kafkawire.spark.model import SourceError
     from kafkawire.spark.places import open_place
-    from kafkawire.spark.reports.jobs import REPORTS, report
-    from kafkawire.spark.reports.scope import Request
-    from kafkawire.spark.session import open_session
+    from kafkawire.spark.reports.jobs import REPORTS
+    from kafkawire.spark.reports.scope import Request as Asked
 
     try:
         if name not in REPORTS:
             raise OptionError("NAME", name, "one of " + ", ".join(REPORTS))
         place = open_place(whole_path(out))
-        request = Request(
+        request = Asked(
             where(source, bootstrap),
             tuple(part.strip() for part in topics.split(",") if part.strip()),
             time_ms("--since", since),
             time_ms("--until", until),
         )
-        spark = open_session(master, app_name=f"kafkawire report {name}")
-        try:
-            made = report(spark, name, request)
-        finally:
-            spark.stop()
+        made = _made(name, request, master)
         files = made.write(place)
     except (SourceError, OptionError) as error:
         fail(error, 2)
     show(made, files, out, as_json)
     if made.problems:
         raise SystemExit(1)
+
+
+def _made(name: str, request: Request, master: str) -> Report:
+    """Spark is started once it is known that there is something to do."""
+    from kafkawire.spark.reports.jobs import made, nothing, prepared
+    from kafkawire.spark.session import open_session
+
+    scope = prepared(name, request)
+    try:
+        if not scope.offsets:
+            return nothing(name, scope)
+        spark = open_session(master, app_name=f"kafkawire report {name}")
+        try:
+            return made(spark, name, scope)
+        finally:
+            spark.stop()
+    finally:
+        scope.close()
 
 
 def where(source: str, bootstrap: str) -> Source:

@@ -29,25 +29,45 @@ INTERNAL_TOO = frozenset({"continuity"})
 def report(spark: SparkSession, name: str, request: Request) -> Report:
     """Runs the Spark jobs of one report. Raises SourceError; without a single offset to look at,
     the report is one sentence."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
+    scope = prepared(name, request)
+    try:
+        return made(spark, name, scope) if scope.offsets else nothing(name, scope)
+    finally:
+        scope.close()
 
+
+def prepared(name: str, request: Request) -> Scope:
+    """What the report will be on, found out without Spark; to be closed. SourceError for a name,
+    a source or a topic that is none."""
     from kafkawire.spark.catalog import open_catalog
-    from kafkawire.spark.session import sentence
 
     if name not in REPORTS:
         raise SourceError(f"there is no report {name!r}: there are {', '.join(REPORTS)}")
     if name == "continuity":  # to tell of losses, it must survive them
         request = replace(request, source=replace(request.source, fail_on_data_loss=False))
-    job = importlib.import_module(f"kafkawire.spark.reports.{name}")
     catalog = open_catalog(request.source)
     try:
-        scope = Scope(request, catalog, internal=name in INTERNAL_TOO)
-        if not scope.offsets:
-            return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])
-        made: Report = job.run(spark, scope)
-        return made
+        return Scope(request, catalog, internal=name in INTERNAL_TOO)
+    except SourceError:
+        catalog.close()
+        raise
+
+
+def made(spark: SparkSession, name: str, scope: Scope) -> Report:
+    """The report of what was prepared and has any offsets."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from kafkawire.spark.session import sentence
+
+    job = importlib.import_module(f"kafkawire.spark.reports.{name}")
+    try:
+        found: Report = job.run(spark, scope)
     except (PySparkException, Py4JError) as failure:
         raise SourceError(sentence(failure)) from failure
-    finally:
-        catalog.close()
+    return found
+
+
+def nothing(name: str, scope: Scope) -> Report:
+    """The report of what has no offsets at all."""
+    return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])

@@ -53,6 +53,10 @@ class Scope:
             for partition in range(catalog.topics[topic])
         ]
 
+    def close(self) -> None:
+        """End the connections of the catalog."""
+        self.catalog.close()
+
     def range_of(self, topic: str, partition: int) -> OffsetRange:
         """[first, end) of the time that was asked for, or of all there is."""
         start, _, end = self.catalog.bounds(topic, partition)

@@ -1,0 +1,88 @@
+"""`kafkawire pipeline report`: what can be typed, and what is printed; without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from kafkawire.cli.app import app
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.pipeline_report import ROWS_PRINTED, show, time_ms, where, whole_path
+from kafkawire.spark.model import Source
+from kafkawire.spark.reports.jobs import REPORTS
+from kafkawire.spark.reports.report import Report
+
+
+def test_sources_are_those_of_the_data_source() -> None:
+    assert where("s3://b/p", "") == Source("s3://b/p")
+    assert where("localhost:9092", "") == Source(bootstrap="localhost:9092")
+    assert where("/data", "h:1,h:2") == Source("/data", "h:1,h:2")
+    assert where("tier", "") == Source(os.path.abspath("tier"))
+    assert whole_path("./x") == os.path.abspath("x")
+    assert whole_path("file:///x") == "file:///x"
+
+
+def test_times_are_utc_unless_they_say_otherwise() -> None:
+    assert time_ms("--since", "") is None
+    assert time_ms("--since", "1970-01-02") == 86_400_000
+    assert time_ms("--since", "1970-01-01T01:00:00+01:00") == 0
+    with pytest.raises(OptionError, match="--until=noon: it must be a time like"):
+        time_ms("--until", "noon")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lags", "--source", "/d", "--out", "o"], "NAME=lags: it must be one of continuity, lag"),
+        (["lag", "--source", "/d", "--out", "o", "--since", "x"], "--since=x: it must be a time"),
+        (["lag", "--source", "ftp://x", "--out", "o"], "ftp://x"),
+        (["lag", "--source", "h:1", "--bootstrap", "h:2", "--out", "o"], "two brokers'"),
+    ],
+)
+def test_what_is_wrong_is_said_before_spark_is_started(
+    words: list[str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr("kafkawire.spark.session.open_session", started)
+    done = CliRunner().invoke(app, ["pipeline", "report", *words])
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+
+
+def test_help_names_every_report() -> None:
+    shown = CliRunner().invoke(app, ["pipeline", "report", "--help"]).stdout
+    assert all(f"{name}:" in shown for name in REPORTS)
+
+
+def test_long_tables_are_cut_and_times_readable(capsys: pytest.CaptureFixture[str]) -> None:
+    made = Report("lag", ["A sentence."])
+    rows = ROWS_PRINTED + 5
+    data = pa.table({"group_id": [f"g{i}" for i in range(rows)], "deleted_ms": [0] * rows})
+    made.add("lag", "Groups", data, "group_id", "deleted_ms")
+    made.add("lag-history", "History", data)
+    show(made, ["lag.csv"], "out", as_json=False)
+    shown = capsys.readouterr().out
+    assert "1970-01-01T00:00:00.000+00:00" in shown
+    assert "... and 5 more rows in lag.csv" in shown
+    assert "History" not in shown
+    assert shown.endswith("A sentence.\nWritten to out: lag.csv\n")
+    show(made, ["lag.csv"], "out", as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["report"], told["problems"], len(told["tables"]["lag"])) == (
+        "lag",
+        0,
+        ROWS_PRINTED,
+    )
+
+
+def test_what_does_not_fit_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkawire.spark.reports.report.ROWS_MAX", 3)
+    made = Report("lag")
+    assert made.add("lag", "Groups", pa.table({"x": [1, 2, 3, 4]})).num_rows == 3
+    assert "only the first 3 rows are kept" in made.sentences[0]
