@@ -116,6 +116,7 @@ class Broker:
         source's isolation may have."""
 
         def work(cluster: Cluster) -> dict[int, tuple[int, int]]:
+            self._leaders.pop(topic, None)  # it may have more partitions than when it was asked
             led_by = self._led_by(cluster, topic)
             starts = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
             ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, self._level)
