@@ -299,8 +299,8 @@ def _rows(place: MemoryPlace, paths: Iterable[str]) -> list[tuple[str, int, int]
     for path in paths:
         named = described(path)
         assert named is not None
-        table = pq.read_table(pa.BufferReader(place.files[path]))
-        offsets = table.column("_offset").to_pylist()
+        file = pq.ParquetFile(pa.BufferReader(place.files[path]))
+        offsets = file.read(["_offset"], use_threads=False).column(0).to_pylist()
         assert offsets == sorted(offsets)
         assert all(named[0].base <= offset < named[0].end for offset in offsets)
         found += [(named[0].topic, named[0].partition, offset) for offset in offsets]
