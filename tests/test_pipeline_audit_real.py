@@ -18,7 +18,7 @@ from kafkawire.spark.pipeline.job import from_dict
 from kafkawire.spark.query import QueryError, Shell
 from kafkawire.testing.broker import BrokerProcess
 from tests.kit.pipeline_tables import ROW, MadeTable
-from tests.kit.sparktopics import Topics
+from tests.kit.sparktopics import START_MS, Topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -83,6 +83,9 @@ def test_topics_are_tables(spark: SparkSession, topics: Topics) -> None:
         ]
         few = shell.run("SELECT * FROM `pipeline.audit` WHERE offset < 2", 5)
         assert (len(few.rows), few.more) == (5, True)
+        first = shell.run("SELECT timestamp FROM `pipeline.audit` WHERE offset = 0", 5).rows
+        times = sorted(round(row[0].timestamp() * 1000) for row in first)
+        assert times == [START_MS, START_MS + 1000, START_MS + 2000]
         texts = shell.run("SELECT value_text FROM `pipeline.audit` WHERE offset = 0", 0)
         assert sorted(row[0] for row in texts.rows) == [f"pipeline.audit:{n}" for n in range(3)]
         assert ["pipeline.audit", 3] in [list(row) for row in shell.run("show topics", 10).rows]

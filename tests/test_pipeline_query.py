@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from kafkawire.spark.model import Source, SourceError
 from kafkawire.spark.query import (
     QueryError,
     Result,
+    in_utc,
     is_blank,
     names_once,
     parts_of,
@@ -84,8 +85,11 @@ def test_values_become_json() -> None:
         None,
         1,
         {"a": "b"},
-        "2026-01-31T00:00:00+00:00",
+        "2026-01-31T00:00:00.000Z",
     ]
+    assert plain(datetime(2026, 1, 31, 1, 2, 3, 4)) == "2026-01-31T01:02:03.000004"
+    local = when.astimezone(timezone(timedelta(hours=5))).astimezone().replace(tzinfo=None)
+    assert in_utc([(1, local), (2, None)], [1]) == [[1, when], [2, None]]
 
 
 RESULT = Result(["n", "n", "v"], [(1, 2, b"x;\n"), (3, None, [b"y"])], more=True)

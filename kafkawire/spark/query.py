@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.spark.model import Source, SourceError
@@ -64,13 +65,14 @@ class Shell:
         try:
             frame = self._frame(statement)
             self._spark.conf.set(PUSHDOWN, str(names_once(statement, self._known)).lower())
-            rows: list[Any] = frame.limit(limit + 1).collect() if limit else frame.collect()
+            rows: Sequence[Any] = frame.limit(limit + 1).collect() if limit else frame.collect()
         except SourceError:
             raise
         except Exception as error:  # Spark's, py4j's: no common class
             raise QueryError(self._sentence(error)) from error
         more = bool(limit) and limit < len(rows)
-        return Result(frame.columns, rows[:limit] if more else rows, more)
+        rows = in_utc(rows[:limit] if more else rows, _times(frame))
+        return Result(frame.columns, rows, more)
 
     def _forget(self) -> None:
         """The views of the last statement: a loaded frame keeps the offsets, and even the filters,
@@ -147,6 +149,22 @@ def names_once(statement: str, names: set[str]) -> bool:
     return not re.search(r"\bwith\b", text) and all(text.count(name.lower()) == 1 for name in names)
 
 
+def _times(frame: DataFrame) -> list[int]:
+    """Which columns are points in time."""
+    return [at for at, each in enumerate(frame.schema) if each.dataType.typeName() == "timestamp"]
+
+
+def in_utc(rows: Sequence[Sequence[Any]], times: list[int]) -> Sequence[Sequence[Any]]:
+    """PySpark gives points in time as this machine's local time, and does not say so."""
+    if not times:
+        return rows
+    listed = [list(row) for row in rows]
+    for row in listed:
+        for at in times:
+            row[at] = row[at] and row[at].astimezone(UTC)
+    return listed
+
+
 def parts_of(name: str) -> list[str]:
     """The parts of a name as Spark quotes it: `a`.`b` -> a, b."""
     return [part.replace("``", "`") for part in _PART.findall(name)]
@@ -210,6 +228,9 @@ def plain(value: Any) -> Any:
         return [plain(each) for each in value]
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, datetime):
+        precision = "microseconds" if value.microsecond % 1000 else "milliseconds"
+        return value.isoformat("T", precision).replace("+00:00", "Z")
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
