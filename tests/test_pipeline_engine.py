@@ -13,12 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.model import DataLoss, OffsetRange
+from kafkawire.spark.model import DataLoss, OffsetRange, Part
 from kafkawire.spark.pipeline import state as state_module
 from kafkawire.spark.pipeline.compaction import remove_unfinished, sweep
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import translated
 from kafkawire.spark.pipeline.naming import file_path
+from kafkawire.spark.pipeline.planning import tasks_of
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import State
 from kafkawire.spark.places import open_place
@@ -472,6 +473,17 @@ def test_a_failure_of_spark_is_said_by_its_cause() -> None:
     ours = "Traceback:\n  x\nkafkawire.spark.model.DamagedData: segments/x: damaged\n"
     assert str(translated(RuntimeError(ours))) == "segments/x: damaged"
     assert isinstance(translated(KeyboardInterrupt()), KeyboardInterrupt)
+
+
+def test_little_is_not_split_over_many_cores() -> None:
+    def tasks(size: int, cores: int) -> int:
+        parts = [Part(OffsetRange("t", index, 0, 1000), (), size) for index in range(3)]
+        return len(tasks_of(parts, 64 << 20, cores))
+
+    assert tasks(1000, 64) == 1
+    assert 2 <= tasks(8 << 20, 2) <= 3
+    assert 6 <= tasks(32 << 20, 6) <= 9
+    assert tasks(128 << 20, 1) == 6
 
 
 def test_an_engine_needs_no_spark(bench: Bench) -> None:

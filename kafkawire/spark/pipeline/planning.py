@@ -14,6 +14,8 @@ from kafkawire.spark.plan import plan_tasks
 from kafkawire.spark.ranges import Contents, assigned, limited
 
 Key = tuple[str, int]
+SHARE_BYTES = 4 << 20
+"""Of stored batches: some 50 ms of work. Splitting less than that makes more and smaller files."""
 
 
 def partitions(catalog: Contents, reading: Reading, known: Positions) -> list[Key]:
@@ -113,10 +115,13 @@ def _end(catalog: Contents, reading: Reading, key: Key, begin: int) -> int:
 
 
 def tasks_of(
-    parts: Sequence[Part], task_bytes: int, min_tasks: int
+    parts: Sequence[Part], task_bytes: int, parallelism: int
 ) -> list[tuple[OffsetRange, ...]]:
-    """The ranges of each task, neighbours of one partition joined."""
-    return [_joined(task) for task in plan_tasks(parts, task_bytes=task_bytes, min_tasks=min_tasks)]
+    """The ranges of each task, neighbours of one partition joined: as many tasks as are done at
+    once, where there is enough for each that it is worth a file of its own."""
+    enough = sum(part.size_bytes for part in parts) // SHARE_BYTES
+    tasks = plan_tasks(parts, task_bytes=task_bytes, min_tasks=max(1, min(parallelism, enough)))
+    return [_joined(task) for task in tasks]
 
 
 def _joined(task: Task) -> tuple[OffsetRange, ...]:
