@@ -169,6 +169,9 @@ def test_a_stream_follows_the_broker_and_new_topics_of_a_pattern(
         topics.make("live.b", 2)
         topics.fill("live.b", 20)
         until(lambda: sink.offsets == offsets_of(topics), "a new topic", query)
+        topics.add_partitions("live.a", 3)
+        topics.fill("live.a", 30)
+        until(lambda: sink.offsets == offsets_of(topics), "new partitions", query)
     finally:
         query.stop()
     topics.fill("live.b", 7)
