@@ -114,6 +114,7 @@ def test_everything_that_can_be_said() -> None:
         (with_lines(run="every = '0 s'"), "a time like '30 s'"),
         (with_lines(run="max_offsets_per_run = -1"), "a whole number from 0"),
         (with_lines(run="on_damage = 'dead_letter'"), r"needs a path in \[dead_letter\]"),
+        (with_lines(dead_letter="path = '/tables/orders/dead'"), "which is in the table's own"),
         (with_lines(value="format = 'xml'"), r"value.format is 'xml'"),
         (with_lines(value="resolved = 'x'"), "a key 'resolved' that is not known"),
     ],

@@ -121,6 +121,11 @@ def from_dict(document: Mapping[str, Any]) -> Job:
         dead.text("path", needed=bool(dead.values)).rstrip("/"),
         _running(root.section("run"), root.section("spark")),
     )
+    if f"{done.dead_letters}/".startswith(f"{done.table.path}/"):
+        raise JobError(
+            f"[dead_letter] path is {done.dead_letters!r}, which is in the table's own: who reads "
+            "the table would read dead letters as well"
+        )
     if done.running.on_damage == DEAD_LETTER and not done.dead_letters:
         raise JobError("[run] on_damage is 'dead_letter', which needs a path in [dead_letter]")
     return done
