@@ -91,7 +91,8 @@ def pipeline(spark: Any, kind: str, job: dict[str, str]) -> int:
 
     text = (
         f'[job]\nname = "bench"\n[source]\nurl = "{job["source"]}"\n'
-        f'subscribe = ["{job["topic"]}"]\n[table]\nformat = "parquet"\npath = "{job["out"]}"\n'
+        f'subscribe = ["{job["topic"]}"]\n[table]\nformat = "parquet"\n'
+        f'compression = "snappy"\npath = "{job["out"]}"\n'  # as Spark's own writer
     )
     engine = Engine(parse(text), OnSpark(spark))
     try:
