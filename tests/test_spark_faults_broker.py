@@ -370,3 +370,31 @@ def test_spark_reads_transactions_and_tells_of_damage_in_a_bucket(
         with pytest.raises(Exception, match=key) as refused:
             load().count()
         assert key in sentence(refused.value)
+
+
+def test_a_broker_that_is_killed_leaves_a_folder_that_can_be_read(
+    kafkawire_broker_factory: Factory,
+) -> None:
+    """Nobody runs: what the folder has is a beginning of what was produced, never anything else;
+    the next process brings the manifest up to date."""
+    # Replaced files stay for a minute, as they do by default: the manifest may be a second behind.
+    broker = kafkawire_broker_factory(settings={**SETTINGS, "log.segment.delete.delay.ms": "60000"})
+    topics, folder = Topics(broker), Path(broker.data)
+    topics.make("t", 1)
+    for turn in range(3):
+        topics.produce("t", rows(*[b"%d:%d" % (turn, n) for n in range(100)]))
+        if turn:
+            until(lambda: _end(folder, "t") >= 100 * turn, "in segments")  # noqa: B023
+        broker.kill()
+        wanted = [(row.offset, row.key, row.value) for row in topics.of("t")]
+        if turn:
+            found, account = read(*plan(folder, "t"))
+            assert found == wanted[: len(found)]
+            assert not account.counts
+            assert len(found) >= 100 * turn
+        broker.start()
+    until(lambda: _end(folder, "t") == 300, "in segments")
+    found, account = read(*plan(folder, "t"))
+    assert found == wanted
+    assert not account.counts
+    broker.stop()
