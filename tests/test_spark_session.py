@@ -83,6 +83,7 @@ def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
     assert sentence(RuntimeError("first line\nsecond")) == "first line"
 
 
+@pytest.mark.real
 def test_what_workers_fork_from_has_imported_the_kernels_and_has_one_thread() -> None:
     """A lock held by a thread that a fork does not take along would be held for ever."""
     script = (
@@ -140,3 +141,31 @@ def test_it_starts_quietly_and_says_why_it_does_not(tmp_path: Path) -> None:
     assert "WARN" not in told.upper(), told
     assert "INFO" not in told, told
     assert list(tmp_path.iterdir()) == []  # and it leaves nothing where it was called
+
+
+SUBMITTED = """
+from kafkawire.spark.session import open_session
+spark = open_session("local[7]", conf={"spark.sql.shuffle.partitions": "3"})
+context, settings = spark.sparkContext, spark.conf
+print("FOUND", context.master, context.appName, settings.get("spark.sql.session.timeZone"),
+      settings.get("spark.python.daemon.module"), settings.get("spark.sql.shuffle.partitions"))
+spark.stop()
+"""
+
+
+@pytest.mark.real
+def test_what_spark_submit_was_told_holds(tmp_path: Path) -> None:
+    need_java()
+    import pyspark
+
+    script = tmp_path / "job.py"
+    script.write_text(SUBMITTED)
+    told = ["--master", "local[1]", "--name", "mine", "--conf", "spark.sql.session.timeZone=Japan"]
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    done = subprocess.run(
+        [str(submit), *told, str(script)], capture_output=True, text=True, timeout=200,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable}, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
+    assert found == ["FOUND local[1] mine Japan kafkawire.spark.daemon 3"]

@@ -79,29 +79,33 @@ def sentence(failure: BaseException) -> str:
 
 
 def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit's JVM is there already
-    if not submitted:
+    given: dict[str, str] = {}
+    if submitted:
+        SparkContext._ensure_initialized()  # else Spark shows nothing of what spark-submit was told
+        given = dict(SparkConf().getAll())
+    else:
         find_java()
     os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
-    given = SparkConf() if submitted else SparkConf(loadDefaults=False)
-    wanted = {"spark.master": master, "spark.app.name": app_name, **DEFAULTS}
-    if conf.get("spark.master", master).startswith("local"):
-        wanted |= _LOCAL
-    builder = SparkSession.builder
-    for key, value in (wanted | conf).items():
-        if key in conf or not given.contains(key):
-            builder = builder.config(key, value)
+    settings = {"spark.master": master, "spark.app.name": app_name, **DEFAULTS, **given, **conf}
+    if settings["spark.master"].startswith("local"):
+        settings = _LOCAL | settings
     if not submitted:
-        java_options = f"{conf.get('spark.driver.extraJavaOptions', '')} {_quiet()}"
-        builder = builder.config("spark.driver.extraJavaOptions", java_options.strip())
+        java_options = f"{settings.get('spark.driver.extraJavaOptions', '')} {_quiet()}"
+        settings["spark.driver.extraJavaOptions"] = java_options.strip()
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
     try:
         return builder.getOrCreate()
     except Exception as failure:  # py4j's and Spark's have no common class
         reason = str(failure).strip().partition("\n")[0]
-        raise SessionError(f"Spark does not start with master {master!r}: {reason}") from failure
+        raise SessionError(
+            f"Spark does not start with master {settings['spark.master']!r}: {reason}"
+        ) from failure
 
 
 def _quiet() -> str:
