@@ -78,7 +78,7 @@ clean:
 	$(BIN)/python -m pip install --quiet --editable '.[dev,bench]'
 	@touch $@
 
-# What pip does not have: kcat and PostgreSQL, from Debian, where this may be done.
+# What pip does not have: kcat, PostgreSQL and a Java, from Debian, where this may be done.
 .venv/.system: .ci/system.sh | .venv/bin/python
 	sh .ci/system.sh
 	@touch $@
