@@ -3,8 +3,8 @@
 That needs the order of a partition, which a table has not, and the newest timestamp of all that
 precedes a task's range. So tasks read twice: first each range gives its newest timestamp, then,
 told what precedes them, they count records by class of lateness (measures.LATE_EDGES_MS). Spark
-adds the counts up. Where the source is a tier, its manifest says when each object was uploaded:
-that is when a record could be read there at the latest, and its age then is counted as well.
+adds the counts up. A manifest says when each segment was there (uploaded; in a data folder: cut): a
+record had arrived by then, and its age at that time is counted as well.
 """
 
 from __future__ import annotations
@@ -256,8 +256,8 @@ def _sentences(rows: Sequence[Mapping[str, Any]], arrived: Sequence[int] | None)
         sentences.append(f"{stamped:,} have the broker's time (LogAppendTime), which says nothing "
                          "of when something happened.")  # fmt: skip
     if arrived is None or not any(arrived):
-        sentences.append("When records arrived is not known: only a tier's manifest says it.")
+        sentences.append("When records arrived is not known: only a manifest says it.")
     else:
         half, most = (labels[quantile_class(arrived, q)] for q in (0.5, 0.99))
-        sentences.append(f"Age when it was in the bucket: half {half}, 99 % {most}.")
+        sentences.append(f"Age when its segment was there: half {half}, 99 % {most}.")
     return sentences

@@ -1,5 +1,5 @@
 """Histograms of late data: how far behind the newest record before it in its partition each one
-is, and how long after its time it was in the bucket. Called by kafkawire.spark.reports.late.
+is, and how old it was when its segment was there. Called by kafkawire.spark.reports.late.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def draw(
     _histogram(left, counts, "Behind the newest record before it in its partition")
     if arrivals is not None:
         right = plots.axes_at(made, 0.55, base, 0.42, 2.7 / height)
-        _histogram(right, np.asarray(arrivals), "Age when it was in the bucket", ordered=False)
+        _histogram(right, np.asarray(arrivals), "Age when its segment was there", ordered=False)
     _map(made.add_axes((0.24, 0.55 / height, 0.5, lower / height)), shown, len(partitions))
     return plots.png(made)
 
