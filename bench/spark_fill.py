@@ -1,21 +1,23 @@
 """Topics for the Spark bench: so many records of one size, in four partitions, quickly.
 
-A few batches are made once; each is sent again and again with another time and a new checksum. The
-values look like log lines (`bench.payload`), so that zstd finds what it finds in a user's data.
+The values look like log lines (`bench.payload`) and are all different: some batches are made once,
+each is sent again and again with other numbers in its values, another time and a new checksum. What
+repeats is so far apart that no codec sees it, and no dictionary of Parquet's helps.
 """
 
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 
+import numpy as np
+
 from bench.admin import Admin
 from bench.payload import CODECS, line, record
 from kafkawire.client.connection import Connection
-from kafkawire.codec.batches import BASE_TIMESTAMP_AT, HEAD, HEAD_BYTES, MAGIC, stamp
+from kafkawire.codec.batches import HEAD, HEAD_BYTES, MAGIC, resum
 from kafkawire.codec.compression import compress
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -23,7 +25,12 @@ PRODUCE = 0
 PARTITIONS = 4
 BATCH_BYTES = 100_000
 """Of values, as far as a batch goes before it is compressed."""
-VARIANTS = 8
+VARIANTS = 64
+"""Of a partition: more than a page of Parquet or the window of a codec has."""
+NUMBER_AT, DIGITS = 6, 16
+"""Where a value's number is, behind {"id":."""
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
+HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 BASE_MS = 1_760_000_000_000
 STEP_MS = 1000
 """Between two batches of a partition: a topic then spans days, as one does that has history."""
@@ -55,31 +62,41 @@ class Topic:
         return max(1, BATCH_BYTES // self.value_bytes)
 
 
-def _batch(chance: random.Random, topic: Topic, count: int) -> bytearray:
-    codec = CODECS.get(topic.codec, 0)
-    body = b"".join(record(i, line(chance, topic.value_bytes)) for i in range(count))
-    packed = bytes(compress(codec, body))
-    length = HEAD_BYTES - 12 + len(packed)
-    head = (0, length, -1, MAGIC, 0, codec, count - 1, BASE_MS, BASE_MS, -1, -1, -1, count)
-    return bytearray(HEAD.pack(*head) + packed)
+class Template:
+    """The records of a batch, uncompressed, and where in each value its number goes."""
+
+    def __init__(self, chance: random.Random, topic: Topic, count: int) -> None:
+        self.topic, self.count = topic, count
+        records = [record(i, line(chance, topic.value_bytes)) for i in range(count)]
+        self._body = np.frombuffer(b"".join(records), np.uint8).copy()
+        ends = np.cumsum([len(one) for one in records])
+        starts = ends - 1 - topic.value_bytes  # one byte behind a value: no headers
+        self._places = starts[:, None] + NUMBER_AT + np.arange(DIGITS)
+
+    def batch(self, number: int) -> bytes:
+        """Batch `number` of a partition: nobody else has its values."""
+        numbers = np.uint64(number * self.count) + np.arange(self.count, dtype=np.uint64)
+        numbers *= SPREAD
+        digits = numbers[:, None] >> (np.arange(DIGITS, dtype=np.uint64) * np.uint64(4))
+        self._body[self._places] = HEX[(digits & np.uint64(15)).astype(np.intp)]
+        codec = CODECS.get(self.topic.codec, 0)
+        packed = bytes(compress(codec, self._body.data))
+        length, time_ms = HEAD_BYTES - 12 + len(packed), BASE_MS + number * STEP_MS
+        fields = (codec, self.count - 1, time_ms, time_ms, -1, -1, -1, self.count)
+        made = bytearray(HEAD.pack(0, length, -1, MAGIC, 0, *fields) + packed)
+        resum(made, 0, len(made))
+        return bytes(made)
 
 
-def batches(topic: Topic, records: int) -> Iterator[bytes]:
+def batches(topic: Topic, records: int, seed: int) -> Iterator[bytes]:
     """Batches of exactly so many records for one partition."""
-    chance = random.Random(11)
-    whole = [_batch(chance, topic, topic.batch_records) for _ in range(VARIANTS)]
-    sent = 0
-    while sent < records:
-        count = min(topic.batch_records, records - sent)
-        number = sent // topic.batch_records
-        batch = whole[number % VARIANTS]
-        if count < topic.batch_records:
-            batch = _batch(chance, topic, count)
-        time_ms = BASE_MS + number * STEP_MS
-        struct.pack_into(">q", batch, BASE_TIMESTAMP_AT, time_ms)
-        stamp(batch, time_ms, log_append=False)
-        yield bytes(batch)
-        sent += count
+    chance = random.Random(seed)
+    whole = [Template(chance, topic, topic.batch_records) for _ in range(VARIANTS)]
+    number = -1
+    for number in range(records // topic.batch_records):
+        yield whole[number % VARIANTS].batch(number)
+    if rest := records % topic.batch_records:
+        yield Template(chance, topic, rest).batch(number + 1)
 
 
 def fill(port: int, topic: Topic) -> None:
@@ -90,8 +107,9 @@ def fill(port: int, topic: Topic) -> None:
         admin.create_topic(topic.name, PARTITIONS, settings)
     shares = [topic.records // PARTITIONS] * PARTITIONS
     shares[0] += topic.records - sum(shares)
+    streams = [batches(topic, share, seed) for seed, share in enumerate(shares)]
     connection = Connection("127.0.0.1", port)
-    for row in zip_longest(*(batches(topic, share) for share in shares)):
+    for row in zip_longest(*streams):
         parts = [
             PartitionProduceData(index, memoryview(batch))
             for index, batch in enumerate(row)

@@ -66,8 +66,15 @@ def test_what_was_produced_is_read_from_wherever_it_is(topics: tuple[Topics, str
         assert all(1000 <= b.segments_end <= 1100 for b in bounds)
         assert read(catalog)[0] == wanted
         catalog.close()
-    found = open_catalog(Source("", made.bootstrap))
-    assert {place.tier.is_s3 for place in found.places} == {True, False}  # files and the bucket
+    # Files and the bucket; the files once their manifest is there, seconds after a start.
+    until = time.monotonic() + 60
+    found: set[bool] = set()
+    while found != {True, False} and time.monotonic() < until:
+        catalog = open_catalog(Source("", made.bootstrap))
+        found = {place.tier.is_s3 for place in catalog.places}
+        catalog.close()
+        time.sleep(0.2)
+    assert found == {True, False}
     alone = open_catalog(Source(url))
     rows, _ = read(alone)
     ends = [alone.bounds("t", partition).end for partition in range(3)]
@@ -77,7 +84,6 @@ def test_what_was_produced_is_read_from_wherever_it_is(topics: tuple[Topics, str
     assert alone.offset_for_time("t", 0, stamp) == next(
         row.offset for row in wanted if row.partition == 0 and row.timestamp_ms >= stamp
     )
-    found.close()
 
 
 def test_the_bucket_is_enough(topics: tuple[Topics, str]) -> None:

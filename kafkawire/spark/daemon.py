@@ -5,11 +5,17 @@ its argument. pyspark's own imports nothing before it forks, so each worker woul
 numba and the kernels again: 0.6 s of a core, more where numba has not compiled them yet. Here it
 is 2 ms. What is imported before a fork must not start threads, whose locks would be taken for ever
 in the child: a test looks.
+
+Two things more cost each task: pyspark collects garbage after it, 75 ms with all these modules in
+memory, unless they are frozen; and buffers of megabytes that go back to the kernel come again page
+by page, a tenth of a task's time, unless malloc keeps them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import gc
 import importlib
 import os
 import sys
@@ -27,6 +33,11 @@ _NO_THREADS = {
     "OMP_NUM_THREADS": "1",  # numpy's OpenBLAS; Spark sets it for its workers too
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow's jemalloc
 }
+_KEPT_BYTES = 256 << 20
+"""Free memory that malloc keeps: more than a task has in use at a time."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
+_MMAP_BYTES = 32 << 20
+"""The most that glibc takes for it: larger ones come from the kernel."""
 
 
 def preload() -> None:
@@ -36,6 +47,17 @@ def preload() -> None:
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    keep_memory()
+
+
+def keep_memory() -> None:
+    """Tell glibc to keep what is freed; another libc does as it likes."""
+    with contextlib.suppress(AttributeError, OSError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def main() -> None:

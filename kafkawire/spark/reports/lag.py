@@ -130,6 +130,7 @@ def _events(spark: SparkSession, scope: Scope) -> DataFrame:
 def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Offsets, timestamps, keys and values -> events (EVENTS_DDL)."""
     import pyarrow as pa
+    import pyarrow.compute as pc  # not there by itself, and nobody else may have imported it
 
     for batch in batches:
         offsets, stamps, keys, values = batch.columns
@@ -138,7 +139,7 @@ def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         strings = [pa.array([event[i] for event in events], pa.string()) for i in range(3)]
         partitions = pa.array([event.partition for event in events], pa.int32())
         committed = pa.array([event.committed for event in events], pa.int64())
-        at = pa.compute.divide(stamps.cast(pa.int64()), 1000)
+        at = pc.divide(stamps.cast(pa.int64()), 1000)
         columns = [*strings, partitions, committed, at, offsets]
         names = ["kind", "group_id", "topic", "partition", "committed", "at", "place"]
         yield pa.RecordBatch.from_arrays(columns, names=names)
