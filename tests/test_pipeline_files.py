@@ -102,6 +102,20 @@ def test_a_file_has_what_was_added(compression: str, plain: bool) -> None:
     assert ("DELTA_BINARY_PACKED" in encodings) is not plain
 
 
+def test_values_that_repeat_are_stored_once() -> None:
+    schema = pa.schema([("_offset", pa.int64()), ("_value", pa.binary())])
+    sizes = {}
+    for distinct in (10, 10_000):
+        values = [b"%0500d" % (offset % distinct) for offset in range(10_000)]
+        file = ParquetFile(schema, Encoding("none"), {})
+        columns = [pa.array(range(10_000)), pa.array(values, pa.binary())]
+        file.add(pa.RecordBatch.from_arrays(columns, schema=schema))
+        data, _ = file.close()
+        assert pq.read_table(pa.BufferReader(data))["_value"].to_pylist() == values
+        sizes[distinct] = len(data)
+    assert 50 * sizes[10] < sizes[10_000]
+
+
 def test_topics_are_stored_once_and_read_as_text() -> None:
     schema = repeating(pa.schema([("_topic", pa.string()), ("_offset", pa.int64())]))
     file = ParquetFile(schema, Encoding(), {})
