@@ -116,7 +116,7 @@ def test_somebody_else_writes_too(
 ) -> None:
     """Between our look and our commit: it is looked at again."""
     original = DeltaTable._write
-    times = []
+    times: list[int] = []
 
     def write(self: DeltaTable, *args: Any) -> None:
         if not times:

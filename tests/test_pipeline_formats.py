@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,11 +81,12 @@ class Ending:
     def commit(self, record: Record) -> None:
         self._around(lambda: self._table.commit(record))
 
-    def replace(self, old: list[FileFacts], new: list[FileFacts], number: int) -> None:
+    def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
         self._around(lambda: self._table.replace(old, new, number))
 
     def _around(self, change: Callable[[], None]) -> None:
-        for step in (lambda: None, change):
+        steps: list[Callable[[], None]] = [lambda: None, change]
+        for step in steps:
             step()
             if self._left == 0:
                 raise Killed

@@ -182,7 +182,7 @@ def test_somebody_else_commits_in_between(
 
     original = library.Transaction.commit_transaction
     late = record(1, [wrote(table, 1, 0, 2, attempt="b2")])
-    times = []
+    times: list[int] = []
 
     def commit_transaction(self: Any) -> Any:
         if not times:

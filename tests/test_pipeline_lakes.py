@@ -28,7 +28,7 @@ class WatchedFolder(FolderPlace):
 
     hook: Hook
 
-    def put(self, key: str, data: bytes, *, if_absent: bool = False) -> None:
+    def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
         self.hook("before", "put", key)
         super().put(key, data, if_absent=if_absent)
         self.hook("after", "put", key)

@@ -69,7 +69,8 @@ def rows_of(path: Path, format: str) -> list[dict[str, Any]]:
         files = [pq.read_table(file) for file in sorted(path.glob("[!_]*.parquet"))]
         table = pa.concat_tables(files, promote_options="default")
     names = [name for name in table.schema.names if not name.startswith("_")]
-    return table.sort_by("_offset").select(["_offset", *names]).to_pylist()
+    rows: list[dict[str, Any]] = table.sort_by("_offset").select(["_offset", *names]).to_pylist()
+    return rows
 
 
 @pytest.mark.parametrize("format", ["parquet", "delta", "iceberg"])

@@ -159,7 +159,7 @@ def test_columns_of_nested_values() -> None:
             Member("m", mapping(leaf(pa.string()), inner), lambda f: [one.get("m") for one in f]),
         ]
     )
-    values = [
+    values: list[dict[str, Any] | None] = [
         {"a": [{"x": 1}, None, {"x": None}], "m": {"k": {"x": 2}, "l": None}},
         None,
         {"a": None, "m": None},

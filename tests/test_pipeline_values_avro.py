@@ -6,7 +6,7 @@ import io
 import json
 import pickle
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -104,7 +104,7 @@ def record_of(*fields: tuple[str, Any], name: str = "Order") -> dict[str, Any]:
     }
 
 
-def columns(schema: Any, payloads: list[bytes | None]) -> tuple[pa.Array, dict[int, str]]:
+def columns(schema: Any, payloads: Sequence[bytes | None]) -> tuple[pa.Array, dict[int, str]]:
     decoder = AvroDecoder(self_contained(json.dumps(schema)), None)
     column, bad = build(decoder, pa.array(payloads, pa.binary()))
     column.validate(full=True)

@@ -107,7 +107,7 @@ def test_keys_and_schemas_as_json(spark: SparkSession) -> None:
     from pyspark.sql.types import DataType
 
     as_json = DataType.fromDDL("id BIGINT, name STRING").json()
-    records = [
+    records: list[dict[str, Any]] = [
         {"_key": b'{"k": 1}', "_value": b'{"id": 1, "name": "a"}'},
         {"_key": b"{}", "_value": b"{}"},
         {"_key": None, "_value": None},

@@ -32,7 +32,7 @@ def field(
 ) -> None:
     """Add a field, numbered by its place."""
     number = more.pop("number", len(message.field) + 1)
-    one = message.field.add(name=name, number=number, type=type, label=label, **more)  # type: ignore[arg-type]
+    one = message.field.add(name=name, number=number, type=type, label=label, **more)
     if of:
         one.type_name = of
 
@@ -191,7 +191,7 @@ def test_many_versions_in_one_topic(fake: FakeRegistry) -> None:
     form = resolve(Format("protobuf", registry=fake.url, message="shop.Order"), ["orders"])
     then, now = message_class(shop(), "shop.Order"), message_class(newer(), "shop.Order")
     address = message_class(shop(), "shop.Order.Address")
-    payloads = [
+    payloads: list[bytes | None] = [
         framed(old, b"\0", then(id=1, name="left out").SerializeToString()),
         framed(new, b"\x02\x02", now(id=2, more="m").SerializeToString()),
         framed(old, b"\x04\0\0", address(city="Ulm").SerializeToString()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, read_manifest, refresh_manifest
-from kafkawire.manifest.state import TopicFacts
+from kafkawire.manifest.state import Delta, TopicFacts
 from kafkawire.spark.catalog import Bounds, open_catalog
 from kafkawire.spark.manifests import open_holdings
 from kafkawire.spark.model import DamagedData, OffsetRange, Piece, Source, SourceError
@@ -80,7 +80,7 @@ def test_parts(files: Files) -> None:
 
 
 @given(histories(3), st.integers(0, 60), st.integers(0, 80))
-def test_sheets_say_what_manifests_say(deltas: list[manifests.Delta], base: int, size: int) -> None:
+def test_sheets_say_what_manifests_say(deltas: list[Delta], base: int, size: int) -> None:
     state = fold(empty(manifests.CLUSTER, 1, 1, 0, 0), deltas)
     manifest, sheet = Manifest(state), Sheet(Manifest(state))
     for number in manifest.numbers:
@@ -97,7 +97,7 @@ def test_sheets_say_what_manifests_say(deltas: list[manifests.Delta], base: int,
 
 
 @given(histories(4))
-def test_several_manifests_hold_each_offset_once(deltas: list[manifests.Delta]) -> None:
+def test_several_manifests_hold_each_offset_once(deltas: list[Delta]) -> None:
     """Where the generation is highest; then where the manifest comes first."""
     sheets = [
         Sheet(Manifest(fold(empty(manifests.CLUSTER, 1, 1, n, 0), [replace(d, sequence=n + 1)])))
@@ -195,7 +195,8 @@ def test_offsets_of_times(files: Files) -> None:
 def test_a_time_behind_what_was_compacted(files: Files) -> None:
     [number] = files.topic("t")
     files.put(1, Share(number, [batch(0, 10), batch(40, 10)], end=60))
-    files.put(2, Share(number, [], base=60, end=70), Share(*files.topic("u"), [batch(0, 1)]))
+    [other] = files.topic("u")
+    files.put(2, Share(number, [], base=60, end=70), Share(other, [batch(0, 1)]))
     files.put(3, Share(number, [batch(70, 1)]))
     files.publish()
     catalog = open_catalog(Source(files.place.url))
@@ -294,12 +295,13 @@ def test_deltas_of_a_bucket_are_fetched_together(
     class Far(FolderPlace):
         """As a bucket: a place that is not a folder."""
 
+        def list(self, prefix: str = "") -> Iterator[str]:
+            listed.append(prefix)
+            return super().list(prefix)
+
     monkeypatch.setattr("kafkawire.spark.manifests.FolderPlace", type("Other", (), {}))
     monkeypatch.setattr(
         "kafkawire.spark.manifests.open_place", lambda url: Far(open_place(url).tier)
-    )
-    monkeypatch.setattr(
-        Far, "list", lambda self, prefix: listed.append(prefix) or FolderPlace.list(self, prefix)
     )
     assert open_catalog(Source(files.place.url)).bounds("t", 0).end == 400
     assert listed == ["manifest/delta-"]

@@ -46,7 +46,7 @@ def topics(minio: Minio, kafkawire_broker_factory: Factory) -> Topics:
 def spark_cluster(
     minio: Minio, topics: Topics, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Cluster]:
-    with cluster(tmp_path_factory.mktemp("cluster"), **minio.environ) as made:
+    with cluster(tmp_path_factory.mktemp("cluster"), workers=2, **minio.environ) as made:
         yield made
 
 

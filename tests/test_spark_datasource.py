@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -235,7 +235,8 @@ def test_a_frame_may_be_filtered_and_then_not(
     try:
         frame = read(spark, tier)
         frame.createOrReplaceTempView("filtered")
-        for source in (lambda: frame, lambda: spark.table("filtered")):
+        sources: list[Callable[[], DataFrame]] = [lambda: frame, lambda: spark.table("filtered")]
+        for source in sources:
             assert source().where("partition = 1 AND offset < 7").count() == 7
             assert source().count() == len(topics.of("orders"))
             assert source().where("partition = 2").count() == len(topics.rows["orders", 2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -42,7 +43,7 @@ def pruned(*filters: spark.Filter) -> tuple[list[OffsetRange], list[spark.Filter
 ORDERS_0, ORDERS_1, BILLS = ALL
 
 
-def orders(**bounds: int) -> list[OffsetRange]:
+def orders(**bounds: Any) -> list[OffsetRange]:
     return [ORDERS_0._replace(**bounds), ORDERS_1._replace(**bounds)]
 
 

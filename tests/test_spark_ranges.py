@@ -65,15 +65,15 @@ def options(streaming: bool = False, **given: str) -> Options:
     return parse_options(said, streaming=streaming)
 
 
-def batch(there: Contents | None = None, **given: str) -> list[tuple[int, int]]:
+def batch(there: Contents | None = None, /, **given: str) -> list[tuple[int, int]]:
     """The ranges of `orders`."""
-    found = ranges.batch_ranges(there or contents(), options(**given))
+    found = ranges.batch_ranges(there or contents(), options(streaming=False, **given))
     return [(base, end) for _, _, base, end in found]
 
 
 def test_subscriptions_say_which_partitions() -> None:
     def assigned(**given: str) -> list[tuple[str, int]]:
-        return ranges.assigned(contents(), options(**given).subscription)
+        return ranges.assigned(contents(), options(streaming=False, **given).subscription)
 
     assert assigned(subscribe="orders, bills") == [("bills", 0), ("orders", 0), ("orders", 1)]
     assert assigned(subscribePattern=".*") == [("bills", 0), ("orders", 0), ("orders", 1)]

@@ -418,8 +418,9 @@ def test_a_file_that_was_replaced(
     catalog = open_catalog(source_of(files))
     task = Task(tuple(catalog.part(each) for each in whole(catalog)))
     wanted = rows_of("t", 0, range(2000)) + rows_of("t", 1, range(50))
+    told: list[Account] = []
     taken = read_task(
-        catalog.source, catalog.places, task, SELECTION, accounts=(told := []), batch_rows=100
+        catalog.source, catalog.places, task, SELECTION, accounts=told, batch_rows=100
     )
     seen = [next(taken).num_rows for _ in range(3)]
     merge(files, number)
@@ -495,7 +496,7 @@ def test_who_stops_early_leaves_nothing_behind(files: Files) -> None:
     catalog = open_catalog(source_of(files))
     task = Task((catalog.part(whole(catalog)[0]),))
     before = threading.active_count()
-    taken = read_task(catalog.source, catalog.places, task, SELECTION, batch_rows=10)
+    taken: Any = read_task(catalog.source, catalog.places, task, SELECTION, batch_rows=10)
     assert next(taken).num_rows == 10
     taken.close()
     deadline = time.monotonic() + 20

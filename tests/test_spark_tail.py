@@ -173,7 +173,7 @@ def test_who_stops_early_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr(tail, "FETCH_BYTES", 1)
     task = Task((Part(OffsetRange("t", 0, 0, 100)),))
-    taken = read_task(source(kafka), [], task, SELECTION, batch_rows=5)
+    taken: Any = read_task(source(kafka), [], task, SELECTION, batch_rows=5)
     assert next(taken).num_rows == 5
     assert any("kafkawire-fetch" in thread.name for thread in threading.enumerate())
     taken.close()
@@ -292,7 +292,8 @@ def test_a_tier_that_has_nothing_yet(kafka: FakeKafka, tmp_path: Path) -> None:
     catalog = open_catalog(Source(str(tmp_path / "tier"), kafka.address))
     assert catalog.bounds("t", 0) == Bounds(0, 0, 100)
     files = Files(open_place(str(tmp_path / "tier")))
-    files.put(1, Share(*files.topic("t"), batches(0, [10] * 4)))
+    [number] = files.topic("t")
+    files.put(1, Share(number, batches(0, [10] * 4)))
     assert catalog.refreshed().places == []
     files.publish()
     kafka.ids = {"t": files.topics["t"].id}

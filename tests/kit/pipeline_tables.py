@@ -127,8 +127,8 @@ class MadeTable:
         path = folder / "job=job" / f"letters-r{self.runs}-{where.base}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(rows, path)
-        facts = (str(path.relative_to(folder)), len(offsets), path.stat().st_size)
-        return FileFacts(*facts, *where, run=self.runs)
+        name, size = str(path.relative_to(folder)), path.stat().st_size
+        return FileFacts(name, len(offsets), size, *where, run=self.runs)
 
     def write(self, part: OffsetRange, offsets: Iterable[int], extra: str = "") -> FileFacts:
         """A file with these offsets."""
