@@ -201,7 +201,9 @@ class Bench:
         self.folder, self.tier, self.rounds = folder, tier, options.rounds
         self.memory: bool = options.memory
         words = [word for word in options.ways.split(",") if word]
-        ways = [w for w in WAYS if not words or w == "connector" or any(x in w for x in words)]
+        chosen = [way for way in WAYS if not words or any(word in way for word in words)]
+        needed = {BASES.get(way, "connector") for way in chosen}
+        ways = [way for way in WAYS if way in chosen or way in needed]
         self.ways = [way for way in ways if tier or "S3" not in way]
         self.server = broker(folder / "data", tier)
         self.sessions = {kind: Session(kind) for kind in ("connector", "ours")}
