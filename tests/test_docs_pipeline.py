@@ -32,7 +32,8 @@ COMMANDS: dict[str, Any] = getattr(get_command(pipeline_app), "commands")  # noq
 
 NOT_RUN = {
     "pip install": "the tests' own environment has it",
-    "--master": "tests/test_spark_cluster.py runs a job on a cluster",
+    "--master": "tests/test_pipeline_cluster.py runs a job on a cluster, test_pipeline_spark.py "
+    "by spark-submit; YARN and Kubernetes are nowhere run",
 }
 """Console lines that the round leaves out, by what is in them, and why."""
 
@@ -99,6 +100,23 @@ def test_every_key_of_a_job_is_told() -> None:
     for name in SECTIONS:
         if name != "spark":  # takes any
             assert told[name] == keys_of(name), name
+
+
+def test_defaults_of_a_job_are_those_told() -> None:
+    """Writing them out changes nothing."""
+    bare = {"job": {"name": "n"}, "source": {"url": "/x", "subscribe": "t"}, "table": {"path": "/t"},
+            "dead_letter": {"path": "/d"}}  # fmt: skip
+    checked = 0
+    for row in rows("All keys of a job"):
+        if not row[2].startswith("`"):
+            continue
+        default = tomllib.loads(f"is = {named(row[2])[0]}")["is"]
+        for name in named(row[0]):
+            whole: dict[str, Any] = {key: dict(value) for key, value in bare.items()}
+            whole.setdefault(name, {})[named(row[1])[0]] = default
+            assert from_dict(whole) == from_dict(bare), row
+            checked += 1
+    assert checked > 12
 
 
 def test_columns_formats_and_reasons_are_told() -> None:
