@@ -104,8 +104,12 @@ def test_every_key_of_a_job_is_told() -> None:
 
 def test_defaults_of_a_job_are_those_told() -> None:
     """Writing them out changes nothing."""
-    bare = {"job": {"name": "n"}, "source": {"url": "/x", "subscribe": "t"}, "table": {"path": "/t"},
-            "dead_letter": {"path": "/d"}}  # fmt: skip
+    bare = {
+        "job": {"name": "n"},
+        "source": {"url": "/x", "subscribe": "t"},
+        "table": {"path": "/t"},
+        "dead_letter": {"path": "/d"},
+    }
     checked = 0
     for row in rows("All keys of a job"):
         if not row[2].startswith("`"):

@@ -23,7 +23,8 @@ from tests.kit.spark import need_java
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
 
 CITY = "a/b %2F=ü"
-WITHIN_S = 280.0  # starts a JVM of its own: 141 s on two cores that ten others shared
+WITHIN_S = 280.0
+"""It starts a JVM of its own: 141 s on two cores that ten others shared."""
 
 
 def fill(table: Table, days: tuple[str, ...]) -> None:
