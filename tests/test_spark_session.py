@@ -103,8 +103,6 @@ def test_what_workers_fork_from_has_imported_the_kernels_and_has_one_thread() ->
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("spark")
-@pytest.mark.real
 def test_what_workers_fork_from_costs_no_task_a_look_at_its_garbage() -> None:
     """pyspark collects after each task; all that was imported before the fork is left out of it."""
     code = (
@@ -120,6 +118,8 @@ def test_what_workers_fork_from_costs_no_task_a_look_at_its_garbage() -> None:
     assert frozen > 50_000 > 50 * watched
 
 
+@pytest.mark.real
+@pytest.mark.xdist_group("spark")
 def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
     assert open_session("spark://nowhere:7077", conf={"spark.ui.enabled": "true"}) is spark
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
