@@ -20,7 +20,7 @@ from kafka.errors import (
 )
 
 from tests.real.conftest import START_MS, MakeTopic
-from tests.real.members import Member, wait_for, wait_for_shares
+from tests.real.members import Member, poll_kafka_python, wait_for, wait_for_shares
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 
@@ -67,10 +67,6 @@ def read(consumer: KafkaConsumer, count: int, timeout_s: float = 20) -> list[Any
             found += batch
     assert len(found) == count
     return found
-
-
-def poll(consumer: KafkaConsumer) -> list[Any]:
-    return [record for batch in consumer.poll(timeout_ms=100).values() for record in batch]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -203,7 +199,7 @@ def test_members_share_and_take_over(
     producer: KafkaProducer, make_topic: MakeTopic, make_consumer: Any, name: str
 ) -> None:
     topic = make_topic(6)
-    members = [Member(make_consumer(topic, group_id=name), poll) for _ in range(3)]
+    members = [Member(make_consumer(topic, group_id=name), poll_kafka_python) for _ in range(3)]
     wait_for_shares(members, [2, 2, 2])
     members.pop().leave()
     wait_for_shares(members, [3, 3])

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 
 from tests.real.conftest import MakeTopic
-from tests.real.members import Member, wait_for, wait_for_shares
+from tests.real.members import Member, poll_kafka_python, wait_for, wait_for_shares
 
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
 
@@ -20,9 +20,8 @@ def poll_librdkafka(consumer: Consumer) -> list[tuple[int, int]]:
     return [(int(m.partition() or 0), int(m.offset() or 0)) for m in found]
 
 
-def poll_kafka_python(consumer: KafkaConsumer) -> list[tuple[int, int]]:
-    batches = consumer.poll(timeout_ms=100).values()
-    return [(r.partition, r.offset) for batch in batches for r in batch]
+def poll_python(consumer: KafkaConsumer) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in poll_kafka_python(consumer)]
 
 
 def test_one_group_of_two_clients(bootstrap: str, make_topic: MakeTopic, name: str) -> None:
@@ -47,7 +46,7 @@ def test_one_group_of_two_clients(bootstrap: str, make_topic: MakeTopic, name: s
         auto_offset_reset="earliest",
         heartbeat_interval_ms=300,
     )
-    members.append(Member(other, poll_kafka_python))
+    members.append(Member(other, poll_python))
     wait_for_shares(members, [3, 3])
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     for i in range(60):
