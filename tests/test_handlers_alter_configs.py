@@ -1,0 +1,181 @@
+"""IncrementalAlterConfigs and AlterConfigs: what they change, when it acts, what they refuse."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.alter_configs import AlterableConfig as OldConfig
+from kafkawire.messages.alter_configs import AlterConfigsRequest
+from kafkawire.messages.alter_configs import AlterConfigsResource as OldResource
+from kafkawire.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from tests.kit.admin import FakeBroker, call
+from tests.kit.configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, Wish, alter, make
+
+
+@pytest.mark.parametrize("version", [0, 1])
+async def test_a_topic_setting_acts_at_once(version: int) -> None:
+    broker = FakeBroker()
+    await make(broker, "t", 2)
+    assert await alter(broker, TOPIC, "t", ("max.message.bytes", 0, "500"), version=version) == (
+        0,
+        None,
+    )
+    config = broker.partition("t", 1).config
+    assert config.max_message_bytes == 500
+    assert broker.partition("t").config is config
+    assert broker.metadata.stored == {(TOPIC, "t", "max.message.bytes"): "500"}
+    assert await alter(broker, TOPIC, "t", ("max.message.bytes", 1, None)) == (0, None)
+    assert config.max_message_bytes == 1048588
+    assert broker.metadata.stored == {(TOPIC, "t", "max.message.bytes"): None}
+
+
+async def test_lists_grow_and_shrink() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    assert (await alter(broker, TOPIC, "t", ("cleanup.policy", 2, "compact")))[0] == 0
+    assert broker.topic("t").configs == {"cleanup.policy": "delete,compact"}
+    config = broker.partition("t").config
+    assert (config.cleanup_delete, config.cleanup_compact) == (True, True)
+    assert (await alter(broker, TOPIC, "t", ("cleanup.policy", 3, "delete")))[0] == 0
+    assert (config.cleanup_delete, config.cleanup_compact) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "wish", "code"),
+    [
+        (TOPIC, "t", ("no.such.setting", 0, "1"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("retention.ms", 0, "soon"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("retention.ms", 0, "-2"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("retention.ms", 2, "1"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("cleanup.policy", 2, "burn"), ErrorCode.INVALID_CONFIG),
+        (TOPIC, "t", ("retention.ms", 0, None), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "t", ("retention.ms", 9, "1"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "", ("retention.ms", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (TOPIC, "b@d", ("retention.ms", 0, "1"), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (TOPIC, "nope", ("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (BROKER, "1", ("node.id", 0, "3"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("message.max.bytes", 0, "many"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("no.such.setting", 0, "3"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "2", ("message.max.bytes", 0, "3"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "x", ("message.max.bytes", 0, "3"), ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ("consumer.session.timeout.ms", 0, "3"), ErrorCode.INVALID_CONFIG),
+        (METRICS, "m", ("metrics", 0, "*"), ErrorCode.INVALID_CONFIG),
+        (77, "m", ("metrics", 0, "*"), ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_alter_errors(kind: int, name: str, wish: Wish, code: ErrorCode) -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    del broker.steps[:]
+    error, message = await alter(broker, kind, name, wish)
+    assert error == code
+    assert message
+    assert broker.steps == []
+
+
+async def test_alter_for_validation_only() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    wish = ("max.message.bytes", 0, "500")
+    assert await alter(broker, TOPIC, "t", wish, validate_only=True) == (0, None)
+    assert broker.topic("t").configs == {}
+    bad = ("max.message.bytes", 0, "x")
+    assert (await alter(broker, TOPIC, "t", bad, validate_only=True))[0] == (
+        ErrorCode.INVALID_CONFIG
+    )
+
+
+async def test_alter_the_same_setting_or_resource_twice() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    wish = ("max.message.bytes", 0, "500")
+    assert (await alter(broker, TOPIC, "t", wish, wish))[0] == ErrorCode.INVALID_REQUEST
+    resource = AlterConfigsResource(TOPIC, "t", [AlterableConfig(*wish)])
+    answer = await call(broker, IncrementalAlterConfigsRequest([resource, resource]), 1)
+    assert [row.error_code for row in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+async def test_the_good_resources_of_a_request_are_altered_in_one_transaction() -> None:
+    broker = FakeBroker()
+    for name in ("a", "b"):
+        await make(broker, name)
+    del broker.steps[:]
+    resources = [
+        AlterConfigsResource(TOPIC, name, [AlterableConfig("retention.ms", 0, "5")])
+        for name in ("a", "nope", "b")
+    ]
+    answer = await call(broker, IncrementalAlterConfigsRequest(resources), 1)
+    assert [row.error_code for row in answer.responses] == [
+        0,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        0,
+    ]
+    assert broker.steps[0] == "sql configs retention.ms retention.ms"
+    assert sorted(broker.steps[1:3]) == ["log alter a", "log alter b"]
+    assert broker.steps[3:] == ["commit"]
+
+
+async def test_alter_when_sql_fails() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    broker.metadata.fails = OSError("full")
+    code, _ = await alter(broker, TOPIC, "t", ("max.message.bytes", 0, "500"))
+    assert code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.partition("t").config.max_message_bytes == 1048588
+
+
+async def test_broker_settings_reach_every_topic_that_has_none_of_its_own() -> None:
+    broker = FakeBroker(log_retention_ms="1")
+    for index in range(45):
+        await make(broker, f"t{index}")
+    await make(broker, "own", retention_ms="7")
+    assert (await alter(broker, BROKER, "", ("log.retention.ms", 0, "2")))[0] == 0
+    assert {broker.partition(f"t{i}").config.retention_ms for i in range(45)} == {2}
+    assert (await alter(broker, BROKER, "1", ("log.retention.ms", 0, "3")))[0] == 0
+    assert broker.partition("t9").config.retention_ms == 3
+    assert broker.partition("own").config.retention_ms == 7
+    assert broker.env.pauses
+    assert (await alter(broker, BROKER, "1", ("log.retention.ms", 1, None)))[0] == 0
+    assert broker.partition("t9").config.retention_ms == 2
+    assert (await alter(broker, BROKER, "", ("log.retention.ms", 1, None)))[0] == 0
+    assert broker.partition("t9").config.retention_ms == 1
+    await make(broker, "later")
+    assert broker.partition("later").config.retention_ms == 1
+
+
+async def test_a_dynamic_broker_setting_acts_at_once() -> None:
+    broker = FakeBroker()
+    assert (await alter(broker, BROKER, "1", ("max.connections", 0, "5")))[0] == 0
+    assert broker.config.max_connections == 5
+    assert broker.metadata.stored == {(BROKER, "1", "max.connections"): "5"}
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_alter_configs_replaces_all(version: int) -> None:
+    broker = FakeBroker()
+    await make(broker, "t", retention_ms="5", max_message_bytes="6")
+    resource = OldResource(TOPIC, "t", [OldConfig("retention.ms", "8")])
+    (row,) = (await call(broker, AlterConfigsRequest([resource]), version)).responses
+    assert (row.error_code, row.error_message) == (0, None)
+    assert broker.topic("t").configs == {"retention.ms": "8"}
+    assert broker.partition("t").config.max_message_bytes == 1048588
+
+
+@pytest.mark.parametrize(
+    ("kind", "configs", "code"),
+    [
+        (TOPIC, [OldConfig("retention.ms", None)], ErrorCode.INVALID_REQUEST),
+        (TOPIC, [OldConfig("retention.ms", "x")], ErrorCode.INVALID_CONFIG),
+        (LOGGER, [OldConfig("root", "INFO")], ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_alter_configs_errors(kind: int, configs: list[OldConfig], code: ErrorCode) -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    answer = await call(broker, AlterConfigsRequest([OldResource(kind, "t", configs)]), 2)
+    assert answer.responses[0].error_code == code

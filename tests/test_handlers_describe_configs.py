@@ -1,0 +1,148 @@
+"""DescribeConfigs and ListConfigResources: which settings there are, and where values come from."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafkawire.broker.overrides import ResourceType
+from kafkawire.codec.configs import BROKER_CONFIGS, TOPIC_CONFIGS
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kafkawire.messages.list_config_resources import ListConfigResourcesRequest
+from tests.kit.admin import ME, OTHER, FakeBroker, by_name, call
+from tests.kit.configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, alter, describe, make
+
+# -- DescribeConfigs
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+async def test_describe_a_topic(version: int) -> None:
+    broker = FakeBroker(log_retention_hours="2")
+    await make(broker, "t", cleanup_policy="compact,delete")
+    flags = {"include_synonyms": True}
+    if version >= 3:
+        flags["include_documentation"] = True
+    result = await describe(broker, TOPIC, "t", version=version, **flags)
+    assert result.error_code == 0
+    rows = by_name(result.configs)
+    assert set(rows) == set(TOPIC_CONFIGS)
+    policy, retention = rows["cleanup.policy"], rows["retention.ms"]
+    assert (policy.value, policy.config_source, policy.read_only) == ("compact,delete", 1, False)
+    assert [(s.name, s.value, s.source) for s in policy.synonyms] == [
+        ("cleanup.policy", "compact,delete", 1),
+        ("log.cleanup.policy", "delete", 5),
+    ]
+    assert (retention.value, retention.config_source) == ("7200000", 4)
+    assert [(s.name, s.source) for s in retention.synonyms] == [
+        ("log.retention.hours", 4),
+        ("log.retention.hours", 5),
+    ]
+    if version >= 3:
+        assert policy.config_type == 7
+        assert policy.documentation
+
+
+async def test_describe_only_what_is_asked() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+    result = await describe(broker, TOPIC, "t", "retention.ms", "no.such")
+    (row,) = result.configs
+    assert (row.name, row.synonyms, row.documentation) == ("retention.ms", [], None)
+
+
+async def test_describe_many_topics_in_slices() -> None:
+    broker = FakeBroker()
+    for index in range(20):
+        await make(broker, f"t{index}")
+    resources = [DescribeConfigsResource(TOPIC, f"t{index}", []) for index in range(20)]
+    answer = await call(broker, DescribeConfigsRequest(resources), 4)
+    assert [len(result.configs) for result in answer.results] == [len(TOPIC_CONFIGS)] * 20
+    assert broker.env.pauses
+
+
+async def test_describe_this_broker() -> None:
+    broker = FakeBroker(num_partitions="6")
+    await alter(broker, BROKER, str(ME), ("message.max.bytes", 0, "100"))
+    result = await describe(broker, BROKER, str(ME), include_synonyms=True)
+    rows = by_name(result.configs)
+    assert set(rows) == set(BROKER_CONFIGS)
+    assert (rows["num.partitions"].value, rows["num.partitions"].config_source) == ("6", 4)
+    assert rows["node.id"].read_only
+    size = rows["message.max.bytes"]
+    assert (size.value, size.config_source, size.read_only) == ("100", 2, False)
+    assert [(s.value, s.source) for s in size.synonyms] == [("100", 2), ("1048588", 5)]
+    assert rows["flush"].config_source == 5
+
+
+async def test_describe_the_default_of_all_brokers() -> None:
+    broker = FakeBroker()
+    assert (await describe(broker, BROKER, "")).configs == []
+    await alter(broker, BROKER, "", ("message.max.bytes", 0, "100"))
+    (row,) = (await describe(broker, BROKER, "")).configs
+    assert (row.name, row.value, row.config_source) == ("message.max.bytes", "100", 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "code"),
+    [
+        (TOPIC, "nope", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (TOPIC, "b@d", ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (BROKER, str(OTHER), ErrorCode.INVALID_REQUEST),
+        (BROKER, "one", ErrorCode.INVALID_REQUEST),
+        (BROKER, "1" * 5000, ErrorCode.INVALID_REQUEST),
+        (LOGGER, "", ErrorCode.INVALID_REQUEST),
+        (LOGGER, "2", ErrorCode.INVALID_REQUEST),
+        (GROUP, "", ErrorCode.INVALID_REQUEST),
+        (METRICS, "", ErrorCode.INVALID_REQUEST),
+        (GROUP, "g", ErrorCode.NONE),
+        (METRICS, "m", ErrorCode.NONE),
+        (5, "x", ErrorCode.INVALID_REQUEST),
+    ],
+)
+async def test_describe_errors(kind: int, name: str, code: ErrorCode) -> None:
+    result = await describe(FakeBroker(), kind, name)
+    assert (result.error_code, result.configs) == (code, [])
+    assert bool(result.error_message) == bool(code)
+
+
+async def test_loggers() -> None:
+    broker, name = FakeBroker(), "kafkawire.test.loggers"
+    logging.getLogger(name)
+    assert await alter(broker, LOGGER, str(ME), (name, 0, "DEBUG")) == (0, None)
+    (row,) = (await describe(broker, LOGGER, str(ME), name)).configs
+    assert (row.value, row.config_source) == ("DEBUG", 6)
+    assert logging.getLogger(name).level == logging.DEBUG
+    assert await alter(broker, LOGGER, str(ME), (name, 1, None)) == (0, None)
+    assert logging.getLogger(name).level == logging.NOTSET
+    for wish, code in [
+        ((name, 0, "LOUD"), ErrorCode.INVALID_CONFIG),
+        (("no.such.logger", 0, "INFO"), ErrorCode.INVALID_CONFIG),
+        ((name, 2, "INFO"), ErrorCode.INVALID_REQUEST),
+        (("root", 1, None), ErrorCode.INVALID_REQUEST),
+    ]:
+        assert (await alter(broker, LOGGER, str(ME), wish))[0] == code
+    assert broker.steps == []  # never stored
+
+
+# -- ListConfigResources
+
+
+async def test_list_config_resources() -> None:
+    broker = FakeBroker()
+    await make(broker, "t")
+
+    async def listed(*kinds: int) -> set[tuple[int, str]]:
+        answer = await call(broker, ListConfigResourcesRequest(list(kinds)), 1)
+        assert answer.error_code == 0
+        return {(row.resource_type, row.resource_name) for row in answer.config_resources}
+
+    brokers = {(kind, node) for kind in (BROKER, LOGGER) for node in ("1", "2")}
+    assert await listed() == {(TOPIC, "t")} | brokers
+    assert await listed(TOPIC) == {(TOPIC, "t")}
+    assert await listed(GROUP, METRICS) == set()
+    answer = await call(broker, ListConfigResourcesRequest([1]), 1)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await call(broker, ListConfigResourcesRequest(), 0)).config_resources == []
+    assert {kind.value for kind in ResourceType} == {TOPIC, BROKER, LOGGER, METRICS, GROUP}

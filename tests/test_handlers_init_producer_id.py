@@ -1,0 +1,39 @@
+"""InitProducerId: ids of idempotent producers, and the refusal of transactions."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.init_producer_id import InitProducerIdRequest
+from tests.kit.admin import FakeBroker, call
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_init_producer_id(version: int) -> None:
+    broker = FakeBroker()
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+    first = await call(broker, request, version)
+    second = await call(broker, request, version)
+    assert (first.error_code, first.producer_epoch) == (0, 0)
+    assert second.producer_id == first.producer_id + 1
+
+
+@pytest.mark.parametrize(
+    ("transactional_id", "producer_id", "epoch", "code"),
+    [
+        ("tx", -1, -1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("", -1, -1, ErrorCode.INVALID_REQUEST),
+        (None, 7, -1, ErrorCode.INVALID_REQUEST),
+        (None, -1, 7, ErrorCode.INVALID_REQUEST),
+        (None, 7, 7, ErrorCode.NONE),
+    ],
+)
+async def test_init_producer_id_errors(
+    transactional_id: str | None, producer_id: int, epoch: int, code: ErrorCode
+) -> None:
+    request = InitProducerIdRequest(transactional_id, 1000, producer_id, epoch)
+    answer = await call(FakeBroker(), request, 4)
+    assert answer.error_code == code
+    assert (answer.producer_id == -1) == bool(code)
+    assert answer.producer_epoch == (-1 if code else 0)  # a fresh id, whatever it had
