@@ -1,11 +1,12 @@
 """The port to what is stored of offsets: checkpoints, segments, and which offsets lie in which.
 
 `OffsetStorage` is implemented in memory (`memory_storage`), in the metadata's database
-(`sql_storage`) and in RocksDB (`rocks_storage`); tests/test_offset_storage.py holds all of them to
-what is promised here. The path of a produce never calls it: the log does, for what is already
-committed. A *mapping* is the row of one partition in one segment; the mappings of a partition are
-contiguous (each begins where the one before ended), whatever compaction has left inside of them.
-An *object* is a segment file in the remote tier; a segment has one finished object at most.
+(`sql_storage`) and in RocksDB (`rocks_storage`); tests/test_offset_storage*.py and
+test_offset_objects*.py hold all of them to what is promised here. The path of a produce never calls
+it: the log does, for what is already committed. A *mapping* is the row of one partition in one
+segment; the mappings of a partition are contiguous (each begins where the one before ended),
+whatever compaction has left inside of them. An *object* is a segment file in the remote tier; a
+segment has one finished object at most.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.kit import minio as kit_minio
 from tests.kit.minio import minio, tier_url  # noqa: F401  (fixtures, by name)
+from tests.kit.postgres import postgres_url  # noqa: F401  (likewise)
 from tests.kit.spark import spark  # noqa: F401  (likewise)
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -32,7 +31,7 @@ from offsets.storage import (
     TierRow,
     pack_ranges,
 )
-from tests.kit.postgres import postgres
+from tests.kit.postgres import new_database
 from tests.test_cli_offsets import Typed, produce
 
 
@@ -111,43 +110,39 @@ def test_what_is_no_metadata_is_not_copied(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.xdist_group("postgres")
-async def test_postgres_is_exported_and_filled(tmp_path: Path) -> None:
+async def test_postgres_is_exported_and_filled(postgres_url: str, tmp_path: Path) -> None:
     import asyncio
 
-    with postgres() as url:
-        admin = await asyncpg.connect(f"{url}/postgres")
-        await admin.execute("CREATE DATABASE one")
-        await admin.execute("CREATE DATABASE other")
-        await admin.close()
-        await some_metadata(SqlMetadata(f"{url}/one"))
-        target = str(tmp_path / "metadata.db")
-        await asyncio.to_thread(copying.export, f"{url}/one", target)
-        await asyncio.to_thread(copying.fill, f"{url}/other", target)
-        with pytest.raises(MetadataError, match="is not empty"):
-            await asyncio.to_thread(copying.fill, f"{url}/other", target)
-        one, other = SqlMetadata(f"{url}/one"), SqlMetadata(f"{url}/other")
-        first, second = await one.open(), await other.open()
-        assert list(first.by_name) == list(second.by_name)
-        assert first.cluster_id == second.cluster_id
-        assert first.by_name["a"].configs == second.by_name["a"].configs
-        stored = [SqlStorage(store, 1, lambda: 0) for store in (one, other)]
-        loaded = [await each.load_partitions([1, 2, 3]) for each in stored]
-        assert loaded[0] == loaded[1]
-        assert loaded[0][0].mappings
-        assert (loaded[0][0].dispatch_offset, loaded[0][0].commit_offset) == (40, 40)
-        for method, arguments in (
-            ("objects", (1, [COPY_FINISHED], 9)),
-            ("tiers", ()),
-            ("segments", (1, [LIVE], 9)),
-        ):
-            found = [await getattr(each, method)(*arguments) for each in stored]
-            assert found[0] == found[1]
-            assert len(found[0]) == 1
-        row = SegmentRow(b"n" * 16, 1, 0)
-        (made,) = await stored[1].start_segments([row])
-        assert made > 1, "the counter goes on where the rows end"
-        await one.close()
-        await other.close()
+    one_url, other_url = await new_database(postgres_url), await new_database(postgres_url)
+    await some_metadata(SqlMetadata(one_url))
+    target = str(tmp_path / "metadata.db")
+    await asyncio.to_thread(copying.export, one_url, target)
+    await asyncio.to_thread(copying.fill, other_url, target)
+    with pytest.raises(MetadataError, match="is not empty"):
+        await asyncio.to_thread(copying.fill, other_url, target)
+    one, other = SqlMetadata(one_url), SqlMetadata(other_url)
+    first, second = await one.open(), await other.open()
+    assert list(first.by_name) == list(second.by_name)
+    assert first.cluster_id == second.cluster_id
+    assert first.by_name["a"].configs == second.by_name["a"].configs
+    stored = [SqlStorage(store, 1, lambda: 0) for store in (one, other)]
+    loaded = [await each.load_partitions([1, 2, 3]) for each in stored]
+    assert loaded[0] == loaded[1]
+    assert loaded[0][0].mappings
+    assert (loaded[0][0].dispatch_offset, loaded[0][0].commit_offset) == (40, 40)
+    for method, arguments in (
+        ("objects", (1, [COPY_FINISHED], 9)),
+        ("tiers", ()),
+        ("segments", (1, [LIVE], 9)),
+    ):
+        found = [await getattr(each, method)(*arguments) for each in stored]
+        assert found[0] == found[1]
+        assert len(found[0]) == 1
+    row = SegmentRow(b"n" * 16, 1, 0)
+    (made,) = await stored[1].start_segments([row])
+    assert made > 1, "the counter goes on where the rows end"
+    await one.close()
+    await other.close()
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,9 @@ PostgreSQL, the simulation's memory."""
 from __future__ import annotations
 
 import asyncio
-import itertools
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -26,24 +24,9 @@ from kafkawire.metadata.catalog import (
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import Metadata, MetadataError, open_metadata
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
-from tests.kit.postgres import postgres
+from tests.kit.postgres import new_database
 
 HERE = {"PLAIN": ("localhost", 9092), "INSIDE": ("broker", 29092)}
-database_numbers = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    with postgres() as url:
-        yield url
-
-
-async def _postgres_database(url: str) -> str:
-    name = f"test{next(database_numbers)}"
-    connection = await asyncpg.connect(f"{url}/postgres")
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    return f"{url}/{name}"
 
 
 @pytest.fixture(
@@ -65,7 +48,7 @@ async def process(
     else:
         url = f"sqlite:///{tmp_path}/new/metadata.db"
         if request.param == "postgres":
-            url = await _postgres_database(request.getfixturevalue("postgres_url"))
+            url = await new_database(request.getfixturevalue("postgres_url"))
         new = lambda: SqlMetadata(url)  # noqa: E731
         if request.param == "quick":
             new = lambda: open_metadata(url, "")  # noqa: E731

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 from sqlalchemy import inspect, text
 from sqlalchemy.engine import Connection
@@ -29,7 +28,7 @@ from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, open_metadata
 from offsets.sql_storage import SqlStorage
 from offsets.storage import PartitionRow
-from tests.kit.postgres import postgres
+from tests.kit.postgres import new_database
 
 NEXT_STEP = f'''"""A step of the future."""
 
@@ -94,14 +93,12 @@ async def test_the_steps_lead_to_the_tables_of_today(tmp_path: Path) -> None:
 
 @pytest.mark.real
 @pytest.mark.xdist_group("postgres")
-async def test_the_steps_lead_to_the_tables_of_today_in_postgres() -> None:
-    with postgres() as url:
-        connection = await asyncpg.connect(f"{url}/postgres")
-        await connection.execute("CREATE DATABASE fresh")
-        await connection.execute("CREATE DATABASE stepped")
-        await connection.close()
-        base = url.replace("postgresql://", "postgresql+asyncpg://")
-        await both_ways_agree(f"{base}/fresh", f"{base}/stepped")
+async def test_the_steps_lead_to_the_tables_of_today_in_postgres(postgres_url: str) -> None:
+    fresh, stepped = [
+        (await new_database(postgres_url)).replace("postgresql://", "postgresql+asyncpg://")
+        for _ in range(2)
+    ]
+    await both_ways_agree(fresh, stepped)
 
 
 async def some_topics(path: Path) -> None:

@@ -7,11 +7,10 @@ topic `gone` by node 1 until it is deleted, and `UNKNOWN` was never made.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from kafkawire.metadata.catalog import NewTopic
@@ -21,6 +20,7 @@ from offsets.memory_storage import MemoryRows, MemoryStorage
 from offsets.rocks_storage import RocksStorage
 from offsets.sql_storage import SqlStorage
 from offsets.storage import NEVER, Mapping, OffsetStorage, SegmentRow, Swap
+from tests.kit.postgres import new_database
 
 MINE = [1, 2, 3, 4, 5, 6]
 FOREIGN = 7
@@ -33,7 +33,6 @@ WORLDS = [
     "quick",
     pytest.param("postgres", marks=[pytest.mark.real, pytest.mark.xdist_group("postgres")]),
 ]
-"""Parameters of a fixture that calls `make_world`; beside it there must be a `postgres_url`."""
 numbers = itertools.count(1_000_000)
 
 
@@ -131,24 +130,23 @@ class SqlWorld:
             self.store = None
 
 
-async def make_world(request: pytest.FixtureRequest, folder: Path) -> World:
-    """The one that is this fixture's parameter."""
+@pytest.fixture(params=WORLDS, name="world")
+async def each_world(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[World]:
+    """Every storage in turn. Tests import this name and ask for `world`."""
+    made = await _make_world(request, tmp_path)
+    yield made
+    await made.close()
+
+
+async def _make_world(request: pytest.FixtureRequest, folder: Path) -> World:
     if request.param in ("memory", "rocksdb"):
         return KeyValueWorld(folder if request.param == "rocksdb" else None)
     url = f"sqlite:///{folder}/metadata.db"
     if request.param == "postgres":
-        url = await _postgres_database(request.getfixturevalue("postgres_url"))
+        url = await new_database(request.getfixturevalue("postgres_url"))
     made = SqlWorld(url, request.param == "quick")
     await made.make()
     return made
-
-
-async def _postgres_database(url: str) -> str:
-    name = f"offsets{next(numbers)}"
-    connection = await asyncpg.connect(f"{url}/postgres")
-    await connection.execute(f"CREATE DATABASE {name}")
-    await connection.close()
-    return f"{url}/{name}"
 
 
 def segment(at: int = 0, node_id: int = 1) -> SegmentRow:

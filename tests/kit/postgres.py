@@ -6,6 +6,7 @@ skip on a developer's machine and a failure where CI is set.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import socket
@@ -16,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+_databases = itertools.count()
 
 
 def _programs() -> Path | None:
@@ -64,3 +67,21 @@ def postgres() -> Iterator[str]:
             _as_server([*ctl, "-m", "immediate", "stop"])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """One server for a worker of the run, started when the first test asks for it."""
+    with postgres() as url:
+        yield url
+
+
+async def new_database(url: str) -> str:
+    """The URL of an empty database on the server at `url`."""
+    import asyncpg  # type: ignore[import-untyped]  # here: tests/conftest.py imports this module
+
+    name = f"test{next(_databases)}"
+    connection = await asyncpg.connect(f"{url}/postgres")
+    await connection.execute(f"CREATE DATABASE {name}")
+    await connection.close()
+    return f"{url}/{name}"
