@@ -29,8 +29,6 @@ from tests.kit.segmentjobs import (
 )
 from tests.kit.segments import FOLDER, UUID, Part, batch, cutting, journal, wanted
 
-# Cutting
-
 
 def next_handle() -> int:
     """The lowest that is free: higher once one is not given back."""
@@ -58,9 +56,6 @@ def test_a_failed_job_gives_its_handles_back(
         with suppress(WorkerError, OSError):
             run_job(disk, name, job, no_pace)
         assert next_handle() == handles, name
-
-
-# Plumbing
 
 
 def test_errors_are_those_of_the_port(fs: MemFileSystem) -> None:
