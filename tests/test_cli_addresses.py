@@ -1,0 +1,77 @@
+"""Addresses as people type them: listeners, what is advertised, KEY=VALUE."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from kafkawire.broker.options import Listener
+from kafkawire.cli.options import (
+    OptionError,
+    parse_address,
+    parse_advertised,
+    parse_listeners,
+    split_pair,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "parsed"),
+    [
+        ("127.0.0.1:9092", (None, "127.0.0.1", 9092)),
+        ("INSIDE://broker-1:29092", ("INSIDE", "broker-1", 29092)),
+        ("[::1]:0", (None, "::1", 0)),
+        ("A.b_c-1://[fe80::1%eth0]:1", ("A.b_c-1", "fe80::1%eth0", 1)),
+        (":9092", (None, "", 9092)),
+    ],
+)
+def test_addresses(text: str, parsed: tuple[str | None, str, int]) -> None:
+    assert parse_address("listen", text) == parsed
+
+
+@pytest.mark.parametrize(
+    "text", ["", "9092", "host", "host:", "host:port", "host:65536", "a:b:1", "::1:9092", "x y:1"]
+)
+def test_addresses_that_are_none(text: str) -> None:
+    with pytest.raises(OptionError, match="listen") as caught:
+        parse_address("listen", text)
+    assert f"={text}:" in str(caught.value)
+    assert "HOST:PORT" in str(caught.value)
+
+
+def test_listeners_are_named_and_apart() -> None:
+    assert parse_listeners(["a:1", "OTHER://b:1"]) == [
+        Listener("PLAINTEXT", "a", 1),
+        Listener("OTHER", "b", 1),
+    ]
+    assert len(parse_listeners(["A://h:0", "B://h:0"])) == 2  # two free ports differ
+    for texts in (["a:1", "b:2"], ["A://h:1", "B://h:1"], ["A://0.0.0.0:1", "B://h:1"]):
+        with pytest.raises(OptionError, match="different"):
+            parse_listeners(texts)
+
+
+def test_what_is_advertised() -> None:
+    inside, host = Listener("IN", "0.0.0.0", 1), Listener("HOST", "127.0.0.1", 0)
+    given = parse_advertised(["IN://broker:19"], [inside, host])
+    assert given == {"IN": ("broker", 19), "HOST": ("127.0.0.1", 0)}
+    assert parse_advertised([], [inside]) == {"IN": (socket.gethostname(), 1)}
+    assert parse_advertised(["x:5"], [inside]) == {"IN": ("x", 5)}
+
+
+@pytest.mark.parametrize("text", ["NONE://x:1", "x:1", "IN://0.0.0.0:1", "IN://:1"])
+def test_what_cannot_be_advertised(text: str) -> None:
+    with pytest.raises(OptionError, match="advertise"):
+        parse_advertised([text], [Listener("IN", "a", 1), Listener("HOST", "b", 2)])
+
+
+def test_one_address_is_advertised_for_each_listener() -> None:
+    with pytest.raises(OptionError, match="one address"):
+        parse_advertised(["A://x:1", "A://y:1"], [Listener("A", "a", 1)])
+
+
+def test_pairs() -> None:
+    assert split_pair("--set", "a.b = c=d") == ("a.b", "c=d")
+    for text in ("a", "=b", " =b"):
+        with pytest.raises(OptionError, match="NAME=VALUE"):
+            split_pair("--set", text)

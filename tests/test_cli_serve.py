@@ -1,0 +1,130 @@
+"""`kafkawire serve`: its plain form is read without typer, and it loads no more than it must."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkawire.cli.app import app
+from kafkawire.cli.main import plain_serve
+from kafkawire.cli.serve import Given
+from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
+
+WORDS = [
+    "--listen",
+    "--advertise",
+    "--data",
+    "--metadata",
+    "--tier",
+    "--set",
+    "--config",
+    "--log-level",
+    "--log-format",
+    "--show-config",
+    "--help",
+    "--data=x",
+    "--set=a=b",
+    "--listen=",
+    "--lis",
+    "x",
+    "a=b",
+    "h:1",
+    "-d",
+    "--",
+    "serve",
+]
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from([*WORDS, ""]), max_size=7))
+def test_both_readings_of_serve_agree(words: list[str]) -> None:
+    plain = plain_serve(["serve", *words])
+    with pytest.MonkeyPatch.context() as patch:
+        seen: list[Given] = []
+
+        def note(given: Given, environ: object) -> int:
+            seen.append(given)
+            return 0
+
+        patch.setattr("kafkawire.cli.serve.run", note)
+        result = run(app, ["serve", *words])
+    if plain is not None:
+        assert (result.exit_code, seen) == (0, [plain])
+    elif "--help" not in words and "--" not in words:
+        assert result.exit_code == 2
+
+
+def test_other_commands_are_not_read_as_serve() -> None:
+    assert plain_serve([]) is None
+    assert plain_serve(["topics", "list"]) is None
+    assert plain_serve(["serve"]) == Given({}, [], None, False)
+
+
+def test_serve_imports_neither_tables_nor_messages() -> None:
+    """Each costs start-up time; what it costs is in docs/performance.md."""
+    code = (
+        "import sys; import kafkawire.cli.main\n"
+        "late = ('rich', 'typer', 'pydantic', 'asyncio', 'sqlalchemy', 'alembic', 'tomllib')\n"
+        "print([name for name in late if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
+    """Neither handlers nor their messages, groups or SQLAlchemy: these come with the first request
+    or once the broker listens, whichever is sooner."""
+    code = (
+        "import os, sys; import kafkawire.cli.main, kafkawire.server.run as run\n"
+        "listen = run.listen\n"
+        "async def tell(*given):\n"
+        "    opened = await listen(*given)\n"
+        "    print(*sorted(sys.modules), flush=True)\n"
+        "    os._exit(0)\n"
+        "run.listen = tell\n"
+        "sys.argv[1:] = ['serve', '--listen', '127.0.0.1:0', '--data', sys.argv[1]]\n"
+        "kafkawire.cli.main.main()"
+    )
+    for _ in range(2):  # a folder that is made, and one that is there
+        words = [sys.executable, "-c", code, str(tmp_path / "data")]
+        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60)
+        loaded = done.stdout.split()
+        assert "kafkawire.server.listener" in loaded
+        late = (
+            "rich",
+            "typer",
+            "pydantic",
+            "sqlalchemy",
+            "alembic",
+            "aiosqlite",
+            "tomllib",
+            "groups",
+        )
+        assert [name for name in late if name in loaded] == []
+        messages = {name for name in loaded if name.startswith("kafkawire.messages.")}
+        assert messages == {"kafkawire.messages.registry"}
+        handlers = {name for name in loaded if name.startswith("kafkawire.handlers.")}
+        assert handlers == {
+            "kafkawire.handlers.context",
+            "kafkawire.handlers.exchange",
+            "kafkawire.handlers.table",
+        }
+
+
+def test_the_plugin_loads_nothing_but_pytest() -> None:
+    code = (
+        "import pytest, sys; before = set(sys.modules); import kafkawire.testing.plugin\n"
+        "print(sorted(name for name in set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    expected = ["kafkawire", "kafkawire.testing", "kafkawire.testing.plugin"]
+    assert done.stdout.strip() == str(expected)

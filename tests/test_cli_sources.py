@@ -1,0 +1,199 @@
+"""Where settings come from: command line, environment, file, defaults; and mistakes in each."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from kafkawire.cli.app import app
+from kafkawire.cli.serve import notes, serve_options
+from kafkawire.cli.sources import collect
+from kafkawire.codec.configs import BROKER_CONFIGS
+from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
+
+
+def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text(
+        'data = "from-file"\nlog-level = "error"\nlisten = ["A://h:1", "B://h:2"]\n'
+        "[settings]\nnum.partitions = 2\n'flush' = 'os'\nauto.create.topics.enable = false\n"
+    )
+    environ = {
+        "KAFKAWIRE_CONFIG": str(file),
+        "KAFKAWIRE_DATA": "from-environment",
+        "KAFKAWIRE_LOG_LEVEL": "debug",
+        "KAFKAWIRE_SET_NUM_PARTITIONS": "3",
+        "KAFKAWIRE_SET_COMMIT_DELAY_MS": "7",
+    }
+    found = collect({"data": ["from-line"]}, [("num.partitions", "4")], environ, None)
+    told = {name: (value.text, value.source) for name, value in found.options.items()}
+    assert told == {
+        "data": ("from-line", "command line --data"),
+        "log-level": ("debug", "environment KAFKAWIRE_LOG_LEVEL"),
+        "listen": ("A://h:1,B://h:2", f"file {file}"),
+        "advertise": ("", "default"),
+        "metadata": ("", "default"),
+        "tier": ("", "default"),
+        "log-format": ("text", "default"),
+    }
+    told = {name: (value.text, value.source) for name, value in found.settings.items()}
+    assert told == {
+        "num.partitions": ("4", "command line --set"),
+        "commit.delay.ms": ("7", "environment KAFKAWIRE_SET_COMMIT_DELAY_MS"),
+        "flush": ("os", f"file {file}"),
+        "auto.create.topics.enable": ("false", f"file {file}"),
+    }
+    options = serve_options(found)
+    assert options.data == str(Path.cwd() / "from-line")  # the ports take absolute paths
+    assert [listener.name for listener in options.listeners] == ["A", "B"]
+    assert options.settings["num.partitions"] == "4"
+
+
+def test_lists_in_the_environment_have_commas() -> None:
+    found = collect({}, [], {"KAFKAWIRE_LISTEN": "A://h:1,B://h:2"}, None)
+    assert [listener.port for listener in serve_options(found).listeners] == [1, 2]
+
+
+def test_the_last_of_equal_settings_wins() -> None:
+    found = collect({}, [("num.partitions", "4"), ("num.partitions", "5")], {}, None)
+    assert found.settings["num.partitions"].text == "5"
+
+
+def test_a_tier_is_an_option_and_a_setting(tmp_path: Path) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text(f'tier = "{tmp_path}/toml"\n[settings]\ntier.url = "s3://other"\n')
+    environ = {"KAFKAWIRE_CONFIG": str(file)}
+
+    def url(options: dict[str, list[str]], environ: dict[str, str], *pairs: str) -> str:
+        settings = [("tier.url", pair) for pair in pairs]
+        return serve_options(collect(options, settings, environ, None)).settings["tier.url"]
+
+    assert url({}, environ) == f"file://{tmp_path}/toml"
+    environ["KAFKAWIRE_TIER"] = "s3://bucket/in/environment/"
+    assert url({}, environ) == "s3://bucket/in/environment"  # as it is always written
+    assert url({}, environ, "s3://set/x") == "s3://set/x"
+    assert url({"tier": ["s3://line"]}, environ, "s3://set/x") == "s3://line"
+    assert url({"tier": ["folder"]}, {}) == f"file://{Path.cwd()}/folder"
+    assert "tier.url" not in serve_options(collect({}, [], {}, None)).settings
+
+
+def test_variables_that_others_make_are_not_ours() -> None:
+    """Kubernetes: beside a service named kafkawire."""
+    environ = {"KAFKAWIRE_PORT_9092_TCP": "tcp://10.0.0.1:9092", "KAFKAWIRE_SERVICE_HOST": "x"}
+    assert collect({}, [], environ, None).settings == {}
+
+
+def test_no_two_settings_share_a_variable() -> None:
+    names = [name.upper().replace(".", "_") for name in BROKER_CONFIGS]
+    assert len(set(names)) == len(names)
+
+
+def test_an_overridden_value_is_still_checked_by_its_own_source_only() -> None:
+    found = collect({}, [("num.partitions", "4")], {"KAFKAWIRE_SET_NUM_PARTITIONS": "x"}, None)
+    assert found.settings["num.partitions"].text == "4"
+
+
+@pytest.mark.parametrize(
+    ("content", "names"),
+    [
+        ("data = 3", ["data", "3", "text"]),
+        ("nothing = 'x'", ["nothing", "listen", "[settings]"]),
+        ("listen = [1]", ["listen", "[1]"]),
+        ("not toml", ["TOML"]),
+        ("[settings]\nnum.partitions = 'x'", ["num.partitions", "x", "whole number"]),
+        ("[settings]\nnum.partition = 1", ["num.partition", "num.partitions"]),
+        ("[settings]\nlog-level = 'x'", ["log-level"]),
+        ("log-level = 'loud'", ["log-level", "loud", "warning"]),
+    ],
+)
+def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, names: list[str]) -> None:
+    file = tmp_path / "k.toml"
+    file.write_text(content)
+    result = run(app, ["serve", "--config", str(file)])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert str(file) in result.stderr
+    for name in names:
+        assert name in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["--set", "metrics.listener=9404"], ["metrics.listener", "9404", "HOST:PORT"]),
+        (["--set", "metrics.listener=M://:9404"], ["metrics.listener", "without a name"]),
+        (["--set", "num.partitions=x"], ["num.partitions", "x", "whole number", "--set"]),
+        (["--set", "num.partitions=0"], ["num.partitions", "0", "from 1 to"]),
+        (["--set", "nummer=0"], ["nummer", "no such setting"]),
+        (["--set", "flush=never"], ["flush", "never", "commit or os"]),
+        (["--set", "flush"], ["flush", "NAME=VALUE"]),
+        (["--set", "group.min.session.timeout.ms=2000000"], ["group.min.session.timeout.ms"]),
+        (["--listen", "here"], ["listen", "here", "HOST:PORT"]),
+        (["--advertise", "A://x:1"], ["advertise", "A://x:1", "PLAINTEXT"]),
+        (["--log-level", "loud"], ["log-level", "loud", "debug"]),
+        (["--log-format", "xml"], ["log-format", "xml", "json"]),
+        (["--data", ""], ["data", "folder"]),
+        (["--tier", "s4://bucket"], ["tier.url", "s4://bucket", "s3://BUCKET", "--tier"]),
+        (["--tier", "s3://b"], ["tier.url", "'b'", "no bucket"]),
+        (["--tier", "s3://me:secret@bucket"], ["tier.url", "credentials"]),
+        (["--set", "tier.prices=cheap"], ["tier.prices", "cheap", "aws-s3-standard", "--set"]),
+        (["--set", "tiering.max.lag.ms=1"], ["tiering.max.lag.ms", "at least 5000"]),
+        (["--config", "/nowhere/k.toml"], ["/nowhere/k.toml", "No such file"]),
+    ],
+)
+def test_a_wrong_value_is_one_sentence(arguments: list[str], names: list[str]) -> None:
+    result = run(app, ["serve", *arguments])
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("kafkawire: ")
+    assert result.stderr.count("\n") == 1
+    for name in names:
+        assert name in result.stderr
+    assert "secret" not in result.stderr
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKAWIRE_SET_NUM_PARTITIONS", "many")
+    result = run(app, ["serve"])
+    assert result.exit_code == 2
+    assert "num.partitions=many" in result.stderr
+    assert "KAFKAWIRE_SET_NUM_PARTITIONS" in result.stderr
+
+
+def test_an_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KAFKAWIRE_SET_NUM_PARTITION", "1")
+    result = run(app, ["serve"])
+    assert result.exit_code == 2
+    assert "num.partition: there is no such setting, did you mean num.partitions?" in result.stderr
+
+
+def test_show_config_names_every_setting_and_its_source() -> None:
+    result = run(
+        app,
+        [
+            "serve",
+            "--set",
+            "num.partitions=9",
+            "--metadata",
+            "postgresql://u:pw@h/d",
+            "--show-config",
+        ],
+    )
+    assert result.exit_code == 0
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["num.partitions", "9", "command", "line", "--set"] in lines
+    assert ["metadata", "postgresql://u:***@h/d", "command", "line", "--metadata"] in lines
+    shown = {line[0] for line in lines if line}
+    assert set(BROKER_CONFIGS) <= shown
+    assert "command line, environment KAFKAWIRE_*, TOML file, default" in result.stdout
+
+
+def test_who_listens_everywhere_is_told_what_clients_are_told() -> None:
+    open_to_all = collect({"listen": ["0.0.0.0:1"]}, [], {}, None)
+    (sentence,) = notes(serve_options(open_to_all), open_to_all)
+    assert socket.gethostname() in sentence
+    assert "--advertise" in sentence
+    said = collect({"listen": ["0.0.0.0:1"], "advertise": ["me:1"]}, [], {}, None)
+    assert notes(serve_options(said), said) == []
