@@ -20,7 +20,7 @@ from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.kit.group_log import Bench, fake_env, until
-from tests.test_groups_offsets import commit_of
+from tests.kit.groupdesk import commit_of
 
 FETCH = OffsetFetchRequestGroup(group_id="g", topics=None)
 

@@ -17,9 +17,9 @@ from groups.states import State
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from tests.kit.group_log import Bench, until
+from tests.kit.groupdesk import commit_of
 from tests.kit.script import frozen
 from tests.test_groups_coordinator import beat, join, stable_pair, sync, turns
-from tests.test_groups_offsets import commit_of
 
 PLACE = Place("/groups", b"t" * 16, 0)
 

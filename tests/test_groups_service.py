@@ -43,9 +43,9 @@ from kafkawire.messages.offset_fetch import (
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, PartitionInfo, TopicInfo
 from tests.kit.group_log import FakeCommitLog, FakePartition, fake_env, until
+from tests.kit.groupdesk import commit_of
+from tests.kit.groupdesk import offset_delete as offset_delete_of
 from tests.kit.script import GroupSettings
-from tests.test_groups_offsets import commit_of
-from tests.test_groups_offsets import offset_delete as offset_delete_of
 
 PARTITIONS = 4
 ELSEWHERE = 2  # the partition that broker 2 leads
