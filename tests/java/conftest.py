@@ -1,4 +1,5 @@
-"""Apache Kafka's own command line tools as clients: each call is a JVM of its own, 1-2 s.
+"""Apache Kafka's own command line tools as clients: each call is a JVM of its own, 1-2 s. And
+Apache Kafka itself, to be compared with.
 
 Skipped where there is no Java or no Maven. In CI a machine with Java must also have the jars.
 """
@@ -11,13 +12,21 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from kafkawire.client.connection import Connection
+from kafkawire.messages import find_coordinator, init_producer_id
+from tests.java.apache import shared_kafka
+from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
 from tests.real.conftest import (  # noqa: F401  (fixtures and a hook, by name)
+    OTHER_BROKER,
+    START_MS,
     admin,
     bootstrap,
     broker,
@@ -121,3 +130,48 @@ def tool(java: list[str], bootstrap: str) -> Tool:  # noqa: F811
         return done.stdout + done.stderr if stderr else done.stdout
 
     return run
+
+
+@pytest.fixture(scope="package")
+def kafka(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One node of Apache Kafka for all tests of this folder, in all workers of a run."""
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with shared_kafka(run / "apache", f"{jars}/*") as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def twins(kafka: str, bootstrap: str) -> Iterator[Twins]:  # noqa: F811
+    """Both brokers, once they give coordinators and producer ids."""
+    if OTHER_BROKER:
+        pytest.skip("compares ours with Apache Kafka")
+    both = []
+    for address in (kafka, bootstrap):
+        host, _, port = address.rpartition(":")
+        both.append(Connection(host, int(port)))
+    found = Twins(*both)
+    find = find_coordinator.FindCoordinatorRequest(key="warm", key_type=0)
+    producer = init_producer_id.InitProducerIdRequest(transactional_id=None)
+    for connection in both:  # in Kafka both answer only after a while
+        end = time.monotonic() + 60
+        while (
+            connection.request(KEYS["FindCoordinator"], find, at_most=2).error_code
+            or connection.request(KEYS["InitProducerId"], producer, at_most=4).error_code
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+    yield found
+    for connection in both:
+        connection.close()
+
+
+@pytest.fixture
+def topic(twins: Twins) -> str:
+    """A topic of two partitions in both, with 9 records in the first."""
+    made = f"t-{uuid.uuid4().hex[:8]}"
+    twins.ask("CreateTopics", create(made), 7, but=ELR)
+    wait_for_leaders(twins, made)
+    for i in range(3):
+        twins.ask("Produce", send(made, [(b"k", b"v")] * 3, START_MS + i * 1000), 9)
+    return made

@@ -1,12 +1,18 @@
-"""The same request to two brokers; their answers must be equal, field by field."""
+"""The same request to two brokers; their answers must be equal, field by field.
+
+With the requests that several tests of this make.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from kafkawire.client.connection import Connection
 from kafkawire.client.errors import ClientError
+from kafkawire.codec.batches import build
+from kafkawire.messages import create_topics, list_offsets, produce
 from kafkawire.messages.registry import APIS
 
 KEYS = {spec.name: key for key, spec in APIS.items()}
@@ -18,6 +24,7 @@ UNSET = (-1, "", None, bytes(16))
 NAMES = ("name", "topic", "partition_index", "partition", "api_key", "group_id", "node_id")
 OUR_SETTINGS = {"tieredStorageLevel", "tiering.max.lag.ms", "tiering.min.object.bytes"}
 """Of topics; Kafka has none of the kind."""
+ELR = ("min.insync.replicas",)  # KRaft stores a cluster-wide default of its own (KIP-966)
 
 
 def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -72,3 +79,42 @@ class Twins:
         }
         assert not different, f"{api} v{version}: (Apache Kafka, ours) differ in {different}"
         return answers[0], answers[1]
+
+
+def wait_for_leaders(twins: Twins, name: str) -> None:
+    ask = list_offsets_request(name, -1)
+    for connection in twins.both:
+        end = time.monotonic() + 20
+        while any(
+            p.error_code
+            for t in connection.request(KEYS["ListOffsets"], ask).topics
+            for p in t.partitions
+        ):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+
+def create(name: str, **fields: Any) -> create_topics.CreateTopicsRequest:
+    values = {"num_partitions": 2, "replication_factor": 1, **fields}
+    topic = create_topics.CreatableTopic(name=name, **values)
+    return create_topics.CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+
+
+def send(
+    topic: str, pairs: list[tuple[bytes, bytes]], time_ms: int, **head: int
+) -> produce.ProduceRequest:
+    records = build(pairs, timestamp_ms=time_ms, **head)
+    partition = produce.PartitionProduceData(index=0, records=records)
+    data = produce.TopicProduceData(name=topic, partition_data=[partition])
+    return produce.ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
+
+
+def list_offsets_request(topic: str, timestamp: int, *partitions: int, epoch: int = -1) -> Any:
+    rows = [
+        list_offsets.ListOffsetsPartition(
+            partition_index=p, timestamp=timestamp, current_leader_epoch=epoch
+        )
+        for p in partitions or (0, 1)
+    ]
+    asked = list_offsets.ListOffsetsTopic(name=topic, partitions=rows)
+    return list_offsets.ListOffsetsRequest(replica_id=-1, topics=[asked])
