@@ -3,8 +3,10 @@ the log."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
 
 from kafkawire.codec.batches import Record, iter_batches, records
 from kafkawire.manifest.contents import Manifest
@@ -19,6 +21,7 @@ from offsets.storage import LIVE
 from tests.kit.env import OffloadWorker
 from tests.kit.localtier import LocalWorld
 from tests.kit.logs import FOLDER, read_all
+from tests.kit.waiting import until
 
 Row = tuple[int, bytes | None]
 
@@ -119,13 +122,12 @@ class ManifestWorld(LocalWorld):
         return read_local(self.fs, FOLDER)
 
     async def written(self) -> None:
-        for _ in range(5000):
-            if self.manifest.settled and (
-                self.manifest.keeping is None or self.manifest.keeping.folding is None
-            ):
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError("the manifest does not come to rest")
+        await until(lambda: self.manifest.settled and not self._folding, "the manifest at rest")
+
+    @property
+    def _folding(self) -> bool:
+        keeping = self.manifest.keeping
+        return keeping is not None and keeping.folding is not None
 
     async def end(self) -> None:
         """A clean end, as Broker.close has it."""
@@ -159,3 +161,38 @@ class ManifestWorld(LocalWorld):
         self.catalog.remove_topic(info.id)
         self.log.remove_topic(info)
         await self.log.commit_log.committed()
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for others does not."""
+    monkeypatch.setattr("log.manifest.local.LINGER_S", 0.0)
+    monkeypatch.setattr("log.manifest.local.RETRY_S", 0.001)
+
+
+@asynccontextmanager
+async def begun(cuts: int = 1) -> AsyncIterator[ManifestWorld]:
+    """A broker with records of a topic in as many segments, and some in its journals."""
+    world = ManifestWorld()
+    partition = await world.begin()
+    for _ in range(cuts):
+        await world.fill(partition, 40)
+        await world.cut()
+    try:
+        yield world
+    finally:
+        await world.end()
+
+
+def flip(world: ManifestWorld, name: str) -> None:
+    data = world.fs.files[f"{FOLDER}/manifest/{name}"].data
+    data[len(data) // 2] ^= 1
+
+
+def cut_short(world: ManifestWorld, name: str) -> None:
+    data = world.fs.files[f"{FOLDER}/manifest/{name}"].data
+    del data[len(data) // 2 :]
+
+
+def remove(world: ManifestWorld, name: str) -> None:
+    del world.fs.files[f"{FOLDER}/manifest/{name}"]
