@@ -118,6 +118,37 @@ def test_what_workers_fork_from_costs_no_task_a_look_at_its_garbage() -> None:
     assert frozen > 50_000 > 50 * watched
 
 
+KEEPS = """
+from kafkawire.spark import daemon
+daemon.preload()
+import time
+from resource import RUSAGE_SELF, getrusage
+import pyarrow as pa
+def use():
+    for buffer in [pa.allocate_buffer(8 << 20) for _ in range(8)]:
+        memoryview(buffer).cast("B")[::4096] = bytes(2048)
+    time.sleep(0.05)  # longer than mimalloc waits by itself
+    pa.allocate_buffer(64)
+for _ in range(3):
+    before = getrusage(RUSAGE_SELF).ru_minflt
+    use()
+print(pa.default_memory_pool().backend_name, getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.real
+def test_what_workers_fork_from_keeps_the_memory_that_arrow_frees() -> None:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("MIMALLOC", "ARROW"))}
+    ran = subprocess.run(
+        [sys.executable, "-c", KEEPS],
+        capture_output=True, text=True, check=True, timeout=120, env=environ,
+    )  # fmt: skip
+    pool, faults = ran.stdout.split()
+    if pool != "mimalloc":
+        pytest.skip(f"this pyarrow has {pool}")
+    assert int(faults) < 100, "each page of it came from the kernel again"
+
+
 @pytest.mark.real
 @pytest.mark.xdist_group("spark")
 def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:

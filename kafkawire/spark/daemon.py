@@ -8,7 +8,7 @@ in the child: a test looks.
 
 Two things more cost each task: pyspark collects garbage after it, 75 ms with all these modules in
 memory, unless they are frozen; and buffers of megabytes that go back to the kernel come again page
-by page, a tenth of a task's time, unless malloc keeps them.
+by page, a tenth of a task's time, unless malloc and Arrow's own allocator keep them.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ PRELOADED = (
     "kafkawire.spark.decode.decoder",
     "kafkawire.spark.reading",
 )
-_NO_THREADS = {
-    "OMP_NUM_THREADS": "1",  # numpy's OpenBLAS; Spark sets it for its workers too
-    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow's jemalloc
+_SETTINGS = {
+    "OMP_NUM_THREADS": "1",  # numpy's OpenBLAS: no threads; Spark sets it for its workers too
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow's jemalloc: no thread either
+    "MIMALLOC_PURGE_DELAY": "-1",  # pyarrow's mimalloc: keep what is freed, not for 10 ms only
 }
+"""Of the environment, which libraries read when they are loaded."""
 _KEPT_BYTES = 256 << 20
 """Free memory that malloc keeps: more than a task has in use at a time."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
@@ -42,7 +44,7 @@ _MMAP_BYTES = 32 << 20
 
 def preload() -> None:
     """Import what a task needs; what cannot be is left to the task, which says why."""
-    for name, value in _NO_THREADS.items():
+    for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     for name in PRELOADED:
         with contextlib.suppress(ImportError):
