@@ -1,13 +1,14 @@
 """Topics to Parquet on Spark: ours beside Spark's own connector, on the same topics, by turns.
 
 `python -m bench.spark [--records 2000000,20000000] [--bytes 100,1000] [--codecs none,zstd]
-[--rounds 3] [--minio]` starts a broker, fills a topic, waits until all of it lies in segments, and
-lets four ways read it in each round: the connector and Spark's Parquet writer; our data source and
-Spark's writer; a run of the pipeline from the data folder; with --minio one from the bucket. Two
-Spark sessions of the same settings (local[2]) are warmed once by a small topic. Each result is
-checked: every offset of every partition once. Seconds are medians of the rounds, the ratio is the
-median of the rounds' ratios; memory is the peak of the session's processes together (PSS). Needs
-the `spark` extra, Java 17, and the connector's jars. A table, and `out/spark.json`.
+[--parquet snappy] [--rounds 3] [--minio]` starts a broker, fills a topic, waits until all of it
+lies in segments, and lets four ways read it in each round: the connector and Spark's Parquet
+writer; our data source and Spark's writer; a run of the pipeline from the data folder; with --minio
+one from the bucket. The files have the same codec, Spark's own default. Two Spark sessions of the
+same settings (local[2]) are warmed once by a small topic. Each result is checked: every offset of
+every partition once. Seconds are medians of the rounds, the ratio is the median of the rounds'
+ratios; memory is the peak of the session's processes together (PSS). Needs the `spark` extra, Java
+17, and the connector's jars. A table, and `out/spark.json`.
 """
 
 from __future__ import annotations
@@ -200,6 +201,7 @@ class Bench:
     def __init__(self, folder: Path, tier: str, options: argparse.Namespace) -> None:
         self.folder, self.tier, self.rounds = folder, tier, options.rounds
         self.memory: bool = options.memory
+        self.compression: str = options.parquet
         words = [word for word in options.ways.split(",") if word]
         chosen = [way for way in WAYS if not words or any(word in way for word in words)]
         needed = {BASES.get(way, "connector") for way in chosen}
@@ -223,7 +225,7 @@ class Bench:
         source = self.tier if "S3" in way else str(self.folder / "data")
         job = {
             "do": do, "source": source, "bootstrap": f"127.0.0.1:{self.server.port}",
-            "topic": topic.name, "out": str(out),
+            "topic": topic.name, "out": str(out), "compression": self.compression,
         }  # fmt: skip
         before = self.server.cpu_s()
         seconds, rows = self.sessions[kind].run(job)
@@ -300,6 +302,7 @@ def arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--records", default="2000000,20000000")
     parser.add_argument("--bytes", default="100,1000")
     parser.add_argument("--codecs", default="none,zstd")
+    parser.add_argument("--parquet", default="snappy", help="codec of the files, of both sides")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--ways", default="", help="only ways that have one of these words")
     parser.add_argument("--memory", action="store_true", help="a round more, for peak memory")

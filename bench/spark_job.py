@@ -2,8 +2,9 @@
 
 `python -m bench.spark_job connector|ours`; the first line it writes says that it is ready. A job is
 {"do": "count" | "parquet" | "pipeline", "source": URL, "bootstrap": HOST:PORT, "topic": NAME,
-"out": FOLDER}; the answer {"seconds": s, "rows": n} or {"error": text}. `connector` is Spark's own
-Kafka connector with the jars of the peers' folder, `ours` the data source and the pipeline.
+"out": FOLDER, "compression": CODEC}; the answer {"seconds": s, "rows": n} or {"error": text}.
+`connector` is Spark's own Kafka connector with the jars of the peers' folder, `ours` the data
+source and the pipeline.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def count(spark: Any, kind: str, job: dict[str, str]) -> int:
 
 def parquet(spark: Any, kind: str, job: dict[str, str]) -> int:
     """The topic through Spark's own Parquet writer."""
-    rows_of(spark, kind, job).select(*COLUMNS).write.mode("overwrite").parquet(job["out"])
+    writer = rows_of(spark, kind, job).select(*COLUMNS).write.mode("overwrite")
+    writer.parquet(job["out"], compression=job["compression"])
     return -1
 
 
@@ -92,7 +94,7 @@ def pipeline(spark: Any, kind: str, job: dict[str, str]) -> int:
     text = (
         f'[job]\nname = "bench"\n[source]\nurl = "{job["source"]}"\n'
         f'subscribe = ["{job["topic"]}"]\n[table]\nformat = "parquet"\n'
-        f'compression = "snappy"\npath = "{job["out"]}"\n'  # as Spark's own writer
+        f'compression = "{job["compression"]}"\npath = "{job["out"]}"\n'
     )
     engine = Engine(parse(text), OnSpark(spark))
     try:
