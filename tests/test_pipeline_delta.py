@@ -138,7 +138,7 @@ def test_giving_up(table: DeltaTable, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(DeltaTable, "_write", write)
     monkeypatch.setattr(committing, "WAIT_S", 0.0)
-    with pytest.raises(CommitError, match=r"run 1 cannot be committed .* 20 times"):
+    with pytest.raises(CommitError, match=r"run 1 cannot be settled with .* 20 times"):
         table.commit(record(1, []))
 
 

@@ -202,7 +202,7 @@ def test_giving_up(table: IcebergTable, monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(IcebergTable, "_commit", commit)
     monkeypatch.setattr(committing, "WAIT_S", 0.0)
-    with pytest.raises(CommitError, match=r"run 1 cannot be committed .* 20 times.*\(locked\)"):
+    with pytest.raises(CommitError, match=r"run 1 cannot be settled with .* 20 times.*\(locked\)"):
         table.commit(record(1, []))
 
 

@@ -10,6 +10,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from kafkawire.spark.model import OffsetRange, SourceError
 from kafkawire.spark.pipeline.naming import described
@@ -17,7 +18,10 @@ from kafkawire.spark.pipeline.runs import FileFacts, Record
 
 TRIES = 20
 """Of a commit, each after somebody else's: a minute at most, with the waits."""
+GIVE_UP_S = 300.0
+"""For where each try waits for an answer: after so long there is no other."""
 WAIT_S, WAIT_S_MAX = 0.05, 5.0
+Found = TypeVar("Found")
 OFFSETS_BYTES_MAX = 16 << 10
 """Of the ranges in the commit itself: it is kept, and read, with every other commit."""
 
@@ -60,10 +64,12 @@ def is_next(last: int, number: int, what: str, where: str) -> bool:
     return number == last + 1
 
 
-def until_settled(attempt: Callable[[], None], what: str, where: str) -> None:
-    """Call `attempt` until it does not raise Conflict. Raises CommitError when it always does."""
-    wait, reason = WAIT_S, ""
-    for _ in range(TRIES):
+def until_settled(attempt: Callable[[], Found], what: str, where: str) -> Found:
+    """Call `attempt` until it does not raise Conflict; what it returns. Raises CommitError when it
+    always does."""
+    wait, reason, begun, tries = WAIT_S, "", time.monotonic(), 0
+    while tries < TRIES and time.monotonic() - begun < GIVE_UP_S:
+        tries += 1
         try:
             return attempt()
         except Conflict as conflict:
@@ -71,7 +77,8 @@ def until_settled(attempt: Callable[[], None], what: str, where: str) -> None:
             time.sleep(random.uniform(0, wait))
             wait = min(2 * wait, WAIT_S_MAX)
     raise CommitError(
-        f"{what} cannot be committed to {where}: {TRIES} times others came before it{reason}"
+        f"{what} cannot be settled with {where}: {tries} times others came before it, or nobody "
+        f"answered{reason}"
     )
 
 

@@ -8,6 +8,7 @@ table itself says which runs it has, atomically with their files.
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,7 @@ class DeltaTable:
         self._runs = f"kafkawire:{job.name}"
         self._compactions = f"kafkawire:{job.name}:compaction"
         self._where = place.url.partition("?")[0]
+        self._history_s = job.table.history_s
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
         """See Table. Raises CommitError."""
@@ -114,6 +116,20 @@ class DeltaTable:
             self._write(table, actions, self._compactions, number, said)
 
         until_settled(attempt, f"compaction {number}", self._where)
+
+    def tidy(self) -> int:
+        """See Table. The log's own files go by delta.logRetentionDuration, when the library writes
+        a checkpoint; so do never the versions of applications. Raises CommitError."""
+        hours = math.ceil(self._history_s / 3600) or None  # None: as the table's properties say
+
+        def attempt() -> int:
+            table = self._open()
+            if table is None:
+                return 0
+            with self._translated("vacuumed"):
+                return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+
+        return until_settled(attempt, "the end of old versions", self._where)
 
     def files(self) -> list[FileFacts]:
         table = self._open()

@@ -41,6 +41,10 @@ from kafkawire.spark.pipeline.values.converters import resolve
 from kafkawire.spark.pipeline.writing import Target
 from kafkawire.spark.places import Place, open_place
 
+TIDY_EVERY = 100
+"""Runs between two times that a table's old states are given up: a commit must not get slower with
+each one before it, and looking for what may go takes as long as a run."""
+
 Progress = Callable[[str, int, int], None]
 """What is worked on, how many of them are done, of how many."""
 
@@ -95,6 +99,8 @@ class Engine:
             run = self.state.intend(planned)
             resumed = run != planned
         record = self._finish(catalog, run, resumed, begun)
+        if run.number % TIDY_EVERY == 0:
+            self.table.tidy()
         return Outcome(record, resumed, less, self._behind(run.number))
 
     def close(self) -> None:
@@ -122,13 +128,16 @@ class Engine:
         return last
 
     def compact(self) -> tuple[int, int]:
-        """Merge small files; how many became how many. SourceError."""
+        """Merge small files; how many became how many. What is older than the table's history goes.
+        SourceError."""
         own(self.state, self.job, None)
         self.settle()
         target = self.job.table.file_bytes
-        return compact(
+        merged = compact(
             self.table, self.state, self._executor, self.encoding(), target, self._progress
         )
+        self.table.tidy()
+        return merged
 
     def encoding(self) -> Encoding:
         """How the job's files are encoded."""

@@ -7,37 +7,30 @@ that expire. A commit holds only if the table is as it was when that was looked 
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
-    CommitFailedException,
-    CommitStateUnknownException,
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
     NoSuchTableError,
-    TableAlreadyExistsError,
-    ValidationException,
 )
 from pyiceberg.table import Table as Loaded
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from sqlalchemy import URL
-from sqlalchemy.exc import IntegrityError, OperationalError
 
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.committing import (
     CommitError,
-    Conflict,
     is_next,
     properties,
     until_settled,
 )
+from kafkawire.spark.pipeline.iceberg_catalog import OpenedCatalog, same_place
+from kafkawire.spark.pipeline.iceberg_expiry import expirable, only_theirs
 from kafkawire.spark.pipeline.iceberg_files import (
     check_spec,
     data_file,
@@ -46,29 +39,29 @@ from kafkawire.spark.pipeline.iceberg_files import (
     with_ids,
 )
 from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.locations import iceberg_properties, location
+from kafkawire.spark.pipeline.locations import location
 from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.state import Expiry, State
 
 if TYPE_CHECKING:
     from kafkawire.spark.places import Place
 
-NAMESPACE = "kafkawire"
-CATALOG = "kafkawire"
-CATALOG_FILE = "_kafkawire/catalog.db"
 MAPPING = "schema.name-mapping.default"
 # Old versions of the metadata file go; otherwise each commit leaves one for ever.
 _NEW_TABLE = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
+HISTORY_S = 86_400.0
+"""How long snapshots stay where the job does not say: each makes every commit a little slower."""
 
 
 class IcebergTable:
     """See kafkawire.spark.pipeline.table.Table.
 
-    The catalog is the job's: pyiceberg's properties (type, uri, ...), `name` the table in it as
-    NAMESPACE.TABLE, `catalog_name` the catalog's own. Without one it is an SQLite file in the
-    table's folder. Merged files stay for readers of older snapshots until those are expired.
+    `catalog` of the job are pyiceberg's properties (type, uri, ...), with `name` the table in it as
+    NAMESPACE.TABLE and `catalog_name` the catalog's own. Without them it is an SQLite file in the
+    table's folder. Merged files stay for readers of older snapshots until those expire.
     """
 
     hides = True
@@ -77,23 +70,20 @@ class IcebergTable:
         """Raises CommitError."""
         self.place = place
         self._partition_by = job.table.partition_by
-        said = dict(job.table.catalog or {})
-        last = re.sub(r"\W", "_", location(place).rpartition("/")[2])
-        self._name = said.pop("name", f"{NAMESPACE}.{last}")
-        self._catalog_name = said.pop("catalog_name", CATALOG)
-        self._said = said
+        self._catalog = OpenedCatalog(job, place)
+        self._name = self._catalog.table
         self._runs = f"kafkawire.run.{job.name}"
         self._compactions = f"kafkawire.compaction.{job.name}"
         self._job = job.name
-        if not said and place.tier.is_s3:
-            raise CommitError(
-                f"[table] catalog is missing: an Iceberg table in a bucket ({location(place)}) "
-                "needs one, like { type = 'sql', uri = 'postgresql+psycopg2://...' }"
-            )
+        self._history_s = job.table.history_s or HISTORY_S
+        self._prepared: pa.Schema | None = None
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
         """See Table. Raises CommitError."""
+        if self._prepared is not None and self._prepared.equals(schema):
+            return
         until_settled(lambda: self._prepare(schema), "the table's schema", self._name)
+        self._prepared = schema
 
     def _prepare(self, schema: pa.Schema) -> None:
         wanted = table_schema(schema, self._partition_by)
@@ -103,7 +93,7 @@ class IcebergTable:
                 self._create(catalog, wanted)
                 return
             check_spec(table.spec(), table.schema(), self._partition_by, self._name)
-            with table.transaction() as change:
+            with _light(table).transaction() as change:
                 with change.update_schema() as update:
                     update.union_by_name(wanted)
                 mapping = change.table_metadata.schema().name_mapping.model_dump_json()
@@ -111,8 +101,11 @@ class IcebergTable:
                     change.set_properties({MAPPING: mapping})
 
     def _create(self, catalog: Catalog, schema: pa.Schema) -> None:
-        with suppress(NamespaceAlreadyExistsError):
-            catalog.create_namespace(self._name.rpartition(".")[0])
+        levels = tuple(self._name.split(".")[:-1])
+        if not catalog.namespace_exists(levels):
+            for count in range(1, len(levels) + 1):
+                with suppress(NamespaceAlreadyExistsError):
+                    catalog.create_namespace(levels[:count])
         with catalog.create_table_transaction(
             self._name, schema, location(self.place), properties=_NEW_TABLE
         ) as change:
@@ -122,19 +115,31 @@ class IcebergTable:
                     spec.add_field(column.column, transform, column.name)
             mapping = change.table_metadata.schema().name_mapping.model_dump_json()
             change.set_properties({MAPPING: mapping})
+            self._check_location(change.table_metadata.location)
 
     def file_schema(self, schema: pa.Schema) -> pa.Schema:
         """See Table. Raises CommitError."""
-        with self._catalog() as catalog:
-            return with_ids(schema, self._needed(catalog).schema())
+
+        def attempt() -> pa.Schema:
+            with self._catalog() as catalog:
+                return with_ids(schema, self._needed(catalog).schema())
+
+        return until_settled(attempt, "the table's schema", self._name)
 
     def committed(self) -> int:
-        with self._catalog() as catalog:
-            return self._last(self._load(catalog), self._runs, "kafkawire.run")
+        """See Table. Raises CommitError."""
+        return self._number(self._runs, "kafkawire.run")
 
     def compacted(self) -> int:
-        with self._catalog() as catalog:
-            return self._last(self._load(catalog), self._compactions, "kafkawire.compaction")
+        """See Table. Raises CommitError."""
+        return self._number(self._compactions, "kafkawire.compaction")
+
+    def _number(self, name: str, said: str) -> int:
+        def attempt() -> int:
+            with self._catalog() as catalog:
+                return self._last(self._load(catalog), name, said)
+
+        return until_settled(attempt, "its last run", self._name)
 
     def commit(self, record: Record) -> None:
         """See Table. Raises CommitError."""
@@ -146,7 +151,7 @@ class IcebergTable:
             last = self._last(table, self._runs, "kafkawire.run")
             if not is_next(last, record.run, "run", self._name):
                 return
-            with table.transaction() as change:
+            with _light(table).transaction() as change:
                 change.set_properties({self._runs: str(record.run)})
                 with change.update_snapshot(properties(record)).merge_append() as append:
                     for file in record.files:
@@ -170,7 +175,7 @@ class IcebergTable:
                 if task.file.file_path in paths and not task.delete_files
             ]
             said = {"kafkawire.job": self._job, "kafkawire.compaction": str(number)}
-            with table.transaction() as change:
+            with _light(table).transaction() as change:
                 change.set_properties({self._compactions: str(number)})
                 if len(there) != len(paths):
                     return
@@ -182,8 +187,49 @@ class IcebergTable:
                             data_file(made, table.location(), table.metadata)
                         )
 
+    def tidy(self) -> int:
+        """See Table. Raises CommitError."""
+        state = State(self.place)
+        self._sweep(state)  # what one that was interrupted has left
+        until_settled(lambda: self._expire(state), "the end of old snapshots", self._name)
+        return self._sweep(state)
+
+    def _expire(self, state: State) -> None:
+        with self._catalog() as catalog:
+            table = self._load(catalog)
+            before_ms = int((time.time() - self._history_s) * 1000)
+            old = expirable(table, before_ms) if table is not None else []
+            if table is None or not old:
+                return
+            root = f"{table.location().rstrip('/')}/"
+            theirs = only_theirs(table, old)
+            paths = [path.removeprefix(root) for path in sorted(theirs) if path.startswith(root)]
+            ids = [one.snapshot_id for one in old]
+            state.put_expiry(Expiry(tuple(ids), tuple(paths)))
+            table.maintenance.expire_snapshots().by_ids(ids).commit()
+
+    def _sweep(self, state: State) -> int:
+        """Delete what was noted, if its snapshots are gone; how many files."""
+        noted = state.expiry()
+        if noted is None:
+            return 0
+
+        def attempt() -> bool:
+            with self._catalog() as catalog:
+                there = {one.snapshot_id for one in self._needed(catalog).metadata.snapshots}
+                return there.isdisjoint(noted.snapshots)
+
+        gone = until_settled(attempt, "the end of old snapshots", self._name)
+        if gone:
+            self.place.delete(noted.files)
+        state.put_expiry(None)
+        return len(noted.files) if gone else 0
+
     def files(self) -> list[FileFacts]:
         """See Table. A file of which somebody has deleted rows counts as not ours."""
+        return until_settled(self._files, "the list of its files", self._name)
+
+    def _files(self) -> list[FileFacts]:
         with self._catalog() as catalog:
             table = self._load(catalog)
             if table is None:
@@ -207,34 +253,12 @@ class IcebergTable:
                 numbers.append(int(about[said]))
         return max(numbers)
 
-    @contextmanager
-    def _catalog(self, *, make: bool = False) -> Iterator[Catalog]:
-        """The catalog, closed in the end. Raises Conflict, CommitError."""
-        own = self._said or self._own_catalog(make)
-        try:
-            catalog = load_catalog(self._catalog_name, **(iceberg_properties(self.place) | own))
-            with catalog:
-                yield catalog
-        except (SourceError, Conflict):
-            raise
-        except _PASSING as error:
-            raise Conflict(_sentence(error)) from None
-        except Exception as error:  # catalogs raise what their services and drivers do
-            raise CommitError(f"the Iceberg table {self._name}: {_sentence(error)}") from None
-
-    def _own_catalog(self, make: bool) -> dict[str, str]:
-        path = f"{self.place.tier.folder}/{CATALOG_FILE}"
-        if make:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-        if not make and not os.path.exists(path):
-            return {"type": "in-memory"}  # there is no table
-        return {"type": "sql", "uri": str(URL.create("sqlite", database=path))}
-
     def _load(self, catalog: Catalog) -> Loaded | None:
         try:
             table = catalog.load_table(self._name)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        self._check_location(table.location())
         # For this process alone: the library would commit again without looking for the run.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         return table
@@ -245,21 +269,24 @@ class IcebergTable:
             raise CommitError(f"there is no Iceberg table {self._name} in the catalog")
         return table
 
-
-# Somebody else was quicker, or nobody knows: in any case the table is looked at again.
-_PASSING = (
-    CommitFailedException,
-    CommitStateUnknownException,
-    TableAlreadyExistsError,
-    ValidationException,
-    IntegrityError,
-    OperationalError,
-)
+    def _check_location(self, there: str) -> None:
+        """The tasks have put files at the job's path, and the table is to mean those."""
+        if not same_place(there, location(self.place)):
+            raise CommitError(
+                f"the catalog has the table {self._name} at {there}, [table] path is "
+                f"{location(self.place)}: they must be the same place"
+            )
 
 
-def _sentence(error: BaseException) -> str:
-    text: Any = str(error).strip()
-    return text.splitlines()[0][:300] if text else type(error).__name__
+def _light(table: Loaded) -> Loaded:
+    """Without its history, of which the library makes dozens of copies for a commit. The catalog
+    has it, and applies to its own what the commit says is new."""
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    snapshots = table.metadata.snapshots
+    snapshots[:] = [one for one in snapshots if one.snapshot_id in named]
+    table.metadata.snapshot_log.clear()
+    table.metadata.metadata_log.clear()
+    return table
 
 
 def _not_ours(file: FileFacts) -> FileFacts:

@@ -54,7 +54,8 @@ class PartitionColumn:
 @dataclass(frozen=True, slots=True)
 class TableSpec:
     """[table]. `file_bytes`: about how many bytes of a topic's batches go into one file;
-    `catalog`: properties of an Iceberg catalog, with `name` its table's name there."""
+    `catalog`: properties of an Iceberg catalog, with `name` its table's name there; `history_s`:
+    how long older states of an Iceberg or Delta table stay, 0 for what its format has."""
 
     format: str
     path: str
@@ -63,7 +64,8 @@ class TableSpec:
     file_bytes: int = 64 << 20
     topic_column: bool = True
     timestamp_type_column: bool = False
-    catalog: Mapping[str, str] | None = None
+    catalog: Mapping[str, Any] | None = None
+    history_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +170,7 @@ def _table(section: Section) -> TableSpec:
     section.only(
         (
             "format", "path", "partition_by", "compression", "file_bytes", "topic_column",
-            "timestamp_type_column", "catalog",
+            "timestamp_type_column", "catalog", "history",
         )
     )  # fmt: skip
     return TableSpec(
@@ -180,6 +182,7 @@ def _table(section: Section) -> TableSpec:
         section.flag("topic_column", True),
         section.flag("timestamp_type_column", False),
         section.properties("catalog"),
+        section.seconds("history", 0.0) if "history" in section.values else 0.0,
     )
 
 

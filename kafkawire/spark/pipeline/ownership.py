@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 VERSION = 1
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+"""What stands for a value of the environment."""
 _LOGIN = re.compile(r"://[^/@]*:[^/@]*@")  # a URL with a password
-_SECRET = re.compile("secret|password|token|credential|access.key|session", re.IGNORECASE)
+_SECRET = re.compile("secret|password|token|credential|access.key|session|header", re.IGNORECASE)
+_ADDRESS = re.compile("ur[il]$", re.IGNORECASE)  # where tokens are had is no secret
 
 
 def own(state: State, job: Job, schema: pa.Schema | None) -> None:
@@ -46,15 +49,12 @@ def own(state: State, job: Job, schema: pa.Schema | None) -> None:
 
 def _description(job: Job, columns: Mapping[str, str]) -> dict[str, Any]:
     spec = job.table
-    catalog = {
-        name: value for name, value in (spec.catalog or {}).items() if not _is_secret(name, value)
-    }
     return {
         "version": VERSION,
         "job": job.name,
         "format": spec.format,
         "partition_by": _partition_by(job),
-        "catalog": catalog,
+        "catalog": _without_secrets(spec.catalog or {}),
         "dead_letters": job.dead_letters,
         "columns": dict(columns),
     }
@@ -64,8 +64,19 @@ def _partition_by(job: Job) -> list[list[Any]]:
     return [[column.name, column.column, column.by_date] for column in job.table.partition_by]
 
 
-def _is_secret(name: str, value: str) -> bool:
-    return bool(_SECRET.search(name) or _LOGIN.search(value))
+def _without_secrets(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_secrets(value) if isinstance(value, Mapping) else value
+        for name, value in said.items()
+        if isinstance(value, Mapping) or not is_secret(name, str(value))
+    }
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a catalog's property is not to be written down. The name of a variable may be."""
+    if VARIABLE.search(value):
+        return False
+    return bool(_LOGIN.search(value) or (_SECRET.search(name) and not _ADDRESS.search(name)))
 
 
 def _check(known: Mapping[str, Any], job: Job) -> None:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from kafkawire.spark.model import SourceError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
-SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, None: 1.0}
+DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|d)?")
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, None: 1.0}
 SIZE = re.compile(r"(\d+)\s*(?:([kmg])i?)?b?", re.IGNORECASE)
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 DATE = re.compile(r"date\(\s*(\w+)\s*\)")
@@ -108,7 +108,7 @@ class Section:
         return value
 
     def seconds(self, key: str, default: float) -> float:
-        """A time as "30 s", "5 min", "1 h", "500 ms" or a number of seconds; in seconds."""
+        """A time as "30 s", "5 min", "1 h", "7 d", "500 ms" or a number of seconds; in seconds."""
         value = self.values.get(key, default)
         match = DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
         if match:
@@ -152,14 +152,16 @@ class Section:
             also = " or ".join(map(repr, words))
             raise self.wrong(key, f"{also} or offsets, like {{ orders = {{ 0 = 100 }} }}") from None
 
-    def properties(self, key: str) -> Mapping[str, str] | None:
-        """Names and values, all as strings; None where it is not there."""
+    def properties(self, key: str) -> Mapping[str, Any] | None:
+        """Names and values, as strings but for sections; None where it is not there."""
         value = self.values.get(key)
         if value is None:
             return None
         if not isinstance(value, Mapping):
             raise self.wrong(key, "a section of names and values")
-        return {str(name): str(one) for name, one in value.items()}
+        return {
+            str(name): one if isinstance(one, Mapping) else str(one) for name, one in value.items()
+        }
 
     def partition_columns(
         self, key: str, make: Callable[[str, str, bool], Made]

@@ -8,6 +8,7 @@
     compactions/<number>.json       which files become one; results of tasks as for runs
     replaced/<number>.json          a Parquet table's replacements, once they hold
     snapshots/<number>.json         a Parquet table's files after that many runs
+    expiry.json                     files of an Iceberg table that go with snapshots that expire
     replays/<name>.json             what a replay to a topic has fixed (replay.record)
     latest.json                     up to which number everything is settled: a hint, from which on
                                     is looked; it may be behind
@@ -67,6 +68,14 @@ class Snapshot:
     run: int
     compaction: int
     files: tuple[FileFacts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """Of an Iceberg table: `files` are to be deleted once none of these snapshots is there."""
+
+    snapshots: tuple[int, ...]
+    files: tuple[str, ...]
 
 
 class State:
@@ -181,6 +190,18 @@ class State:
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
         self._put(f"snapshots/{snapshot.run:020}.json", _json(asdict(snapshot)))
+
+    def expiry(self) -> Expiry | None:
+        """What was noted and not yet done."""
+        plain = self._json("expiry.json")
+        return Expiry(tuple(plain["snapshots"]), tuple(plain["files"])) if plain else None
+
+    def put_expiry(self, expiry: Expiry | None) -> None:
+        """None: it is done."""
+        if expiry is None:
+            self.place.delete([f"{FOLDER}/expiry.json"])
+        else:
+            self.place.put(f"{FOLDER}/expiry.json", _json(asdict(expiry)))
 
     def _get(self, name: str) -> bytes | None:
         try:

@@ -56,6 +56,10 @@ class Table(Protocol):
         """The same rows in other files, as replacement `number`. Nothing happens if the table has
         that one already, but for what an interruption left undone."""
 
+    def tidy(self) -> int:
+        """Give up states of the table that are older than the job's `history`, and delete the files
+        that only they had; how many. The number of the last run and replacement is never lost."""
+
     def files(self) -> list[FileFacts]:
         """Every committed file, in no order."""
 
