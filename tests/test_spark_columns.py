@@ -25,6 +25,8 @@ def test_the_order_and_spelling_are_the_users() -> None:
     assert mixed.ddl() == "`_value` BINARY, `offset` BIGINT"
     assert mixed.arrow_schema().names == ["_value", "offset"]
     assert mixed.kinds() == {"value", "offset"}
+    assert Selection(("valueSize",)).ddl() == "`valueSize` INT"
+    assert Selection(("_value_size",)).kinds() == {"valueSize"}
     assert Selection(()).ddl() == ""
     assert not Selection(()).arrow_schema().names
 

@@ -119,6 +119,14 @@ def test_only_the_columns_asked_for() -> None:
     assert (batch.num_rows, batch.num_columns) == (2, 0)
 
 
+def test_the_size_of_a_value_comes_without_it() -> None:
+    pairs = [(b"k", b"v" * 300), (None, None), (b"", b""), (b"k", b"x")]
+    selection = Selection(("valueSize",))
+    (batch,) = decode(Decoder(selection), reach(4), build(pairs, timestamp_ms=MS))
+    assert batch.schema.equals(selection.arrow_schema())
+    assert batch.column(0).to_pylist() == [300, 0, 0, 1]
+
+
 def test_an_arrow_batch_may_hold_rows_of_many_ranges() -> None:
     decoder = Decoder(DEFAULT)
     for topic, partition, count in [("a", 0, 2), ("a", 7, 1), ("\u00fcber", 0, 3), ("a", 0, 0)]:

@@ -1,7 +1,8 @@
 """The columns of a record: which are asked for, and their types in Spark and in Arrow. Pure.
 
 Names and types are those of Spark's Kafka connector, so that a job moves by changing the format's
-name; `headers` is there only where it is asked for. Each has a native name too (`_offset`), by
+name; `headers` is there only where it is asked for, and `valueSize`, which is ours: bytes of the
+value, 0 for none, at half the cost of the value itself. Each has a native name too (`_offset`), by
 which the tables of the pipeline know it. A timestamp is milliseconds in Kafka and microseconds in
 Spark; -1 (none) is the millisecond before 1970, as with the connector.
 """
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP = "topic", "partition", "offset", "timestamp"
 TIMESTAMP_TYPE, KEY, VALUE, HEADERS = "timestampType", "key", "value", "headers"
+VALUE_SIZE = "valueSize"
 
 _TYPES = {
     TOPIC: "STRING",
@@ -27,8 +29,11 @@ _TYPES = {
     KEY: "BINARY",
     VALUE: "BINARY",
     HEADERS: "ARRAY<STRUCT<key: STRING, value: BINARY>>",
+    VALUE_SIZE: "INT",
 }
-_NATIVE_NAMES = {kind: f"_{kind}" for kind in _TYPES} | {TIMESTAMP_TYPE: "_timestamp_type"}
+_NATIVE_NAMES = {kind: f"_{kind}" for kind in _TYPES} | {
+    TIMESTAMP_TYPE: "_timestamp_type", VALUE_SIZE: "_value_size",
+}  # fmt: skip
 _KINDS = {kind: kind for kind in _TYPES} | {name: kind for kind, name in _NATIVE_NAMES.items()}
 
 
@@ -80,10 +85,11 @@ class Selection(NamedTuple):
             KEY: pa.binary(),
             VALUE: pa.binary(),
             HEADERS: pa.list_(pa.field("element", header)),
+            VALUE_SIZE: pa.int32(),
         }
         return pa.schema([(column.name, types[column.kind]) for column in self.fields()])
 
 
-DEFAULT = Selection(tuple(_TYPES)[:-1])
-DEFAULT_HEADERS = Selection(tuple(_TYPES))
-NATIVE = Selection(tuple(_NATIVE_NAMES.values()))
+DEFAULT_HEADERS = Selection(tuple(_TYPES)[:-1])
+DEFAULT = Selection(DEFAULT_HEADERS.names[:-1])
+NATIVE = Selection(tuple(_NATIVE_NAMES[kind] for kind in DEFAULT_HEADERS.names))

@@ -14,9 +14,15 @@ import numpy as np
 
 from kafkawire.codec.batches import TRANSACTIONAL
 from kafkawire.codec.types import Buffer
-from kafkawire.spark.columns import HEADERS, KEY, VALUE, Selection
+from kafkawire.spark.columns import HEADERS, KEY, VALUE, VALUE_SIZE, Selection
 from kafkawire.spark.decode import heads, walk
-from kafkawire.spark.decode.gather import WANT_HEADERS, WANT_KEY, WANT_VALUE, gather
+from kafkawire.spark.decode.gather import (
+    WANT_HEADERS,
+    WANT_KEY,
+    WANT_SIZE,
+    WANT_VALUE,
+    gather,
+)
 from kafkawire.spark.decode.listing import NO_LIMIT, Listing, Unreadable
 from kafkawire.spark.decode.output import Output
 from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, GAPS_LISTED, Account, DamagedData
@@ -68,7 +74,7 @@ class Decoder:
         self._selection, self._schema = selection, selection.arrow_schema()
         self._read_committed = read_committed
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
-        bits = {KEY: WANT_KEY, VALUE: WANT_VALUE, HEADERS: WANT_HEADERS}
+        bits = {KEY: WANT_KEY, VALUE: WANT_VALUE, HEADERS: WANT_HEADERS, VALUE_SIZE: WANT_SIZE}
         self._wanted = sum(bits.get(kind, 0) for kind in selection.kinds())
         self._account: Account | None = None
         self._aborted: Any = None

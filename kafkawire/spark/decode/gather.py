@@ -17,7 +17,7 @@ KEY_AT, KEY_LENGTH, VALUE_AT, VALUE_LENGTH, HEADERS_AT, HEADERS, OFFSET, TIME_US
 _NOTE_BYTES = 8 * 9
 
 # Bits of `wanted`.
-WANT_KEY, WANT_VALUE, WANT_HEADERS = 1, 2, 4
+WANT_KEY, WANT_VALUE, WANT_HEADERS, WANT_SIZE = 1, 2, 4, 8
 
 _INT64S, _INT32S, _UINT8S = types.int64[::1], types.int32[::1], types.uint8[::1]
 _TEXT = types.Tuple((_INT32S, _UINT8S, _UINT8S))  # ends, validity bits, data
@@ -85,17 +85,17 @@ def _gather_headers(
 @compiled(
     types.void(
         types.int64, types.int64, types.int64, types.int64, types.int64,
-        types.Tuple((_INT64S, _INT64S, _INT32S)), types.UniTuple(_TEXT, 5),
+        types.Tuple((_INT64S, _INT64S, _INT32S, _INT32S)), types.UniTuple(_TEXT, 5),
     )
 )  # fmt: skip
 def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, texts: Any) -> None:
     """The `n` rows noted at the address `notes` become the columns' rows from `row` on.
 
-    `data`: the address their parts are at; `fixed`: offsets, microseconds, timestamp types;
-    `texts`: key, value, lists of headers, their names, their values, each (ends, validity bits,
+    `data`: the address their parts are at; `fixed`: offsets, microseconds, timestamp types,
+    bytes of values; `texts`: key, value, lists of headers, their names, their values, each (ends, validity bits,
     data).
     """
-    offsets, times, kinds = fixed
+    offsets, times, kinds, sizes = fixed
     key, value, lists, names, values = texts
     for i in range(n):
         note = notes + i * _NOTE_BYTES
@@ -105,5 +105,8 @@ def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, tex
         _gather(data, notes, KEY_AT, n, key, row)
     if wanted & WANT_VALUE:
         _gather(data, notes, VALUE_AT, n, value, row)
+    if wanted & WANT_SIZE:
+        for i in range(n):
+            sizes[row + i] = max(get(notes + i * _NOTE_BYTES, VALUE_LENGTH), 0)
     if wanted & WANT_HEADERS:
         _gather_headers(data, notes, n, lists, names, values, row)

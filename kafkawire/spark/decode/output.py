@@ -17,6 +17,7 @@ from kafkawire.spark.columns import (
     TIMESTAMP_TYPE,
     TOPIC,
     VALUE,
+    VALUE_SIZE,
     Selection,
 )
 
@@ -36,7 +37,8 @@ class Output:
         self._kinds = [column.kind for column in selection.fields()]
         self.runs: list[tuple[str, int, int]] = []
         self.rows = 0
-        self.fixed = (np.empty(rows, np.int64), np.empty(rows, np.int64), np.empty(rows, np.int32))
+        self.fixed = (np.empty(rows, np.int64), np.empty(rows, np.int64),
+                      np.empty(rows, np.int32), np.empty(rows, np.int32))  # fmt: skip
         entries = size_bytes // _HEADER_BYTES_MIN
         key = _text(rows, size_bytes) if KEY in self._kinds else _NO_TEXT
         value = _text(rows, size_bytes) if VALUE in self._kinds else _NO_TEXT
@@ -67,6 +69,7 @@ class Output:
             KEY: lambda n: _texts(pa.binary(), self.texts[0], n),
             VALUE: lambda n: _texts(pa.binary(), self.texts[1], n),
             HEADERS: self._headers,
+            VALUE_SIZE: lambda n: _numbers(pa.int32(), self.fixed[3], n),
         }
         if not self._kinds:  # rows without columns: what count() asks for
             empty = pa.Array.from_buffers(pa.struct([]), rows, [None])
