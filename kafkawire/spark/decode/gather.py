@@ -92,8 +92,8 @@ def gather(data: int, notes: int, n: int, row: int, wanted: int, fixed: Any, tex
     """The `n` rows noted at the address `notes` become the columns' rows from `row` on.
 
     `data`: the address their parts are at; `fixed`: offsets, microseconds, timestamp types,
-    bytes of values; `texts`: key, value, lists of headers, their names, their values, each (ends, validity bits,
-    data).
+    bytes of values; `texts`: key, value, lists of headers, their names, their values, each (ends,
+    validity bits, data).
     """
     offsets, times, kinds, sizes = fixed
     key, value, lists, names, values = texts
