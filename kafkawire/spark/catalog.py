@@ -49,6 +49,18 @@ class Bounds(NamedTuple):
     end: int
 
 
+class Counted(NamedTuple):
+    """How many records segments are said to hold, in arrays of one length: the offsets [bases[i],
+    ends[i]), rising and apart from each other, have records[i], those of control batches and of
+    aborted transactions too; -1: only a part of the segment's share holds here. `generations`: 0
+    for segments that nobody has rewritten."""
+
+    bases: Any
+    ends: Any
+    records: Any
+    generations: Any
+
+
 class _Layout(NamedTuple):
     """Where a partition's offsets lie. `record_bytes`: of an offset there, on average."""
 
@@ -171,6 +183,18 @@ class Catalog:
         finally:
             if collects:
                 gc.enable()
+
+    def counted(self, topic: str, partition: int) -> Counted:
+        """What the manifests say of a partition's segments. SourceError if there is no such."""
+        spans = self._layout(topic, partition).spans
+        whole = spans.bases == self._values("base_offset", spans)
+        whole &= spans.ends == self._values("end_offset", spans)
+        records = np.where(whole, self._values("records", spans), -1)
+        generations = np.zeros(len(records), dtype="i8")
+        for holder, sheet in enumerate(self._sheets):
+            own = spans.holders == holder
+            generations[own] = sheet.generations(spans.take(own))
+        return Counted(spans.bases, spans.ends, records, generations)
 
     def _offsets(self, spans: Spans) -> Any:
         """How many the entries cover these spans are in."""

@@ -7,9 +7,8 @@ them did. What a task of Spark's raised is raised here by its own sentence.
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
@@ -17,6 +16,7 @@ from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.runs import Done, dump, load_done
 from kafkawire.spark.session import sentence
+from kafkawire.spark.watching import watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,7 +26,6 @@ Told = Callable[[int], None]
 
 DONE = "done"
 _SCHEMA = pa.schema([(DONE, pa.string())])
-POLL_S = 0.25
 _CAUSE = re.compile(r"^(?:Caused by)?: (?:[\w.$]+: )?(.+)$", re.MULTILINE)
 
 
@@ -86,30 +85,11 @@ class OnSpark:
     def collect(self, frame: DataFrame, count: int, told: Told) -> list[Done]:
         """The column `done` of a job of `count` tasks; Ctrl-C ends the job with this process's
         wait for it."""
-        context = self.spark.sparkContext
-        group = f"kafkawire-{id(frame)}"
-        outcome: list[Any] = []
-
-        def work() -> None:
-            context.setJobGroup(group, "kafkawire pipeline", True)
-            try:
-                outcome.append([row[0] for row in frame.collect()])
-            except BaseException as problem:
-                outcome.append(problem)
-
-        thread = _thread(work)
-        thread.start()
         try:
-            while thread.is_alive():
-                thread.join(POLL_S)
-                told(min(count, self._completed(group)))
-        except BaseException:
-            context.cancelJobGroup(group)
-            thread.join()
-            raise
-        if isinstance(outcome[0], BaseException):
-            raise translated(outcome[0]) from outcome[0]
-        return [load_done(text.encode()) for text in outcome[0] if text]
+            rows = watched(frame, lambda group: told(min(count, self._completed(group))))
+        except Exception as problem:
+            raise translated(problem) from problem
+        return [load_done(row[0].encode()) for row in rows if row[0]]
 
     def _completed(self, group: str) -> int:
         tracker = self.spark.sparkContext.statusTracker()
@@ -153,10 +133,3 @@ def translated(problem: BaseException) -> BaseException:
 
 class TaskFailed(SourceError):
     """A task cannot be done; the text is the sentence of what it met."""
-
-
-def _thread(work: Callable[[], None]) -> threading.Thread:
-    """One that has the calling thread's properties in Spark, where it has any."""
-    from pyspark import InheritableThread
-
-    return InheritableThread(target=work, daemon=True)
