@@ -289,6 +289,8 @@ def test_what_cannot_be_read_is_said_in_a_sentence(
         failOnDataLoss="false",
     )  # fmt: skip
     assert beyond.count() >= 500
+    writer = beyond.write.format("kafkawire").option("source", "h:1").mode("append")
+    assert "is for reading" in refusal(writer.save)
 
 
 def test_a_bucket_is_read_as_a_folder_is(

@@ -63,7 +63,7 @@ def test_names_are_case_insensitive_and_values_trimmed() -> None:
     [
         ({"source": "/data"}, Source("/data")),
         ({"path": "file:///data"}, Source("file:///data")),
-        ({"source": "/data", "path": "/other"}, Source("/data")),
+        ({"source": "/data", "path": "/data"}, Source("/data")),
         ({"source": "broker:9092"}, Source("", "broker:9092")),
         ({"source": "a:1,[::1]:2"}, Source("", "a:1,[::1]:2")),
         ({"kafka_bootstrap_servers": "b:9092"}, Source("", "b:9092")),
@@ -133,6 +133,8 @@ REFUSED = [
     ({"kafka_security_protocol": "SASL_SSL"}, "SASL_SSL is not supported: only PLAINTEXT"),
     ({"source": "data/folder"}, "a folder by its whole path"),
     ({"source": ""}, "give the option source"),
+    ({"source": "/a", "path": "/b"}, "source=/a and path=/b, which load() takes too, differ"),
+    ({"provider": "kafkawire"}, "CREATE TEMPORARY VIEW"),
     ({"source": "a:1", "kafka_bootstrap_servers": "b:1"}, "two brokers' addresses"),
     ({"kafka_bootstrap_servers": "nowhere"}, "'nowhere' is not HOST:PORT"),
     ({"subscribe": "a", "assign": "{}"}, "one of subscribe, subscribePattern, assign"),

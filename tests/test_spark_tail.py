@@ -316,6 +316,16 @@ def test_what_a_catalog_asks_is_tried_again(kafka: FakeKafka, pauses: list[int])
     assert pauses == [1, 2]
 
 
+def test_who_is_silent_is_not_asked_five_times(
+    kafka: FakeKafka, pauses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "ASKED_WITHIN_S", -1.0)
+    kafka.trouble = troubles(CLOSE, key=LIST_OFFSETS)
+    with pytest.raises(SourceError, match="closed the connection"):
+        asking.Broker(source(kafka)).ends("t")
+    assert pauses == []
+
+
 def test_a_file_that_is_gone_may_be_had_from_the_broker(kafka: FakeKafka, both: Files) -> None:
     catalog = open_catalog(Source(both.place.url, kafka.address))
     part = catalog.part(OffsetRange("t", 0, 0, 100))

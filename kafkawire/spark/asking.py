@@ -25,6 +25,8 @@ BOOTSTRAP = "kafka.bootstrap.servers"
 TRIES = 5
 BACKOFF_S = 0.2
 """Doubled each time: three seconds in all, which a leader needs to move."""
+ASKED_WITHIN_S = 20.0
+"""No attempt begins later: who is silent for the 30 s of one is no broker, or too busy."""
 DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 32, 35
 TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
 
@@ -78,6 +80,7 @@ class Broker:
 
     def ask(self, work: Callable[[Cluster], T]) -> T:
         """What `work` gives, tried again where that may help."""
+        until = time.monotonic() + ASKED_WITHIN_S
         for attempt in range(1, TRIES + 1):
             try:
                 if self._cluster is None:
@@ -85,7 +88,7 @@ class Broker:
                 return work(self._cluster)
             except ClientError as error:
                 self.close()
-                if attempt == TRIES or not passes(error):
+                if attempt == TRIES or not passes(error) or time.monotonic() > until:
                     raise SourceError(str(error)) from None
             pause(attempt)
         raise AssertionError("the last attempt raises")

@@ -13,7 +13,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -62,6 +62,17 @@ class KafkawireSource(DataSource):
         from kafkawire.spark.stream import StreamReader
 
         return StreamReader(self._options(streaming=True), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """There is none. OptionError."""
+        raise OptionError(
+            'kafkawire is for reading: topics are written with format("kafka"), tables by '
+            "kafkawire pipeline run"
+        )
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
+        """Likewise."""
+        self.writer(schema, overwrite)
 
     def _options(self, *, streaming: bool) -> Options:
         options = parse_options(self.options, streaming=streaming)

@@ -61,6 +61,8 @@ _REFUSED = {
     "kafka.value.deserializer": "values are bytes: convert the column",
     "kafka.enable.auto.commit": "Spark's checkpoint keeps the offsets",
     "kafka.interceptor.classes": "there is no Java consumer that would call them",
+    # What Spark says of a table of its catalog; it keeps the options of one to itself.
+    "provider": "CREATE TABLE does not hand options on; CREATE TEMPORARY VIEW ... USING does",
 }
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[\w.-]+):\d{1,5}")
 
@@ -184,7 +186,10 @@ def _check_limits(options: Options, streaming: bool | None) -> None:
 
 
 def _source(said: Mapping[str, str]) -> Source:
-    where = said.get("source", "") or said.get("path", "")
+    where, path = said.get("source", ""), said.get("path", "")
+    if where and path and where != path:
+        raise OptionError(f"source={where} and path={path}, which load() takes too, differ")
+    where = where or path
     bootstrap = said.get("kafka.bootstrap.servers", "")
     if where and _is_address(where):
         if bootstrap and bootstrap != where:
