@@ -19,8 +19,9 @@ from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.kit.group_log import Bench, fake_env, until
+from tests.kit.group_log import Bench, fake_env
 from tests.kit.groupdesk import commit_of
+from tests.kit.waiting import until
 
 FETCH = OffsetFetchRequestGroup(group_id="g", topics=None)
 

@@ -16,9 +16,10 @@ from groups.snapshot import Place
 from groups.states import State
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from tests.kit.group_log import Bench, until
+from tests.kit.group_log import Bench
 from tests.kit.groupdesk import commit_of
 from tests.kit.script import frozen
+from tests.kit.waiting import until
 from tests.test_groups_coordinator import beat, join, stable_pair, sync, turns
 
 PLACE = Place("/groups", b"t" * 16, 0)

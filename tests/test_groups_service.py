@@ -22,7 +22,6 @@ from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.list_groups import ListGroupsRequest
-from tests.kit.group_log import until
 from tests.kit.groupdesk import commit_of
 from tests.kit.grouphouse import (
     ELSEWHERE,
@@ -35,6 +34,7 @@ from tests.kit.grouphouse import (
     joining,
     open_house,  # noqa: F401  (a fixture, by name)
 )
+from tests.kit.waiting import until
 
 # -- FindCoordinator --------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from kafkawire.messages.list_groups import ListGroupsRequest
 from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from kafkawire.messages.sync_group import SyncGroupRequest
-from tests.kit.group_log import until
 from tests.kit.groupdesk import commit_of
 from tests.kit.grouphouse import (
     HERE,
@@ -29,6 +28,7 @@ from tests.kit.grouphouse import (
     joining,
     open_house,  # noqa: F401  (a fixture, by name)
 )
+from tests.kit.waiting import until
 
 
 async def test_a_heartbeat_is_answered_before_its_handler_returns(house: House) -> None:

@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from offsets.storage import LIVE, STARTED
-from tests.kit.compacted import clean, cut_all, files, fill, latest, read, settle, started
+from tests.kit.compacted import clean, cut_all, files, fill, latest, read, started
 from tests.kit.env import InlineOffload, SettableClock
 from tests.kit.logs import FOLDER
+from tests.kit.waiting import settle
 
 
 async def test_a_cleaning_that_fails_is_given_up_and_comes_again(

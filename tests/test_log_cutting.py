@@ -15,14 +15,10 @@ from log.turn import Frame
 from offsets.storage import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import FOLDER, World, batch, read_all, values
+from tests.kit.waiting import settle
 
 JOURNAL = 8192
 ROOM = 1 << 20
-
-
-async def settle() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 async def fill(partition: Partition, count: int, size: int = 500) -> None:

@@ -13,7 +13,8 @@ from log.segments.rows import SegmentRows
 from offsets.storage import DELETING, LIVE, NEVER, Mapping, SegmentRow, StaleSwap
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.logs import FOLDER, World, read_all
-from tests.test_log_cutting import cut, expected, fill, segments, settle, started
+from tests.kit.waiting import settle
+from tests.test_log_cutting import cut, expected, fill, segments, started
 
 HOUR_MS = 3_600_000
 

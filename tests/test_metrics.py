@@ -24,7 +24,8 @@ from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
-from tests.test_produce_fetch import fetch, make, produce, until
+from tests.kit.waiting import until
+from tests.test_produce_fetch import fetch, make, produce
 from tiering.opening import parse_tier
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from kafkawire.server.run import Server
 from log.env import LogError
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
+from tests.kit.waiting import until
 
 
 @pytest.fixture(params=["commit", "os"])
@@ -74,13 +75,6 @@ def fetch(topic: str | bytes, offset: int, wait_ms: int = 0, **partition: int) -
     else:
         asked.topic = topic
     return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=1 << 20, topics=[asked])
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """For what no message tells."""
-    async with asyncio.timeout(20):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
 
 
 def values(row: Any) -> list[bytes]:

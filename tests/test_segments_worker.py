@@ -12,7 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -25,6 +25,7 @@ from log.segments.worker import Child, Throttle, WorkerProcess, answer
 from tests.kit import segments
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.segments import Part, batch, cutting, journal, output, segment, wanted
+from tests.kit.waiting import until
 
 Port = tuple[Worker, FileSystem, str]
 
@@ -127,14 +128,6 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
-
-
-async def until(true: Callable[[], bool]) -> None:
-    for _ in range(2000):
-        if true():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it never came true")
 
 
 async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: Path) -> None:

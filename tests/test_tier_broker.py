@@ -6,11 +6,9 @@ What is in the bucket is read by kafkawire.manifest alone, as Spark and a restor
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -28,12 +26,12 @@ from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicSta
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
+from tests.kit.waiting import until
 from tests.test_produce_fetch import fetch, make, produce, values
 from tiering import removal
 from tiering.dispatch import Reason
 from tiering.service import Tiering
 
-WAIT_S = 20.0
 QUICK = {
     "tiering_max_lag_ms": "5000",
     "tiering_min_object_bytes": "1",
@@ -49,15 +47,6 @@ QUICK = {
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deletions gather for less long than they do."""
     monkeypatch.setattr(removal, "LOOK_S", 0.2)
-
-
-async def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for it, and not for ever."""
-    for _ in range(int(WAIT_S / 0.05)):
-        if true():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"not in {WAIT_S} s: {what}")
 
 
 def tier_of(server: Server) -> Tiering:
@@ -155,9 +144,10 @@ async def test_the_whole_life_of_records(tmp_path: Path) -> None:
         await client.call(deletion, 6)
         await until(lambda: not bucket.segments(), "the last object goes")
         await until(lambda: bucket.end("t") == -1, "the manifest forgets the topic")
+        with closing(sqlite3.connect(data / "metadata.db")) as sql:
+            rows = sql.execute
+            await until(lambda: not rows("select * from remote_objects").fetchall(), "its row goes")
         await client.close()
-    with closing(sqlite3.connect(data / "metadata.db")) as sql:
-        assert sql.execute("select state from remote_objects").fetchall() == []
 
 
 async def test_topics_choose_whether_they_are_tiered(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -13,8 +12,9 @@ from kafkawire.manifest.keys import segment_key
 from log.segments.store import NotLocal, Segment
 from offsets.storage import DELETING, LIVE, ObjectRow
 from tests.kit import compacted
-from tests.kit.localtier import GRACE_MS, LocalWorld, settle
+from tests.kit.localtier import GRACE_MS, LocalWorld
 from tests.kit.logs import read_all
+from tests.kit.waiting import settle, until
 from tests.test_log_cutting import expected
 
 HOUR_MS = 3_600_000
@@ -29,14 +29,6 @@ async def remote(world: LocalWorld, *ids: int) -> list[Segment]:
     await world.local.files.sweep(0)
     by_id = world.log.segments.store.by_id
     return [by_id[segment_id] for segment_id in chosen]
-
-
-async def until(happened: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if happened():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("it has not happened")
 
 
 async def one_remote(**configs: str) -> tuple[LocalWorld, Segment]:

@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from tests.test_segments_worker import gone, until
+from tests.kit.waiting import until
+from tests.test_segments_worker import gone
 from tiering import calls, child, link, process
 from tiering.calls import Hello, answer_of, failure_of, pack_message, unpack_answer
 from tiering.opening import parse_tier

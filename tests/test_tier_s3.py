@@ -23,7 +23,8 @@ from botocore import exceptions as boto
 
 from tests.kit.minio import Minio
 from tests.kit.s3stub import Reply, Stub, error, ranged, serving
-from tests.test_segments_worker import gone, until
+from tests.kit.waiting import until
+from tests.test_segments_worker import gone
 from tiering import s3
 from tiering.opening import parse_tier
 from tiering.process import StoreProcess

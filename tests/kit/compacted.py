@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from kafkawire.codec.batches import Record, build, iter_batches, records
 from log.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World
+from tests.kit.waiting import settle
 
 JOURNAL = 8192
-
-
-async def settle() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 async def started(**more: Any) -> World:

@@ -26,15 +26,6 @@ from tests.kit.script import GroupSettings
 Callback = Callable[[BaseException | None], None]
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Let the loop run until something is so; ten seconds are for ever."""
-    for _ in range(10_000):
-        if true():
-            return
-        await asyncio.sleep(0.001)
-    raise AssertionError("it never came true")
-
-
 @dataclass
 class FakePlan:
     """Whole batches from an offset on."""

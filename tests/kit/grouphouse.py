@@ -22,8 +22,9 @@ from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, PartitionInfo, TopicInfo
-from tests.kit.group_log import FakeCommitLog, FakePartition, fake_env, until
+from tests.kit.group_log import FakeCommitLog, FakePartition, fake_env
 from tests.kit.script import GroupSettings
+from tests.kit.waiting import until
 
 PARTITIONS = 4
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from kafkawire.manifest.keys import segment_key
@@ -12,17 +11,13 @@ from offsets.storage import LIVE, ObjectRow, SegmentRow, pack_ranges
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.fakestore import FakeBucket, FakeStore
 from tests.kit.logs import FOLDER, World, batch
+from tests.kit.waiting import settle
 from tiering.local import LocalTier
 from tiering.store import ObjectStore
 
 JOURNAL = 8192
 GRACE_MS = 60_000
 SEGMENTS = f"{FOLDER}/segments"
-
-
-async def settle() -> None:
-    for _ in range(50):
-        await asyncio.sleep(0)
 
 
 class LocalWorld(World):
