@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from kafkawire.codec.batches import iter_batches
 from kafkawire.manifest.keys import segment_key
 from log.segments.indexes import WarmIndexes
 from log.segments.store import Segment
@@ -18,7 +19,7 @@ from tests.kit.env import EPOCH_MS, memory_env, sim_env
 from tests.kit.fakestore import FakeBucket, FakeStore
 from tests.kit.logs import World, batch
 from tests.kit.memfs import MemFileSystem
-from tests.kit.segments import read
+from tests.kit.segments import read, split
 from tests.kit.simloop import SimLoop, run
 from tiering.cold import ColdReader
 
@@ -119,3 +120,29 @@ def simulated(
     """Run a test in virtual time."""
     loop = SimLoop()
     run(loop, main(ColdWorld(loop, seed, **values)))
+
+
+async def prepared(world: ColdWorld, count: int = 120, size: int = 500, cuts: int = 3) -> None:
+    """A topic `t` in some segments, and the last records in the journals."""
+    await world.start()
+    await world.topic("t")
+    for _ in range(cuts):
+        await world.fill("t", count // cuts, size)
+        await world.cut()
+    await world.fill("t", 5, size)
+
+
+async def whole(world: ColdWorld, name: str = "t") -> list[bytes]:
+    """Every batch, as it is read now."""
+    partition = world.find(name)
+    found: list[bytes] = []
+    offset = partition.log_start
+    while offset < partition.high_watermark:
+        data, _ = await take(world, name, offset)
+        found += split(data)
+        offset = next(iter(iter_batches(found[-1])))[1].last_offset + 1
+    return found
+
+
+def gets(world: ColdWorld) -> int:
+    return world.bucket.requests["get"]
