@@ -10,7 +10,7 @@ from kafkawire.metadata.catalog import NewTopic
 from log.env import Buffer, Env
 from log.manager import Log
 from log.partition import Partition
-from tests.kit.env import memory_env
+from tests.kit.env import InlineOffload, memory_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 
@@ -127,3 +127,8 @@ async def read_all(
         found += [pair for pair in got if pair[0] >= offset]
         offset = found[-1][0] + 1
     return found
+
+
+def offload(world: World) -> InlineOffload:
+    assert isinstance(world.env.offload, InlineOffload)
+    return world.env.offload

@@ -18,7 +18,12 @@ async def until(true: Callable[[], bool], what: str = "what was waited for") -> 
         await asyncio.sleep(0.001)
 
 
+async def ticks(count: int = 8) -> None:
+    """So many turns of the loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
 async def settle() -> None:
     """Let run what is ready, and what that makes ready, and so on: files in memory need no more."""
-    for _ in range(50):
-        await asyncio.sleep(0)
+    await ticks(50)
