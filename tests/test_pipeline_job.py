@@ -57,7 +57,7 @@ def test_everything_that_can_be_said() -> None:
         [key]
         format = "text"
         [table]
-        format = "delta"
+        format = "iceberg"
         path = "s3://b/t/"
         partition_by = ["date(timestamp)", "country", "date(seen)"]
         compression = "lz4"
@@ -76,6 +76,8 @@ def test_everything_that_can_be_said() -> None:
         on_damage = "dead_letter"
         [spark]
         "spark.executor.memory" = "4g"
+        spark.executor.instances = 8
+        spark.ui.enabled = true
         """
     )
     assert job.reading.assign == {"orders": (0, 2)}
@@ -91,7 +93,17 @@ def test_everything_that_can_be_said() -> None:
     )
     assert (job.table.file_bytes, job.running.task_bytes) == (32 << 20, 16 << 20)
     assert (job.running.every_s, job.running.max_offsets) == (300.0, 1000)
-    assert job.running.spark == {"spark.executor.memory": "4g"}
+    assert job.running.spark == {
+        "spark.executor.memory": "4g",
+        "spark.executor.instances": "8",
+        "spark.ui.enabled": "true",
+    }
+
+
+@pytest.mark.parametrize(("said", "meant"), [("3", "3"), ("'3'", "3"), ("'latest'", "latest")])
+def test_a_version_may_be_a_number(said: str, meant: str) -> None:
+    value = f"format = 'avro'\nregistry = 'http://r'\nversion = {said}"
+    assert parse(with_lines(value=value)).value.version == meant
 
 
 @pytest.mark.parametrize(
@@ -114,7 +126,17 @@ def test_everything_that_can_be_said() -> None:
         (with_lines(run="every = '0 s'"), "a time like '30 s'"),
         (with_lines(run="max_offsets_per_run = -1"), "a whole number from 0"),
         (with_lines(run="on_damage = 'dead_letter'"), r"needs a path in \[dead_letter\]"),
-        (with_lines(dead_letter="path = '/tables/orders/dead'"), "which is in the table's own"),
+        (with_lines(dead_letter="path = '/tables/orders/dead'"), "one in the other.*dead letters"),
+        (with_lines(dead_letter="path = '/tables'"), "one in the other.* would read the table"),
+        (with_lines(source="starting_offsets = { odrers = { 0 = 1 } }"), "the topic 'odrers'"),
+        (with_lines(source="ending_offsets = { odrers = { 0 = 1 } }"), "which is not read"),
+        (LEAST.replace('"/data"', '"h:9092"'), "of a broker: that is for bootstrap"),
+        (LEAST.replace('"/tables/orders"', '"/"'), r"path is '/', it must be a folder"),
+        (LEAST.replace('"/tables/orders"', '""'), r"\[table\] needs path"),
+        (with_lines(table="catalog = { uri = 'x' }"), "for the format iceberg, not parquet"),
+        (with_lines(value="format = 'avro'\nregistry = 'http://r'\nversion = 0"), "version is 0"),
+        (with_lines(spark="executor.instances = 8"), "has 'executor.instances'; .* with spark."),
+        (with_lines(spark="'spark.jars' = ['a', 'b']"), "must be one value"),
         (with_lines(value="format = 'xml'"), r"value.format is 'xml'"),
         (with_lines(value="resolved = 'x'"), "a key 'resolved' that is not known"),
     ],

@@ -6,11 +6,13 @@ keys are in docs/pipeline.md.
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from kafkawire.client.address import split_address
 from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, Source
 from kafkawire.spark.pipeline.section import JobError, Section
 from kafkawire.spark.pipeline.values.spec import Format
@@ -123,10 +125,16 @@ def from_dict(document: Mapping[str, Any]) -> Job:
         dead.text("path", needed=bool(dead.values)).rstrip("/"),
         _running(root.section("run"), root.section("spark")),
     )
-    if f"{done.dead_letters}/".startswith(f"{done.table.path}/"):
+    dead_path, path = f"{done.dead_letters}/", f"{done.table.path}/"
+    if dead_path.startswith(path) or (done.dead_letters and path.startswith(dead_path)):
+        inner, outer = (
+            ("dead letters", "table")
+            if dead_path.startswith(path)
+            else ("the table", "dead letters")
+        )
         raise JobError(
-            f"[dead_letter] path is {done.dead_letters!r}, which is in the table's own: who reads "
-            "the table would read dead letters as well"
+            f"[dead_letter] path is {done.dead_letters!r} and the table's {done.table.path!r}, one "
+            f"in the other: who reads the {outer} would read {inner} as well"
         )
     if done.running.on_damage == DEAD_LETTER and not done.dead_letters:
         raise JobError("[run] on_damage is 'dead_letter', which needs a path in [dead_letter]")
@@ -141,6 +149,8 @@ def _reading(section: Section) -> Reading:
         )
     )  # fmt: skip
     url, bootstrap = section.text("url"), section.text("bootstrap")
+    if split_address(url):
+        raise JobError(f"[source] url is {url!r}, the address of a broker: that is for bootstrap")
     if not url and not bootstrap:
         raise JobError("[source] needs url (s3://BUCKET/PREFIX or a folder), bootstrap, or both")
     isolation = section.one_of("isolation", (READ_COMMITTED, READ_UNCOMMITTED), READ_COMMITTED)
@@ -149,20 +159,31 @@ def _reading(section: Section) -> Reading:
     pattern, assign = section.pattern("subscribe_pattern"), section.partitions("assign")
     if sum(map(bool, (subscribe, pattern, assign))) != 1:
         raise JobError("[source] needs exactly one of subscribe, subscribe_pattern and assign")
-    return Reading(
-        source,
-        subscribe,
-        pattern,
-        assign,
-        section.offsets("starting_offsets", (EARLIEST, LATEST), EARLIEST),
-        section.offsets("ending_offsets", (LATEST,), LATEST),
-        section.flag("include_headers", False),
-    )
+    starting = section.offsets("starting_offsets", (EARLIEST, LATEST), EARLIEST)
+    ending = section.offsets("ending_offsets", (LATEST,), LATEST)
+    for key, offsets in (("starting_offsets", starting), ("ending_offsets", ending)):
+        _only_read(key, offsets, subscribe or tuple(assign or ()), pattern)
+    headers = section.flag("include_headers", False)
+    return Reading(source, subscribe, pattern, assign, starting, ending, headers)
+
+
+def _only_read(key: str, offsets: Offsets, names: tuple[str, ...], pattern: str) -> None:
+    """Refuse offsets of a topic that is not read: a misspelt one would be read from elsewhere."""
+    if isinstance(offsets, str):
+        return
+    for topic in offsets:
+        if topic not in names and not (pattern and re.fullmatch(pattern, topic)):
+            raise JobError(f"[source] {key} has the topic {topic!r}, which is not read")
 
 
 def _format(section: Section, where: str) -> Format:
     section.only([name for name in Format.__dataclass_fields__ if name != "resolved"])
-    given: dict[str, Any] = {name: section.text(name) for name in section.values}
+    given: dict[str, Any] = {
+        name: str(section.whole(name, 0, 1, 1 << 31))
+        if name == "version" and not isinstance(section.values[name], str)
+        else section.text(name)
+        for name in section.values
+    }
     return Format(**given).checked(where)
 
 
@@ -173,9 +194,15 @@ def _table(section: Section) -> TableSpec:
             "timestamp_type_column", "catalog", "history",
         )
     )  # fmt: skip
+    form = section.one_of("format", (PARQUET, DELTA, ICEBERG), PARQUET)
+    if form != ICEBERG and "catalog" in section.values:
+        raise JobError(f"[table] has a catalog, which is for the format iceberg, not {form}")
+    path = section.text("path", needed=True).rstrip("/")
+    if not path:
+        raise section.wrong("path", "a folder, or s3://BUCKET/PREFIX")
     return TableSpec(
-        section.one_of("format", (PARQUET, DELTA, ICEBERG), PARQUET),
-        section.text("path", needed=True).rstrip("/"),
+        form,
+        path,
         section.partition_columns("partition_by", PartitionColumn),
         section.one_of("compression", COMPRESSIONS, "zstd"),
         section.size("file_bytes", 64 << 20, 1 << 16, 4 << 30),
@@ -195,5 +222,5 @@ def _running(section: Section, spark: Section) -> Running:
         section.size("task_bytes", 64 << 20, 1 << 16, 4 << 30),
         section.whole("max_offsets_per_run", 0, 0, 1 << 62),
         section.one_of("on_damage", (FAIL, DEAD_LETTER), FAIL),
-        {str(name): str(value) for name, value in spark.values.items()},
+        spark.settings(),
     )

@@ -50,7 +50,7 @@ class Section:
     def wrong(self, key: str, allowed: str) -> JobError:
         """The error that `key` must be `allowed`."""
         value = self.values.get(key)
-        if value is None:
+        if value is None or value == "":
             return JobError(f"[{self.name}] needs {key}: {allowed}")
         return JobError(f"[{self.name}] {key} is {value!r}, it must be {allowed}")
 
@@ -162,6 +162,27 @@ class Section:
         return {
             str(name): one if isinstance(one, Mapping) else str(one) for name, one in value.items()
         }
+
+    def settings(self) -> Mapping[str, str]:
+        """Settings of Spark. TOML takes the dots of a name without quotes for sections."""
+        found: dict[str, str] = {}
+
+        def take(prefix: str, values: Mapping[str, Any]) -> None:
+            for key, value in values.items():
+                name = f"{prefix}{key}"
+                if isinstance(value, Mapping):
+                    take(f"{name}.", value)
+                elif not name.startswith("spark."):
+                    raise JobError(
+                        f"[{self.name}] has {name!r}; Spark's settings begin with spark."
+                    )
+                elif not isinstance(value, str | int | float):
+                    raise JobError(f"[{self.name}] {name} is {value!r}, it must be one value")
+                else:
+                    found[name] = str(value).lower() if isinstance(value, bool) else str(value)
+
+        take("", self.values)
+        return found
 
     def partition_columns(
         self, key: str, make: Callable[[str, str, bool], Made]
