@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from kafkawire.manifest.contents import Manifest
-from kafkawire.manifest.keys import CURRENT, DELTAS
+from kafkawire.manifest.keys import CURRENT, DELTAS, SNAPSHOTS, delta_key, sequence_of
 from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest, refresh_manifest
 from kafkawire.spark.asking import Broker
@@ -19,8 +19,9 @@ from kafkawire.spark.spans import Sheet
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE = 8
-"""Deltas fetched at a time: an hour has hundreds, and each is one round trip."""
+AT_ONCE = 32
+"""Deltas fetched at a time, beside a snapshot: an hour has hundreds, each is one round trip, and a
+client keeps some more connections."""
 
 
 class NothingThere(SourceError):
@@ -66,9 +67,9 @@ def readable_holdings(broker: Broker) -> list[Holding]:
     for url in urls:
         try:
             place = open_place(url)
-            if not _has_manifest(place):
-                continue
             holding = Holding(place, Sheet(_read(place)))
+        except NothingThere:
+            continue
         except SourceError as failure:
             logger.warning("%s is read through the broker: %s", url, failure)
             continue
@@ -119,19 +120,46 @@ def _reading(place: Place, read: Callable[[Callable[[str], bytes]], Manifest]) -
 
 
 class _Ahead:
-    """Fetches all deltas that are listed as soon as one is asked for."""
+    """Fetches from a bucket what will be asked for next, so that a manifest takes three round trips
+    where it has few deltas: `current` and a list of the deltas; the snapshot, the deltas behind it,
+    and the one that is not there yet; `current` again.
+    """
 
     def __init__(self, place: Place, pool: ThreadPoolExecutor) -> None:
         self._place = place
         self._pool = pool
+        self._begun = isinstance(place, FolderPlace)
+        self._listing: Future[list[int]] | None = None
         self._coming: dict[str, Future[bytes]] = {}
 
     def get(self, key: str) -> bytes:
         """As Place.get."""
         if key in self._coming:
             return self._coming.pop(key).result()
+        if key == CURRENT and not self._begun:
+            self._listing = self._pool.submit(self._listed)
+        self._begun = True
+        if key.startswith(SNAPSHOTS):
+            self._fetch_behind(key)
+            return self._place.get(key)
         data = self._place.get(key)
-        if key.startswith(DELTAS) and not self._coming and not isinstance(self._place, FolderPlace):
-            later = [each for each in self._place.list(DELTAS) if each > key]
-            self._coming = {each: self._pool.submit(self._place.get, each) for each in later}
+        if key.startswith(DELTAS):  # there are new ones
+            self._fetch_behind(key)
         return data
+
+    def _listed(self) -> list[int]:
+        """The sequence numbers of all deltas."""
+        found = map(sequence_of, self._place.list(DELTAS))
+        return [number for number in found if number is not None]
+
+    def _fetch_behind(self, key: str) -> None:
+        """Fetch the deltas behind a snapshot or delta, unless that was done, and the one behind
+        them: that it is not there is true when it is looked for, and `current` is read later."""
+        if self._coming or isinstance(self._place, FolderPlace):
+            return
+        known, self._listing = self._listing, None
+        last = sequence_of(key) or 0
+        later = [each for each in (known.result() if known else self._listed()) if each > last]
+        for number in (*later, max(later, default=last) + 1):
+            wanted = delta_key(number)
+            self._coming[wanted] = self._pool.submit(self._place.get, wanted)

@@ -26,13 +26,15 @@ class Source:
     """Where records come from, as the options say it. At least one of `url` and `bootstrap`.
 
     `url`: s3://BUCKET/PREFIX, or a folder: a tier's, or a broker's data folder. `bootstrap`: the
-    Kafka protocol, for what is in no segment yet: HOST:PORT[,HOST:PORT...].
+    Kafka protocol, for what is in no segment yet: HOST:PORT[,HOST:PORT...]. `requests_at_once`:
+    of a task for segments, a buffer for each; 0: what is good for where they lie.
     """
 
     url: str = ""
     bootstrap: str = ""
     isolation: str = READ_COMMITTED
     fail_on_data_loss: bool = True
+    requests_at_once: int = 0
 
 
 class Piece(NamedTuple):

@@ -14,7 +14,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from kafkawire.manifest.keys import check_key
 from kafkawire.manifest.url import TierUrl, parse_tier
@@ -35,6 +35,8 @@ class Place(ABC):
     """Files by key. `tier`: where, and with which options."""
 
     tier: TierUrl
+    at_once: ClassVar[int] = 2
+    """Ranges that are worth asking for at a time: one is read, and one waits."""
 
     @property
     def url(self) -> str:

@@ -18,7 +18,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.spark.asking import pause
 from kafkawire.spark.columns import Selection
 from kafkawire.spark.entries import Entry, Run
-from kafkawire.spark.loading import Load, ahead, loads
+from kafkawire.spark.loading import Load, loads
 from kafkawire.spark.model import (
     COMPACTED,
     DAMAGED,
@@ -106,7 +106,7 @@ class _Reader:
         try:
             while left:
                 pieces = [piece for part in left for piece in part.pieces]
-                found = ahead(loads(self._places, pieces))
+                found = loads(self._places, pieces, self._source.requests_at_once)
                 try:
                     yield from self._parts(left, found)
                 finally:

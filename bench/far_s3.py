@@ -1,0 +1,198 @@
+"""`python -m bench.far_s3`: what a Spark task gets out of a bucket that is far away.
+
+A tier is put into MinIO, and its tasks are read one after the other by one process, as a Spark
+worker does it, through a proxy that holds each answer back for some milliseconds, as it does new
+connections, and lets a connection have MBPS megabytes a second. By turns with one request under
+way and with several (`--at-once 1,8`); 0 ms is MinIO itself, without the proxy. Prints a Markdown
+table: seconds and CPU seconds of the reader, the least of the rounds, and ratios to the first.
+Then round trips of planning: how long the catalog takes to open with `--deltas` deltas, divided by
+the latency.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from bench.spark_fill import Topic, batches
+from kafkawire.spark.catalog import open_catalog
+from kafkawire.spark.columns import Selection
+from kafkawire.spark.model import OffsetRange, Source, Task
+from kafkawire.spark.places import open_place
+from kafkawire.spark.plan import plan_tasks
+from kafkawire.spark.reading import read_task
+from tests.kit import minio
+from tests.kit.sparkfiles import Files, Share
+
+CHUNK_BYTES = 256 << 10
+"""Held back at a time: 5 ms of a connection."""
+SEGMENTS = 4
+URL = "s3://far/tier"
+
+
+class Proxy:
+    """TCP, one way of HTTP: what comes back after something was sent begins an answer."""
+
+    def __init__(self, behind: str, delay_ms: float, mbps: float) -> None:
+        parts = urlsplit(behind)
+        self._host, self._port = parts.hostname, parts.port
+        self._delay_s, self._rate = delay_ms / 1000, mbps * 1e6
+
+    async def serve(self, told: Connection) -> None:
+        """Until somebody ends this process; tells the port."""
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0, limit=CHUNK_BYTES)
+        told.send(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    async def _connected(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(self._delay_s)
+        far, forth = await asyncio.open_connection(self._host, self._port, limit=CHUNK_BYTES)
+        asked = asyncio.Event()
+        with suppress(ConnectionError):
+            await asyncio.gather(self._forth(near, forth, asked), self._back(far, back, asked))
+        forth.close()
+        back.close()
+
+    async def _forth(
+        self, near: asyncio.StreamReader, forth: asyncio.StreamWriter, asked: asyncio.Event
+    ) -> None:
+        while data := await near.read(CHUNK_BYTES):
+            asked.set()
+            forth.write(data)
+            await forth.drain()
+        forth.close()
+
+    async def _back(
+        self, far: asyncio.StreamReader, back: asyncio.StreamWriter, asked: asyncio.Event
+    ) -> None:
+        clock = asyncio.get_running_loop().time
+        due = 0.0
+        while data := await far.read(CHUNK_BYTES):
+            if asked.is_set():
+                asked.clear()
+                due = clock() + self._delay_s
+            due = max(due, clock() - 0.02) + len(data) / self._rate
+            if due - clock() > 0.002:
+                await asyncio.sleep(due - clock())
+            back.write(data)
+            await back.drain()
+        back.close()
+
+
+def _proxy(behind: str, delay_ms: float, mbps: float, told: Connection) -> None:
+    asyncio.run(Proxy(behind, delay_ms, mbps).serve(told))
+
+
+@contextmanager
+def far(behind: str, delay_ms: float, mbps: float) -> Iterator[str]:
+    """An endpoint that is so far away; `behind` itself at 0 ms."""
+    if not delay_ms:
+        yield behind
+        return
+    spawned = multiprocessing.get_context("spawn")
+    hear, told = spawned.Pipe(duplex=False)
+    process = spawned.Process(target=_proxy, args=(behind, delay_ms, mbps, told), daemon=True)
+    process.start()
+    try:
+        assert hear.poll(30), "the proxy does not start"
+        yield f"http://127.0.0.1:{hear.recv()}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def fill(megabytes: int, codec: str, deltas: int) -> None:
+    """A topic of so many MB of values, 1 KB each, in segments of equal size."""
+    topic = Topic(megabytes * 1000, 1000, codec)
+    made = batches(topic, topic.records, 1)
+    files = Files(open_place(URL))
+    [number] = files.topic("t")
+    at, each = 0, topic.records // topic.batch_records // SEGMENTS
+    for name in range(SEGMENTS):
+        found = []
+        for one in islice(made, each):
+            found.append(at.to_bytes(8, "big") + one[8:])  # the CRC does not cover its offset
+            at += topic.batch_records
+        files.put(name, Share(number, found))
+        files.publish()
+    files.rows.clear()
+    for _ in range(deltas - SEGMENTS):
+        files.publish(ends={number: at}, starts={number: 0})
+
+
+def plan(endpoint: str) -> tuple[float, Source, list[Task]]:
+    """Seconds it took, and the tasks."""
+    source = Source(f"{URL}?endpoint={endpoint}")
+    list(open_place(source.url).list("nothing"))  # a client, and a connection
+    began = time.perf_counter()
+    catalog = open_catalog(source)
+    start, _, end = catalog.bounds("t", 0)
+    tasks = plan_tasks([catalog.part(OffsetRange("t", 0, start, end))])
+    return time.perf_counter() - began, source, tasks
+
+
+def read(source: Source, tasks: list[Task], at_once: int) -> tuple[float, float]:
+    """Seconds and CPU seconds of all tasks."""
+    places = [open_place(source.url)]
+    source = replace(source, requests_at_once=at_once)
+    began, worked = time.perf_counter(), time.process_time()
+    rows = 0
+    for task in tasks:
+        for batch in read_task(source, places, task, Selection(("offset", "value"))):
+            rows += batch.num_rows
+    assert rows == sum(part.range.end - part.range.base for task in tasks for part in task.parts)
+    return time.perf_counter() - began, time.process_time() - worked
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--latencies", default="0,20,100", help="milliseconds")
+    parser.add_argument("--at-once", default="1,8")
+    parser.add_argument("--mbps", type=float, default=50)
+    parser.add_argument("--megabytes", type=int, default=256)
+    parser.add_argument("--codec", default="none")
+    parser.add_argument("--deltas", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    ways = [int(word) for word in options.at_once.split(",")]
+    with tempfile.TemporaryDirectory() as folder, minio.running(Path(folder)) as server:
+        os.environ.update(server.environ)
+        server.client().create_bucket(Bucket=urlsplit(URL).netloc)
+        fill(options.megabytes, options.codec, options.deltas)
+        print("| ms | at once | s | ratio | CPU s | MB/s | planning s | round trips |")
+        print("|--:|--:|--:|--:|--:|--:|--:|--:|")
+        for delay_ms in map(float, options.latencies.split(",")):
+            with far(server.endpoint, delay_ms, options.mbps) as endpoint:
+                planned, source, tasks = plan(endpoint)
+                found: dict[int, list[tuple[float, float]]] = {way: [] for way in ways}
+                for _ in range(options.rounds):
+                    for way in ways:
+                        found[way].append(read(source, tasks, way))
+                first = min(seconds for seconds, _ in found[ways[0]])
+                size = sum(task.size_bytes for task in tasks) / 1e6
+                for way in ways:
+                    seconds, cpu_s = map(min, zip(*found[way], strict=True))
+                    trips = f"{planned * 1000 / delay_ms:.1f}" if delay_ms else ""
+                    print(
+                        f"| {delay_ms:g} | {way} | {seconds:.2f} | {first / seconds:.2f} "
+                        f"| {cpu_s:.2f} | {size / seconds:.0f} | {planned:.2f} | {trips} |",
+                        flush=True,
+                    )
+    print(f"\nat most {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB of memory")
+
+
+if __name__ == "__main__":
+    main()
