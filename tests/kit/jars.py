@@ -1,4 +1,5 @@
-"""The jars by which Spark reads Delta and Iceberg tables, fetched by Maven once and kept."""
+"""Jars fetched by Maven once and kept: those by which Spark reads Delta and Iceberg tables, and
+Iceberg's own REST catalog."""
 
 from __future__ import annotations
 
@@ -16,19 +17,29 @@ FETCHED_WITHIN_S = 300.0
 
 
 def table_jars() -> str:
-    """Their paths with commas between, as `spark.jars` has them. Where they cannot be had the test
-    is skipped; where CI is set and there is a Maven, it fails."""
+    """Their paths with commas between, as `spark.jars` has them."""
+    return ",".join(_jars("tables"))
+
+
+def catalog_jars() -> list[str]:
+    """Paths of all that the REST catalog needs but for Hadoop's classes."""
+    return _jars("catalog")
+
+
+def _jars(which: str) -> list[str]:
+    """Where they cannot be had the test is skipped; where CI is set and there is a Maven, it
+    fails."""
     if shutil.which("mvn") is None:
         pytest.skip("there is no Maven to fetch the jars of Delta and Iceberg with")
     place = Path(tempfile.gettempdir()) / f"kafkawire-tests-jars-{os.getuid()}.lock"
     with place.open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         found = subprocess.run(
-            [str(INSTALL)], capture_output=True, text=True, timeout=FETCHED_WITHIN_S
+            [str(INSTALL), which], capture_output=True, text=True, timeout=FETCHED_WITHIN_S
         )
     if found.returncode:
         message = f"the jars of Delta and Iceberg cannot be had: {found.stderr[-500:]}"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    return ",".join(str(path) for path in sorted(Path(found.stdout.strip()).glob("*.jar")))
+    return [str(path) for path in sorted(Path(found.stdout.strip()).glob("*.jar"))]

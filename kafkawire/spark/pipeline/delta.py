@@ -51,6 +51,7 @@ class DeltaTable:
         self._compactions = f"kafkawire:{job.name}:compaction"
         self._where = place.url.partition("?")[0]
         self._history_s = job.table.history_s
+        self._opened: deltalake.DeltaTable | None = None
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
         """See Table. Raises CommitError."""
@@ -136,10 +137,17 @@ class DeltaTable:
         return [] if table is None else _files(table)
 
     def _open(self) -> deltalake.DeltaTable | None:
-        """The table as it is now, None if there is none."""
-        url, options = delta_location(self.place)
+        """The table as it is now, None if there is none. What is known of it is not read again:
+        that takes as long as the table has files."""
+        known, self._opened = self._opened, None  # forgotten, if this fails
         try:
-            return deltalake.DeltaTable(url, storage_options=options)
+            if known is None:
+                url, options = delta_location(self.place)
+                known = deltalake.DeltaTable(url, storage_options=options)
+            else:
+                known.update_incremental()
+            self._opened = known
+            return known
         except TableNotFoundError:
             return None
         except (DeltaError, OSError) as error:

@@ -285,7 +285,6 @@ def _light(table: Loaded) -> Loaded:
     snapshots = table.metadata.snapshots
     snapshots[:] = [one for one in snapshots if one.snapshot_id in named]
     table.metadata.snapshot_log.clear()
-    table.metadata.metadata_log.clear()
     return table
 
 

@@ -153,10 +153,13 @@ def _guard(catalog: Catalog) -> None:
 
 
 class _Bounded(requests.Session):
-    """Of REST catalogs: the library sets no time limits and has no setting for them."""
+    """Of REST catalogs: the library sets no time limits and has no setting for them. And where the
+    environment names certificates (REQUESTS_CA_BUNDLE), those of the job come first."""
 
     def send(self, request: requests.PreparedRequest, **kwargs: Any) -> requests.Response:
         kwargs["timeout"] = kwargs.get("timeout") or TIMEOUT_S
+        if isinstance(self.verify, str):
+            kwargs["verify"] = self.verify
         return super().send(request, **kwargs)
 
 
