@@ -51,6 +51,7 @@ def test_everything_that_can_be_said() -> None:
         isolation = "read_uncommitted"
         include_headers = true
         fail_on_data_loss = false
+        requests_at_once = 16
         [value]
         format = "json"
         schema = "id BIGINT"
@@ -84,6 +85,7 @@ def test_everything_that_can_be_said() -> None:
     assert job.reading.starting == {"orders": {0: 5, 2: 7}}
     assert job.reading.ending == {"orders": {0: 50}}
     assert job.reading.headers
+    assert job.reading.source.requests_at_once == 16
     assert (job.value.format, job.key.format) == ("json", "text")
     assert job.table.path == "s3://b/t"
     assert job.table.partition_by == (
@@ -124,6 +126,7 @@ def test_a_version_may_be_a_number(said: str, meant: str) -> None:
         (with_lines(table="file_bytes = '1 XB'"), "bytes from 65536 to"),
         (with_lines(table="partition_by = 'date(a, b)'"), "columns, or date"),
         (with_lines(run="every = '0 s'"), "a time like '30 s'"),
+        (with_lines(source="requests_at_once = 65"), "a whole number from 0 to 64"),
         (with_lines(run="max_offsets_per_run = -1"), "a whole number from 0"),
         (with_lines(run="on_damage = 'dead_letter'"), r"needs a path in \[dead_letter\]"),
         (with_lines(dead_letter="path = '/tables/orders/dead'"), "one in the other.*dead letters"),

@@ -69,6 +69,7 @@ def test_names_are_case_insensitive_and_values_trimmed() -> None:
         ({"kafka_bootstrap_servers": "b:9092"}, Source("", "b:9092")),
         ({"source": BUCKET, "kafka_bootstrap_servers": "b:1"}, Source(BUCKET, "b:1")),
         ({"source": BUCKET, "failOnDataLoss": "false"}, Source(BUCKET, fail_on_data_loss=False)),
+        ({"source": BUCKET, "requestsAtOnce": "16"}, Source(BUCKET, requests_at_once=16)),
         (
             {"source": BUCKET, "kafka_isolation_level": "read_uncommitted"},
             Source(BUCKET, isolation="read_uncommitted"),
@@ -132,6 +133,8 @@ REFUSED = [
     ({"kafka_auto_offset_reset": "latest"}, "say where to begin with startingOffsets"),
     ({"kafka_security_protocol": "SASL_SSL"}, "SASL_SSL is not supported: only PLAINTEXT"),
     ({"source": "data/folder"}, "a folder by its whole path"),
+    ({"requestsAtOnce": "65"}, "requestsAtOnce=65 is more than 64"),
+    ({"requestsAtOnce": "0"}, "is no whole number above 0"),
     ({"source": ""}, "give the option source"),
     ({"source": "/a", "path": "/b"}, "source=/a and path=/b, which load() takes too, differ"),
     ({"provider": "kafkawire"}, "CREATE TEMPORARY VIEW"),

@@ -35,7 +35,7 @@ from kafkawire.spark.limits import (
     offsets_of,
     partitions_of,
 )
-from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, Source
+from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, REQUESTS_AT_MOST, Source
 from kafkawire.spark.plan import TASK_BYTES
 
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
@@ -49,7 +49,7 @@ _KNOWN = (
     "startingOffsetsByTimestampStrategy", "maxOffsetsPerTrigger", "minOffsetsPerTrigger",
     "maxTriggerDelay", "minPartitions", "maxRecordsPerPartition", "includeHeaders",
     "failOnDataLoss", "isolation", "kafka.isolation.level", "columns", "taskBytes",
-    "filterPushdown",
+    "requestsAtOnce", "filterPushdown",
 )  # fmt: skip
 _UNUSED = (
     "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
@@ -215,7 +215,10 @@ def _source(said: Mapping[str, str]) -> Source:
     isolation = _one_of(said, "isolation", levels, consumers)
     if "kafka.isolation.level" in said and isolation != consumers:
         raise OptionError(f"isolation={isolation} and kafka.isolation.level={consumers} differ")
-    return Source(where, bootstrap, isolation, _boolean(said, "failOnDataLoss", True))
+    at_once = _count(said, "requestsAtOnce")
+    if at_once > REQUESTS_AT_MOST:
+        raise OptionError(f"requestsAtOnce={at_once} is more than {REQUESTS_AT_MOST}")
+    return Source(where, bootstrap, isolation, _boolean(said, "failOnDataLoss", True), at_once)
 
 
 def _is_address(text: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkawire.client.address import split_address
-from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, Source
+from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, REQUESTS_AT_MOST, Source
 from kafkawire.spark.pipeline.section import JobError, Section
 from kafkawire.spark.pipeline.values.spec import Format
 
@@ -146,6 +146,7 @@ def _reading(section: Section) -> Reading:
         (
             "url", "bootstrap", "subscribe", "subscribe_pattern", "assign", "starting_offsets",
             "ending_offsets", "isolation", "include_headers", "fail_on_data_loss",
+            "requests_at_once",
         )
     )  # fmt: skip
     url, bootstrap = section.text("url"), section.text("bootstrap")
@@ -154,7 +155,9 @@ def _reading(section: Section) -> Reading:
     if not url and not bootstrap:
         raise JobError("[source] needs url (s3://BUCKET/PREFIX or a folder), bootstrap, or both")
     isolation = section.one_of("isolation", (READ_COMMITTED, READ_UNCOMMITTED), READ_COMMITTED)
-    source = Source(url, bootstrap, isolation, section.flag("fail_on_data_loss", True))
+    at_once = section.whole("requests_at_once", 0, 0, REQUESTS_AT_MOST)
+    strict = section.flag("fail_on_data_loss", True)
+    source = Source(url, bootstrap, isolation, strict, at_once)
     subscribe = section.texts("subscribe")
     pattern, assign = section.pattern("subscribe_pattern"), section.partitions("assign")
     if sum(map(bool, (subscribe, pattern, assign))) != 1:
