@@ -59,6 +59,7 @@ PURE = (
     "kafkawire/spark/reports/measures.py",
     "kafkawire/spark/reports/strip.py",
     "kafkawire/spark/audit/continuity.py",
+    "kafkawire/spark/audit/counts.py",
     "kafkawire/spark/audit/coverage.py",
     "kafkawire/spark/audit/islands.py",
     "kafkawire/spark/audit/verdict.py",

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark.audit.against import compare
-from kafkawire.spark.audit.job import audit, in_process, through_spark
+from kafkawire.spark.audit.job import audit
+from kafkawire.spark.audit.through import in_process, through_spark
 from kafkawire.spark.model import COMPACTED, Source
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import OnSpark
@@ -59,8 +59,8 @@ def test_what_a_run_wrote_is_clean(spark: SparkSession, topics: Topics, tmp_path
     job = from_dict({"job": {"name": "audit"}, "source": source, "table": table})
     job = replace(job, running=replace(job.running, task_bytes=10_000))
     Engine(job, OnSpark(spark)).run()
-    report, _ = audit(str(tmp_path / "table"), through_spark(spark))
-    compare(report, Source(bootstrap=topics.bootstrap))
+    source = Source(bootstrap=topics.bootstrap)
+    report, _ = audit(str(tmp_path / "table"), through_spark(spark), source)
     assert list(report.sentences()) == []
     assert report.clean
     ends = [each.source.end for each in report.partitions if each.source is not None]

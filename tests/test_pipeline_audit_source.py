@@ -7,9 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.audit.against import BEYOND, MISSING, hold_against
+from kafkawire.spark.audit.against import BEYOND, hold_against
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Found
-from kafkawire.spark.audit.verdict import PartitionReport, SourceState
+from kafkawire.spark.audit.verdict import MISSING, PartitionReport, SourceState
 from kafkawire.spark.model import COMPACTED, CONTROL, Account, OffsetRange
 from tests.test_pipeline_audit import ROW, examine
 

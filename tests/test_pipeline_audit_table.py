@@ -13,10 +13,11 @@ import pytest
 
 from kafkawire.cli import pipeline_audit
 from kafkawire.spark import session
-from kafkawire.spark.audit import job
-from kafkawire.spark.audit.job import audit, in_process, spread
+from kafkawire.spark.audit import through
+from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.listing import AuditError
 from kafkawire.spark.audit.scanning import ScanFile
+from kafkawire.spark.audit.through import in_process, spread
 from kafkawire.spark.audit.verdict import TableReport
 from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, DAMAGED, OffsetRange
 from kafkawire.spark.places import PlaceError
@@ -192,7 +193,7 @@ def test_files_are_spread_by_their_bytes() -> None:
 def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """`kafkawire pipeline audit`, without Spark."""
     monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
-    monkeypatch.setattr(job, "through_spark", lambda spark: in_process)
+    monkeypatch.setattr(through, "through_spark", lambda spark, told: in_process)
     return pipeline_audit.audit
 
 

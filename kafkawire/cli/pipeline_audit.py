@@ -21,7 +21,7 @@ def audit(
     source: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="Where the records came from: compare, and explain gaps from it."
+            metavar="URL", help="Where the records came from: explain gaps from it, compare counts."
         ),
     ] = "",
     bootstrap: Annotated[
@@ -33,24 +33,26 @@ def audit(
     """Prove that a table has every offset once, each gap explained.
 
     Reads partition and offset of every row of a Parquet, Delta or Iceberg table, and what the runs
-    that wrote it said of offsets without a row. Exit code 0: clean, 1: not, 2: asked wrongly."""
+    that wrote it said of offsets without a row; with --source the broker's counts of records are
+    compared. Exit code 0: clean, 1: not, 2: asked wrongly, 130: interrupted."""
+    from kafkawire.cli.progress import bars
     from kafkawire.spark.audit.job import audit as examine
-    from kafkawire.spark.audit.job import through_spark
+    from kafkawire.spark.audit.through import through_spark
     from kafkawire.spark.model import Source, SourceError
     from kafkawire.spark.session import open_session
 
+    against = Source(source, bootstrap) if source or bootstrap else None
     try:
-        spark = open_session(master, app_name="kafkawire audit")
-        try:
-            report, _ = examine(table, through_spark(spark))
-            if source or bootstrap:
-                from kafkawire.spark.audit.against import compare
-
-                compare(report, Source(source, bootstrap, fail_on_data_loss=False))
-        finally:
-            spark.stop()
+        with bars() as told:
+            spark = open_session(master, app_name="kafkawire audit")
+            try:
+                report, _ = examine(table, through_spark(spark, told), against, told)
+            finally:
+                spark.stop()
     except SourceError as error:
         fail(error, 2)
+    except KeyboardInterrupt:
+        fail("interrupted; an audit changes nothing", 130)
     show(report, as_json)
     if not report.clean:
         raise SystemExit(1)
@@ -62,13 +64,14 @@ def show(report: TableReport, as_json: bool) -> None:
         print_json(report.plain())
         return
     reasons = sorted({reason for each in report.partitions for reason in each.gaps})
-    rows = [_row(each, reasons) for each in report.partitions]
+    compared = any(each.counts is not None for each in report.partitions)
+    rows = [_row(each, reasons, compared) for each in report.partitions]
     columns = list(rows[0]) if rows else []
     print_table(rows, columns, f"{report.table} ({report.format})")
     for note in report.notes:
         print(f"Note: {note}.")
     for each in report.partitions:
-        for note in each.notes:
+        for note in each.all_notes():
             print(f"Note: {each.where}: {note}.")
     words = "every offset once" if report.clean else "NOT CLEAN"
     print(
@@ -79,7 +82,7 @@ def show(report: TableReport, as_json: bool) -> None:
         _complain(report)
 
 
-def _row(each: PartitionReport, reasons: list[str]) -> dict[str, Any]:
+def _row(each: PartitionReport, reasons: list[str], compared: bool) -> dict[str, Any]:
     row: dict[str, Any] = {
         "topic": each.topic,
         "partition": each.partition,
@@ -91,6 +94,9 @@ def _row(each: PartitionReport, reasons: list[str]) -> dict[str, Any]:
     row["dead letters"] = each.dead
     if each.source is not None:
         row["source"] = f"{each.source.start}..{each.source.end}"
+    if compared:
+        row["source records"] = None if each.counts is None else each.counts.records
+        row["counts"] = "not compared" if each.counts is None else each.counts.verdict
     row["verdict"] = "ok" if each.clean else ", ".join(p.kind for p in each.all_problems())
     return row
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kafkawire.spark.model import DAMAGED, Account, OffsetRange
-from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
+from kafkawire.spark.pipeline.runs import FileFacts, Record, Share, dump, load_record
 from kafkawire.spark.pipeline.state import State
 from kafkawire.spark.places import open_place
 
@@ -151,3 +152,52 @@ class MadeTable:
         """What is in it."""
         column = pq.read_table(self.folder / file.path, columns=["_offset"])["_offset"]
         return [int(offset) for offset in column.to_pylist()]
+
+
+def forge(folder: Path, offset: int, reason: str | None) -> None:
+    """A row of a Parquet table that a run wrote is taken away, and everything the table says of
+    itself changed to match: the run saw none there, for this reason. None: a row is made up."""
+    for path in sorted((folder / "_kafkawire" / "commits").iterdir()):
+        record = load_record(path.read_bytes())
+        for at, share in enumerate(record.shares):
+            if share.range.base <= offset < share.range.end:
+                shares = list(record.shares)
+                shares[at] = _forged_share(share, offset, reason)
+                files = tuple(
+                    _forged_file(folder, file, offset, reason)
+                    if file.base <= offset < file.end and file.partition == share.range.partition
+                    else file
+                    for file in record.files
+                )
+                path.write_bytes(dump(replace(record, shares=tuple(shares), files=files)))
+                return
+    raise AssertionError(f"no run has read offset {offset}")
+
+
+def _forged_share(share: Share, offset: int, reason: str | None) -> Share:
+    told = Account(share.range)
+    lost = {at: gap.reason for gap in share.gaps for at in range(gap.base, gap.end)}
+    if reason is None:
+        del lost[offset]
+    else:
+        lost[offset] = reason
+    for at in sorted(lost):
+        told.add_gap(at, at + 1, lost[at])
+    told.rows = share.range.end - share.range.base - len(lost)
+    return Share.of(told, share.dead)
+
+
+def _forged_file(folder: Path, file: FileFacts, offset: int, reason: str | None) -> FileFacts:
+    rows = pq.read_table(folder / file.path, partitioning=None)
+    offsets = rows["_offset"].to_pylist()
+    if reason is None:
+        row = rows.slice(0, 1)
+        at = row.schema.get_field_index("_offset")
+        row = row.set_column(at, row.schema.field(at), pa.array([offset], pa.int64()))
+        below = sum(each < offset for each in offsets)
+        rows = pa.concat_tables([rows.slice(0, below), row, rows.slice(below)])
+    else:
+        rows = rows.filter(pa.array([each != offset for each in offsets]))
+    pq.write_table(rows, folder / file.path)
+    size = (folder / file.path).stat().st_size
+    return replace(file, rows=rows.num_rows, size_bytes=size)

@@ -1,37 +1,51 @@
 """An audited table against the source its records came from: bounds, and what gaps really are.
 
 A gap that no account explains is read again from the source: what has no record there is explained
-by why, what has one is a missing row. Below the source's log start nothing can be told any more.
+by why, what has one is a missing row. Below the source's log start nothing can be told any more,
+nor where it is damaged. Records are then counted (kafkawire.spark.audit.counting).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.spark.audit.continuity import DUPLICATE, UNEXPLAINED, Found, Range
-from kafkawire.spark.audit.verdict import PartitionReport, Problem, SourceState, TableReport
-from kafkawire.spark.model import Account, OffsetRange, Source, SourceError, Task
+from kafkawire.spark.audit.counting import Counting
+from kafkawire.spark.audit.judging import Where
+from kafkawire.spark.audit.rereading import accounts_of, with_records
+from kafkawire.spark.audit.through import Told
+from kafkawire.spark.audit.verdict import (
+    MISSING,
+    PartitionReport,
+    Problem,
+    SourceState,
+    TableReport,
+)
+from kafkawire.spark.model import DAMAGED, Account, OffsetRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.catalog import Catalog
 
-MISSING, BEYOND = "missing rows", "beyond the source"
-"""Records of the source that the table should have; rows the source cannot have had."""
+BEYOND = "beyond the source"
+"""Rows the source cannot have had."""
 
 Reread = Callable[[OffsetRange], Account]
 
 
-def compare(report: TableReport, source: Source) -> None:
-    """Hold every partition against the source. SourceError if that cannot be read."""
-    from kafkawire.spark.catalog import open_catalog
-
-    catalog = open_catalog(source)
-    try:
-        for each in report.partitions:
-            _compare_one(each, catalog)
-    finally:
-        catalog.close()
+def compare(
+    report: TableReport,
+    catalog: Catalog,
+    counting: Counting,
+    rows: Mapping[Where, Sequence[int]],
+    told: Told,
+) -> None:
+    """Hold every partition against the source: bounds and gaps, then counts. `rows`: how many
+    there are between the borders of `counting`. SourceError if the source cannot be read."""
+    for done, each in enumerate(report.partitions, 1):
+        _compare_one(each, catalog)
+        told("partitions compared with the source", done, len(report.partitions))
+    counting.compare(report.partitions, rows, told)
 
 
 def _compare_one(each: PartitionReport, catalog: Catalog) -> None:
@@ -43,7 +57,7 @@ def _compare_one(each: PartitionReport, catalog: Catalog) -> None:
         return
     bounds = catalog.bounds(each.topic, each.partition)
     state = SourceState(bounds.start, bounds.end)
-    hold_against(each, state, lambda wanted: reread(catalog, wanted))
+    hold_against(each, state, lambda wanted: _reread(catalog, wanted))
 
 
 def hold_against(each: PartitionReport, state: SourceState, read: Reread) -> None:
@@ -82,10 +96,13 @@ def _explain(
             if start < stop:
                 left.add_within(stop - start, start, stop)
         account = read(OffsetRange(each.topic, each.partition, low, high))
+        unknown = account.counts.pop(DAMAGED, 0)
+        if unknown:
+            left.add_within(unknown, low, high)
         _enter(each, account.counts)
         if account.rows:
             rows += account.rows
-            missing += _with_records(account)
+            missing += with_records(account)
     if rows:
         _tell_missing(each, rows, missing)
     return left
@@ -106,7 +123,7 @@ def _explain_all(
     said = {
         reason: count - each.gaps.get(reason, 0) for reason, count in account.counts.items()
     }  # fmt: skip
-    said = {reason: count for reason, count in said.items() if count > 0}
+    said = {reason: count for reason, count in said.items() if count > 0 and reason != DAMAGED}
     _enter(each, said)
     left = Found()
     unexplained -= sum(said.values())
@@ -126,29 +143,6 @@ def _tell_missing(each: PartitionReport, rows: int, ranges: list[Range]) -> None
     each.problems.append(Problem(MISSING, text, rows, tuple(ranges)))
 
 
-def _with_records(account: Account) -> list[Range]:
-    """Between the gaps; what follows the last listed one may have some."""
-    _, _, at, end = account.range
-    found = []
-    for gap in account.gaps:
-        if at < gap.base:
-            found.append(Range(at, gap.base))
-        at = gap.end
-    if at < end:
-        found.append(Range(at, end))
-    return found
-
-
-def reread(catalog: Catalog, wanted: OffsetRange) -> Account:
-    """What the source says of every offset of a range; nothing but offsets is decoded."""
-    from kafkawire.spark.columns import Selection
-    from kafkawire.spark.reading import read_task
-
-    accounts: list[Account] = []
-    task = Task((catalog.part(wanted),))
-    selection = Selection(("_offset",))
-    for _ in read_task(catalog.source, catalog.places, task, selection, accounts=accounts):
-        pass
-    if len(accounts) != 1 or accounts[0].missing:
-        raise SourceError(f"{wanted.topic}-{wanted.partition} could not be read to its end")
-    return accounts[0]
+def _reread(catalog: Catalog, wanted: OffsetRange) -> Account:
+    [account] = accounts_of(catalog, [catalog.part(wanted)])
+    return account

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkawire.spark.audit.coverage import ROWS, UNCOVERED, Coverage, Stretch
-from kafkawire.spark.audit.islands import Longs
+from kafkawire.spark.audit.islands import Longs, between
 
 FINDINGS_KEPT = 100
 """Ranges listed for each kind of finding and partition: enough to re-read them, few to print."""
@@ -56,13 +56,15 @@ class Found:
 @dataclass(slots=True)
 class Outcome:
     """What became of a partition. `gaps`: explained offsets without a row, by reason; `found`: by
-    kind what is wrong; `rows` with duplicates; `first`, `last`: -1 without any row."""
+    kind what is wrong; `rows` with duplicates; `first`, `last`: -1 without any row. `counts`: how
+    many offsets have a row between each two of the borders that were asked for."""
 
     rows: int = 0
     first: int = -1
     last: int = -1
     gaps: dict[str, int] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
+    counts: list[int] = field(default_factory=list)
 
     def finding(self, kind: str) -> Found:
         """To add to."""
@@ -71,11 +73,14 @@ class Outcome:
 
 class Continuity:
     """Feed all islands of one partition, then `finish`. `coverage`: None if no accounts are known,
-    so that every gap between the first row and the last is unexplained."""
+    so that every gap between the first row and the last is unexplained. `borders`: rising offsets
+    between which offsets with a row are to be counted, each once."""
 
-    def __init__(self, coverage: Coverage | None) -> None:
+    def __init__(self, coverage: Coverage | None, borders: Longs | None = None) -> None:
         self._coverage = coverage
         self._outcome = Outcome()
+        self._count_borders = np.empty(0, np.int64) if borders is None else borders
+        self._counts = np.zeros(max(0, len(self._count_borders) - 1), np.int64)
         self._reach: int | None = None  # behind the last offset seen
         if coverage is not None and coverage.stretches:
             self._reach = coverage.base
@@ -103,6 +108,10 @@ class Continuity:
         outcome.finding(DUPLICATE).add(base[again], np.minimum(end, before)[again])
         gap = base > before
         self._miss(before[gap], base[gap])
+        if len(self._counts):
+            fresh = np.maximum(base, before)
+            some = fresh < end
+            self._counts += between(fresh[some], end[some], self._count_borders)
 
     def finish(self) -> Outcome:
         """What was found, the end of the coverage included."""
@@ -113,6 +122,7 @@ class Continuity:
                 self._settle(stretch, int(missed))
         outcome = self._outcome
         outcome.found = {kind: found for kind, found in outcome.found.items() if found.offsets}
+        outcome.counts = self._counts.tolist()
         return outcome
 
     def _take_outside(self, base: Longs, end: Longs) -> tuple[Longs, Longs]:

@@ -1,52 +1,50 @@
-"""An audit: files listed, scanned in Spark's tasks, islands shuffled and judged, a report.
-
-What crosses to the driver is one judgement for each partition and what is wrong with files; offsets
-never do. Files are spread over tasks by their bytes.
-"""
+"""An audit: files listed, looked at, held against the accounts and the source, a report."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kafkawire.spark.audit.continuity import FINDINGS_KEPT, Outcome
 from kafkawire.spark.audit.coverage import Coverage
-from kafkawire.spark.audit.judging import Judge, Judgement, Where, judge, load
+from kafkawire.spark.audit.judging import Judge, Judgement, Where, load
 from kafkawire.spark.audit.listing import AuditError, Listed, look
-from kafkawire.spark.audit.scanning import (
-    DDL,
-    DEAD,
-    ISLAND,
-    MISSING,
-    Finding,
-    ScanFile,
-    as_batch,
-    scan,
-    schema,
-)
+from kafkawire.spark.audit.scanning import MISSING, Finding
+from kafkawire.spark.audit.through import VERDICT, Through, Told, silent
 from kafkawire.spark.audit.verdict import PartitionReport, Problem, TableReport
-from kafkawire.spark.mapping import map_in_arrow
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
-
-    from kafkawire.spark.places import Place
-
-VERDICT = "verdict"
-TASKS_PER_CORE = 4
-"""So that the last of them does not leave the other cores idle for long."""
+    from kafkawire.spark.model import Source
 
 
-Through = Callable[[Listed], Iterable[tuple[Any, ...]]]
-"""Scans and judges the files of a table: rows as scanning.DDL has them."""
-
-
-def audit(url: str, through: Through) -> tuple[TableReport, Listed]:
-    """The table at a path or URL; the source is not asked. SourceError."""
+def audit(
+    url: str, through: Through, source: Source | None = None, told: Told = silent
+) -> tuple[TableReport, Listed]:
+    """The table at a path or URL, held against a source if one is given. SourceError."""
     begun = time.monotonic()
     listed = look(url)
+    if source is None:
+        _judge(listed, through)
+    else:
+        from kafkawire.spark.audit.against import compare
+        from kafkawire.spark.audit.counting import Counting
+        from kafkawire.spark.catalog import open_catalog
+
+        catalog = open_catalog(replace(source, fail_on_data_loss=False))
+        try:
+            counting = Counting(catalog, listed.coverages)
+            listed.borders = counting.borders
+            rows = _judge(listed, through)
+            compare(listed.report, catalog, counting, rows, told)
+        finally:
+            catalog.close()
+    listed.report.seconds = time.monotonic() - begun
+    return listed.report, listed
+
+
+def _judge(listed: Listed, through: Through) -> dict[Where, list[int]]:
+    """Enter into the report what the rows are; how many there are between the borders."""
     report = listed.report
     judgements: dict[Where, Judgement] = {}
     for kind, topic, partition, base, end, text in through(listed) if listed.files else ():
@@ -59,94 +57,7 @@ def audit(url: str, through: Through) -> tuple[TableReport, Listed]:
     for where in sorted({*judgements, *(listed.coverages or {}), *listed.nexts}):
         judgement = judgements.get(where) or _rowless(where, listed)
         report.partitions.append(_partition(where, judgement, listed))
-    report.seconds = time.monotonic() - begun
-    return report, listed
-
-
-def through_spark(spark: SparkSession) -> Through:
-    """By a Spark job. AuditError where that fails."""
-
-    def through(listed: Listed) -> Sequence[tuple[Any, ...]]:
-        from kafkawire.spark.session import sentence
-
-        try:
-            return _judged(spark, listed).collect()
-        except Exception as error:  # Spark's and py4j's have no common class
-            raise AuditError(f"the Spark job failed: {sentence(error)}") from error
-
-    return through
-
-
-def in_process(listed: Listed) -> Iterator[Finding]:
-    """Without Spark, all islands in memory: for tables of which that is known to be small."""
-    import pyarrow as pa
-
-    found = pa.Table.from_batches(scan(listed.places, listed.files), schema())
-    order = [(name, "ascending") for name in ("topic", "partition", "base", "end")]
-    for batch in judged(iter(found.sort_by(order).to_batches()), listed.coverages):
-        for row in batch.to_pylist():
-            yield Finding(**row)
-
-
-def _judged(spark: SparkSession, listed: Listed) -> DataFrame:
-    """Findings on files, and a verdict for each partition that has rows."""
-    cores = max(1, spark.sparkContext.defaultParallelism)
-    tasks = spread(listed.files, cores * TASKS_PER_CORE)
-    numbers = spark.range(0, len(tasks), 1, len(tasks))
-    found = map_in_arrow(numbers, _scanner(tasks, listed.places), DDL)
-    partitions = len(listed.coverages or {}) or cores
-    sorted_ = found.repartition(min(cores, partitions), "topic", "partition").sortWithinPartitions(
-        "topic", "partition", "base", "end"
-    )
-    return map_in_arrow(sorted_, _judging(listed.coverages), DDL)
-
-
-def spread(files: Sequence[ScanFile], tasks: int) -> list[list[ScanFile]]:
-    """Files as `tasks` lists of about the same bytes, none empty."""
-    piles: list[list[ScanFile]] = [[] for _ in range(min(tasks, len(files)))]
-    sizes = [0] * len(piles)
-    for file in sorted(files, key=lambda file: (-file.size_bytes, file.path)):
-        least = sizes.index(min(sizes))
-        piles[least].append(file)
-        sizes[least] += file.size_bytes + 1
-    return [pile for pile in piles if pile]
-
-
-def _scanner(
-    tasks: Sequence[Sequence[ScanFile]], places: list[Place]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for task in batch.column(0).to_pylist():
-                yield from scan(places, tasks[task])
-
-    return run
-
-
-def _judging(
-    coverages: Mapping[Where, Coverage] | None,
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    return lambda batches: judged(batches, coverages)
-
-
-def judged(
-    batches: Iterator[pa.RecordBatch], coverages: Mapping[Where, Coverage] | None
-) -> Iterator[pa.RecordBatch]:
-    """Sorted findings: of islands a verdict for each partition, the others as they are."""
-    import pyarrow.compute as pc
-
-    passed: list[pa.RecordBatch] = []  # some for each file that is not as it should be
-
-    def only_islands() -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            is_island = pc.or_(pc.equal(batch["kind"], ISLAND), pc.equal(batch["kind"], DEAD))
-            passed.append(batch.filter(pc.invert(is_island)))
-            yield batch.filter(is_island)
-
-    verdicts = judge(only_islands(), coverages)
-    for topic, partition, text in verdicts:
-        yield as_batch([Finding(VERDICT, topic, partition, -1, -1, text)])
-    yield from (batch for batch in passed if batch.num_rows)
+    return {where: judgement.outcome.counts for where, judgement in judgements.items()}
 
 
 def _file_problem(report: TableReport, finding: Finding) -> None:
@@ -157,7 +68,7 @@ def _file_problem(report: TableReport, finding: Finding) -> None:
 
 def _rowless(where: Where, listed: Listed) -> Judgement:
     """Of a partition that gave no row."""
-    empty = Judge(listed.coverages)
+    empty = Judge(listed.coverages, listed.borders)
     empty.begin(where)
     return empty.finish()
 

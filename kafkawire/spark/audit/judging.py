@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Where = tuple[str, int]
 """Topic and partition."""
+Borders = Mapping[Where, Longs]
+"""Rising offsets of partitions."""
 
 
 @dataclass(slots=True)
@@ -37,17 +39,21 @@ class Judgement:
 
 class Judge:
     """Takes the islands of partitions, one partition after the other. `coverages`: None if no runs
-    are known; else a partition that is not in it has been read by none."""
+    are known; else a partition that is not in it has been read by none. `borders`: between which
+    offsets rows are counted."""
 
-    def __init__(self, coverages: Mapping[Where, Coverage] | None) -> None:
+    def __init__(
+        self, coverages: Mapping[Where, Coverage] | None, borders: Borders | None = None
+    ) -> None:
         self._coverages = coverages
+        self._borders = borders or {}
 
     def begin(self, where: Where) -> None:
         """The islands of this partition follow."""
         self._coverage = None
         if self._coverages is not None:
             self._coverage = self._coverages.get(where, Coverage())
-        self._walk = Continuity(self._coverage)
+        self._walk = Continuity(self._coverage, self._borders.get(where))
         self._dead = 0
 
     def feed(self, base: Longs, end: Longs, dead: NDArray[np.bool_]) -> None:
@@ -73,10 +79,12 @@ class Judge:
 
 
 def judge(
-    batches: Iterable[pa.RecordBatch], coverages: Mapping[Where, Coverage] | None
+    batches: Iterable[pa.RecordBatch],
+    coverages: Mapping[Where, Coverage] | None,
+    borders: Borders | None = None,
 ) -> Iterator[tuple[str, int, str]]:
     """(topic, partition, judgement as JSON) of sorted islands."""
-    verdicts = Judge(coverages)
+    verdicts = Judge(coverages, borders)
     for where, portions in groupby(_portions(batches), key=lambda each: each[0]):
         verdicts.begin(where)
         for _, base, end, dead in portions:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from kafkawire.spark.audit.coverage import Coverage, coverage
-from kafkawire.spark.audit.judging import Where
+from kafkawire.spark.audit.judging import Borders, Where
 from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.verdict import Problem, TableReport
 from kafkawire.spark.model import SourceError
@@ -36,7 +36,8 @@ class AuditError(SourceError):
 @dataclass(slots=True)
 class Listed:
     """A table as it says it is. `coverages`, `nexts`: None, {} for a table of unknown runs; `nexts`
-    are the offsets at which the next run begins; `merged`: were files replaced since?"""
+    are the offsets at which the next run begins; `merged`: were files replaced since? `borders`:
+    between which offsets rows are to be counted, set by whoever wants that."""
 
     report: TableReport
     places: list[Place]
@@ -44,6 +45,7 @@ class Listed:
     coverages: dict[Where, Coverage] | None = None
     nexts: dict[Where, int] = field(default_factory=dict)
     merged: Callable[[], bool] = lambda: False
+    borders: Borders = field(default_factory=dict)
 
 
 def look(url: str) -> Listed:

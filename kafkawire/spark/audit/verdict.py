@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from kafkawire.spark.audit.continuity import (
     DUPLICATE,
@@ -15,6 +15,8 @@ from kafkawire.spark.audit.continuity import (
     Range,
 )
 
+MISSING = "missing rows"
+"""Records of the source that the table should have."""
 SHOWN = 3
 """Ranges named in a sentence; --json has more."""
 _WORDS = {
@@ -43,6 +45,63 @@ class SourceState:
     end: int
 
 
+class Uncompared(NamedTuple):
+    """Offsets [base, end) of which nobody says how many records the source has, and why not."""
+
+    base: int
+    end: int
+    why: str
+
+
+@dataclass(slots=True)
+class Counts:
+    """The source has `records` records in `offsets` of the offsets that the table has read, with
+    those of control batches and aborted transactions; `read` of the offsets were read to know it.
+    `cleaned`: so many records more has the table of segments that were rewritten since; `trusted`:
+    so many records have no row since the runs' accounts say that they are control records, aborted
+    or damaged; `differ`: is it not what the table accounts for; `uncompared`: other offsets."""
+
+    records: int = 0
+    offsets: int = 0
+    read: int = 0
+    cleaned: int = 0
+    trusted: int = 0
+    differ: bool = False
+    uncompared: list[Uncompared] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """In a few words."""
+        if self.differ:
+            return "differ"
+        if not self.offsets:
+            return "not compared"
+        words = "equal" if not self.cleaned else f"equal, {self.cleaned} cleaned since"
+        left = sum(each.end - each.base for each in self.uncompared)
+        return f"{words}, {left} offsets not compared" if left else words
+
+    def notes(self) -> Iterator[str]:
+        """What is worth knowing, and no fault."""
+        if self.cleaned:
+            records = "1 record" if self.cleaned == 1 else f"{self.cleaned} records"
+            yield f"the source was compacted after the run: the table has {records} more"
+        if self.trusted:
+            yield (
+                f"{self.trusted} of the source's records are control or aborted ones, or damaged, by "
+                "the runs' accounts"
+            )
+        for base, end, why in self.uncompared[:SHOWN]:
+            yield f"records of offsets [{base}, {end}) are not compared by number: {why}"
+        if len(self.uncompared) > SHOWN:
+            yield f"nor are those of {len(self.uncompared) - SHOWN} more ranges"
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        plain = {"verdict": self.verdict, **asdict(self)}
+        plain["uncompared"] = [each._asdict() for each in self.uncompared]
+        return plain
+
+
 @dataclass(slots=True)
 class PartitionReport:
     """One topic partition. `first`, `last`: of rows and dead letters, -1 if there are none; `next`:
@@ -61,6 +120,7 @@ class PartitionReport:
     problems: list[Problem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: SourceState | None = None
+    counts: Counts | None = None
 
     @property
     def where(self) -> str:
@@ -79,6 +139,10 @@ class PartitionReport:
                 yield _problem(kind, self.found[kind])
         yield from self.problems
 
+    def all_notes(self) -> list[str]:
+        """Those on counts last."""
+        return [*self.notes, *(self.counts.notes() if self.counts is not None else ())]
+
     def plain(self) -> dict[str, Any]:
         """For JSON."""
         return {
@@ -91,21 +155,23 @@ class PartitionReport:
             "dead_letters": self.dead,
             "gaps": self.gaps,
             "source": None if self.source is None else asdict(self.source),
+            "counts": None if self.counts is None else self.counts.plain(),
             "clean": self.clean,
             "problems": [_plain(problem) for problem in self.all_problems()],
-            "notes": self.notes,
+            "notes": self.all_notes(),
         }
 
 
 def _problem(kind: str, found: Found) -> Problem:
-    shown = ", ".join(_span(each) for each in found.first[:SHOWN])
+    shown = ", ".join(span_of(each) for each in found.first[:SHOWN])
     more = ", ..." if found.ranges > SHOWN else ""
     offsets = "1 offset" if found.offsets == 1 else f"{found.offsets} offsets"
     text = f"{offsets} {_WORDS[kind]}: {shown}{more}"
     return Problem(kind, text, found.offsets, tuple(found.first))
 
 
-def _span(each: Range) -> str:
+def span_of(each: Range) -> str:
+    """Its offsets in words."""
     return str(each.base) if each.end - each.base == 1 else f"{each.base}..{each.end - 1}"
 
 

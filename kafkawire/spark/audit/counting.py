@@ -1,0 +1,265 @@
+"""The counts of an audited table's source: taken from its manifests, read where they say nothing.
+
+Before rows are looked at, `Counting.borders` says between which offsets they are to be counted;
+`Counting.compare` holds what came of it against the source. What is no whole segment of the table's
+range is read, offsets only, if that is little; so is what differs, before anybody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkawire.spark.audit.continuity import DUPLICATE, FINDINGS_KEPT, UNEXPLAINED, Range
+from kafkawire.spark.audit.counts import (
+    Compared,
+    Difference,
+    Stretches,
+    compare,
+    records_of,
+    stretches,
+)
+from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, Stretch
+from kafkawire.spark.audit.islands import Longs
+from kafkawire.spark.audit.judging import Where
+from kafkawire.spark.audit.rereading import accounts_of, with_records
+from kafkawire.spark.audit.through import Told
+from kafkawire.spark.audit.verdict import (
+    MISSING,
+    SHOWN,
+    Counts,
+    PartitionReport,
+    Problem,
+    Uncompared,
+    span_of,
+)
+from kafkawire.spark.model import Account, OffsetRange, Part
+
+if TYPE_CHECKING:
+    from kafkawire.spark.catalog import Catalog
+
+FEWER, MORE = "fewer than the source", "more than the source"
+"""Rows and dead letters, with what the accounts explain."""
+READ_AT_MOST = 64 << 20
+"""Stored bytes of one stretch that is read to count it: a second's work, from a disk or S3."""
+READ_IN_ALL = 1 << 30
+"""Of all of them, and of all that differ: half a minute, beside an audit of a whole table."""
+
+
+@dataclass(slots=True)
+class _One:
+    """One partition. `rows`: of each stretch, dead letters too."""
+
+    report: PartitionReport
+    stretches: Stretches
+    rows: Longs
+    coverage: Coverage
+
+    def part(self, catalog: Catalog, wanted: Range) -> Part:
+        """Where a range lies."""
+        return catalog.part(OffsetRange(self.report.topic, self.report.partition, *wanted))
+
+
+class Counting:
+    """Of one audit. `coverages`: None for a table whose runs nobody knows."""
+
+    def __init__(self, catalog: Catalog, coverages: Mapping[Where, Coverage] | None) -> None:
+        self._catalog = catalog
+        self._coverages = coverages
+        self._stretches = {
+            where: self._cut(where, known.base, known.end)
+            for where, known in (coverages or {}).items()
+            if known.stretches and self._is_there(where)
+        }
+
+    @property
+    def borders(self) -> dict[Where, Longs]:
+        """Between which offsets rows are to be counted, by partition."""
+        return {where: made.borders for where, made in self._stretches.items()}
+
+    def compare(
+        self, reports: Iterable[PartitionReport], rows: Mapping[Where, Sequence[int]], told: Told
+    ) -> None:
+        """Enter into the reports, whose gaps are explained, what the source counts. `rows`: how
+        many offsets have a row or a dead letter between the borders. SourceError."""
+        made = [one for each in reports if (one := self._one(each, rows)) is not None]
+        self._read_open(made, told)
+        for one in made:
+            one.report.counts = _counts(one.stretches)
+        if self._coverages is None:
+            for one in made:
+                one.stretches = one.stretches.joined()
+        found = [(one, compare(one.stretches, one.rows, one.coverage)) for one in made]
+        self._read_differing(found, told)
+
+    def _is_there(self, where: Where) -> bool:
+        return where[1] < self._catalog.topics.get(where[0], 0)
+
+    def _cut(self, where: Where, base: int, end: int) -> Stretches:
+        bounds, counted = self._catalog.bounds(*where), self._catalog.counted(*where)
+        return stretches(base, end, bounds, counted)
+
+    def _one(self, each: PartitionReport, rows: Mapping[Where, Sequence[int]]) -> _One | None:
+        where = each.topic, each.partition
+        if self._coverages is not None:
+            if where not in self._stretches:
+                return None
+            own = self._stretches[where]
+            counts = rows.get(where) or [0] * len(own.records)
+            return _One(each, own, np.array(counts, np.int64), self._coverages[where])
+        if each.first < 0 or not self._is_there(where):
+            return None
+        again = each.found.get(DUPLICATE)
+        count = each.rows + each.dead - (again.offsets if again else 0)
+        own = self._cut(where, each.first, each.last + 1)
+        return _One(each, own, np.array([count]), _as_explained(each))
+
+    def _read_open(self, made: Sequence[_One], told: Told) -> None:
+        """What no manifest counts; what is too much is left out, for that reason."""
+        wanted: list[tuple[_One, int]] = []
+        parts: list[Part] = []
+        left = READ_IN_ALL
+        for one in made:
+            for at in one.stretches.open():
+                part = one.part(self._catalog, one.stretches.range(at))
+                if part.size_bytes > min(READ_AT_MOST, left):
+                    one.stretches.whys[at] = _too_much(part, left)
+                    continue
+                left -= part.size_bytes
+                wanted.append((one, at))
+                parts.append(part)
+        for (one, at), account in zip(wanted, self._read(parts, "counted", told), strict=True):
+            one.stretches.told(at, account)
+
+    def _read_differing(self, found: Sequence[tuple[_One, Compared]], told: Told) -> None:
+        """What differs is read again, if it was not read to count it: that has the last word."""
+        parts: list[Part] = []
+        differing: list[tuple[_One, Difference, int]] = []
+        left = READ_IN_ALL
+        for one, compared in found:
+            _enter(one, compared)
+            for each in compared.differences:
+                part = one.part(self._catalog, each.range)
+                can = part.size_bytes <= left
+                differing.append((one, each, len(parts) if can else -1))
+                if can:
+                    left -= part.size_bytes
+                    parts.append(part)
+        accounts = self._read(parts, "compared again", told)
+        for one, each, at in differing:
+            _settle(one, each, accounts[at] if at >= 0 else None)
+        for one, _ in found:
+            _tell_once(one.report)
+
+    def _read(self, parts: Sequence[Part], what: str, told: Told) -> list[Account]:
+        if not parts:
+            return []
+        words = f"ranges of the source {what}"
+        return accounts_of(self._catalog, parts, lambda done: told(words, done, len(parts)))
+
+
+def _too_much(part: Part, left: int) -> str:
+    size = -(-part.size_bytes // (1 << 20))
+    most = min(READ_AT_MOST, left) >> 20
+    return f"they are no whole segment, and {size} MiB are more than the {most} read to count them"
+
+
+def _as_explained(each: PartitionReport) -> Coverage:
+    """What is known of the gaps of a table without accounts, once the source was asked."""
+    unknown = each.found.get(UNEXPLAINED)
+    counts = dict(each.gaps) | ({UNEXPLAINED: unknown.offsets} if unknown else {})
+    return Coverage((Stretch(each.first, each.last + 1, CUT_OFF, counts),))
+
+
+def _counts(made: Stretches) -> Counts:
+    """What the source counts, before anything is compared."""
+    sizes = np.diff(made.borders)
+    known = made.records >= 0
+    found = Counts(
+        int(made.records[known].sum()), int(sizes[known].sum()), int(sizes[made.read].sum())
+    )
+    for at in sorted(made.whys):
+        span = made.range(at)
+        last = found.uncompared[-1] if found.uncompared else None
+        if last is not None and last.end == span.base and last.why == made.whys[at]:
+            found.uncompared[-1] = last._replace(end=span.end)
+        else:
+            found.uncompared.append(Uncompared(*span, made.whys[at]))
+    return found
+
+
+def _enter(one: _One, compared: Compared) -> None:
+    counts = one.report.counts
+    assert counts is not None
+    counts.cleaned, counts.trusted = compared.cleaned, compared.trusted
+
+
+def _settle(one: _One, each: Difference, account: Account | None) -> None:
+    """A difference that reading confirms, or that is too much to be read, is a problem."""
+    counts = one.report.counts
+    assert counts is not None
+    span = f"offsets [{each.range.base}, {each.range.end})"
+    if account is not None:
+        read = records_of(account)
+        counts.records += read - each.records
+        if not each.holds(account):
+            text = f"its manifest counts {each.records} records in {span}, and there are {read}"
+            one.report.notes.append(text)
+            return
+        each = each._replace(records=read)
+    counts.differ = True
+    kind = FEWER if each.short else MORE
+    if sum(problem.kind == kind for problem in one.report.problems) == FINDINGS_KEPT:
+        return
+    text = f"the source has {each.records} records in {span}, the table {_table_has(each)}"
+    ranges = [each.range]
+    if account is None:
+        text += " (by its manifest: too many to be read)"
+    elif each.short and (denied := _denied(one.coverage, account)):
+        ranges, text = denied, f"{text}; there is one at {_named(denied)} where its run saw none"
+    missing = each.records - each.most if each.short else each.least - each.records
+    one.report.problems.append(Problem(kind, text, missing, tuple(ranges)))
+
+
+def _tell_once(report: PartitionReport) -> None:
+    """Where rows are known to be missing, so many fewer are no news."""
+    missing, fewer = (
+        sum(problem.offsets for problem in report.problems if problem.kind == kind)
+        for kind in (MISSING, FEWER)
+    )
+    if fewer <= missing:
+        report.problems = [problem for problem in report.problems if problem.kind != FEWER]
+
+
+def _table_has(each: Difference) -> str:
+    least, most = each.least - each.rows, each.most - each.rows
+    rows = f"{each.rows} rows and dead letters"
+    if not most:
+        return rows
+    more = f"{most}" if least == most else f"{least} to {most}"
+    return f"{rows}, and {more} that were control, aborted or damaged"
+
+
+def _denied(known: Coverage, account: Account) -> list[Range]:
+    """Where the source has records and the accounts of the runs have none, as far as both list
+    their gaps."""
+    if sum(gap.end - gap.base for gap in account.gaps) < sum(account.counts.values()):
+        return []
+    there, found = with_records(account), list[Range]()
+    at = 0
+    for gap in known.stretches:
+        while at < len(there) and there[at].end <= gap.base:
+            at += 1
+        for each in there[at:] if gap.kind == GAP else ():
+            if each.base >= gap.end:
+                break
+            found.append(Range(max(each.base, gap.base), min(each.end, gap.end)))
+    return found[:FINDINGS_KEPT]
+
+
+def _named(ranges: Sequence[Range]) -> str:
+    shown = ", ".join(span_of(each) for each in ranges[:SHOWN])
+    return f"offset {shown}" + (", ..." if len(ranges) > SHOWN else "")

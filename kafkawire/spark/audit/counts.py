@@ -1,0 +1,197 @@
+"""How many records the source counts between offsets, against the rows of a table. Pure.
+
+The offsets that a table has read are cut into *stretches*, one beside the other: those that one
+segment holds whole, of which the manifest says how many records it has, and what lies before,
+between and behind them. A segment's records are those of all its batches: a table has a row or a
+dead letter for each, but for those of control batches and of aborted transactions, which the
+accounts of its runs count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkawire.spark.audit.continuity import UNEXPLAINED, Range
+from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, Stretch
+from kafkawire.spark.audit.islands import Longs, between
+from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account
+
+if TYPE_CHECKING:
+    from kafkawire.spark.catalog import Bounds, Counted
+
+WITHOUT_ROW = (CONTROL, ABORTED)
+"""Reasons of offsets that have a record at the source and no row in a table."""
+PERHAPS = (DAMAGED, UNEXPLAINED)
+"""Reasons of offsets that may have one."""
+
+
+@dataclass(slots=True)
+class Stretches:
+    """Offsets [borders[i], borders[i + 1]). `records`: how many the source has, -1 if that is not
+    known; `cleanable`: 1 if it may have had more once, 0 for a segment that nobody has rewritten;
+    `whys`: of some that are not known, why they cannot be; `read`: counted by reading them."""
+
+    borders: Longs
+    records: Longs
+    cleanable: Longs
+    whys: dict[int, str] = field(default_factory=dict)
+    read: list[int] = field(default_factory=list)
+
+    def range(self, at: int) -> Range:
+        """The offsets of one."""
+        return Range(int(self.borders[at]), int(self.borders[at + 1]))
+
+    def open(self) -> list[int]:
+        """Those of which nothing is known, and not why either."""
+        unknown: list[int] = np.flatnonzero(self.records < 0).tolist()
+        return [at for at in unknown if at not in self.whys]
+
+    def told(self, at: int, account: Account) -> None:
+        """What reading one has shown."""
+        if account.counts.keys() <= {*WITHOUT_ROW, COMPACTED}:
+            self.records[at] = records_of(account)
+            self.read.append(at)
+        elif DAMAGED in account.counts:
+            self.whys[at] = f"the source is damaged there ({account.counts[DAMAGED]} offsets)"
+        else:
+            self.whys[at] = "nothing of the source that can be read has all of them"
+
+    def joined(self) -> Stretches:
+        """All as one, which is known if they are."""
+        ends = self.borders[[0, -1]]
+        unknown = np.flatnonzero(self.records < 0)
+        records = -1 if len(unknown) else int(self.records.sum())
+        whys = {0: self.whys[int(unknown[0])]} if len(unknown) else {}
+        kind = np.array([int(self.cleanable.max(initial=0))])
+        return Stretches(ends, np.array([records]), kind, whys)
+
+
+def stretches(base: int, end: int, bounds: Bounds, counted: Counted) -> Stretches:
+    """Of the offsets [base, end) of a partition, of which the source has those of `bounds`."""
+    low, high = max(base, bounds.start), min(end, bounds.end)
+    bases, ends = np.maximum(counted.bases, low), np.minimum(counted.ends, high)
+    there = bases < ends
+    whole = there & (bases == counted.bases) & (ends == counted.ends)
+    edges = [low, high] if low < high else []
+    borders = np.unique(np.concatenate(([base, end], edges, bases[there], ends[there])))
+    borders = borders.astype(np.int64)
+    count = len(borders) - 1
+    made = Stretches(borders, np.full(count, -1, np.int64), np.ones(count, np.int64))
+    made.records[np.searchsorted(borders, bases[whole])] = counted.records[whole]
+    made.cleanable[np.searchsorted(borders, bases[there])] = counted.generations[there] > 0
+    for at in made.open():
+        if borders[at + 1] <= bounds.start:
+            made.whys[at] = f"the source has deleted what is below {bounds.start}"
+        elif borders[at] >= bounds.end:
+            made.whys[at] = f"the source ends at {bounds.end}"
+    return made
+
+
+def records_of(account: Account) -> int:
+    """What a manifest counts of a range that was read."""
+    return account.rows + sum(account.counts.get(reason, 0) for reason in WITHOUT_ROW)
+
+
+def without_row(coverage: Coverage, borders: Longs) -> tuple[Longs, Longs]:
+    """How many records between each two borders are no rows, at least and at most: an account that
+    lists no more gaps says how many there are in all, and not where."""
+    least = between(*_gaps(coverage, WITHOUT_ROW), borders)
+    most = least + between(*_gaps(coverage, PERHAPS), borders)
+    for stretch in coverage.stretches:
+        if stretch.kind == CUT_OFF:
+            low, high = _somewhere(stretch, borders)
+            least, most = least + low, most + high
+    return least, most
+
+
+def _gaps(coverage: Coverage, reasons: tuple[str, ...]) -> tuple[Longs, Longs]:
+    found = [
+        (each.base, each.end)
+        for each in coverage.stretches
+        if each.kind == GAP and not each.counts.keys().isdisjoint(reasons)
+    ]
+    columns = np.array(found, np.int64).reshape(-1, 2)
+    return columns[:, 0], columns[:, 1]
+
+
+def _somewhere(stretch: Stretch, borders: Longs) -> tuple[Longs, Longs]:
+    """At least what does not fit elsewhere, at most what fits."""
+    inside = np.minimum(borders[1:], stretch.end) - np.maximum(borders[:-1], stretch.base)
+    inside = np.maximum(inside, 0)
+    surely = sum(stretch.counts.get(reason, 0) for reason in WITHOUT_ROW)
+    perhaps = sum(stretch.counts.get(reason, 0) for reason in PERHAPS)
+    elsewhere = stretch.end - stretch.base - inside
+    return np.maximum(0, surely - elsewhere), np.minimum(inside, surely + perhaps)
+
+
+class Difference(NamedTuple):
+    """The source has `records` in a range; the table has `rows` rows and dead letters there, and
+    accounts for records without one: `least` to `most` in all. `at`: which stretch it is, -1 if
+    it is several."""
+
+    at: int
+    range: Range
+    records: int
+    rows: int
+    least: int
+    most: int
+
+    @property
+    def short(self) -> bool:
+        """Whether the table has fewer."""
+        return self.records > self.most
+
+    def holds(self, account: Account) -> bool:
+        """Whether it is one by what the source says when it is read; what it cannot be read of
+        counts for the table."""
+        read = records_of(account)
+        if self.short:
+            return read > self.most
+        return read + sum(account.counts.get(reason, 0) for reason in (DAMAGED, LOST)) < self.least
+
+
+@dataclass(slots=True)
+class Compared:
+    """`cleaned`: records of the table that the source, rewritten since, has no more; `trusted`: so
+    many of the source's have no row, as the accounts of the runs say."""
+
+    differences: list[Difference] = field(default_factory=list)
+    cleaned: int = 0
+    trusted: int = 0
+
+
+def compare(made: Stretches, rows: Longs, coverage: Coverage) -> Compared:
+    """`rows`: how many offsets of each stretch have a row or a dead letter."""
+    least, most = (rows + more for more in without_row(coverage, made.borders))
+    known = made.records >= 0
+    over = np.where(known, np.maximum(0, least - made.records), 0)
+    cleaned = np.where(made.cleanable > 0, over, 0)
+    wrong = known & (made.records > most) | (over > cleaned)
+    trusted = np.where(known, np.maximum(0, np.minimum(made.records, most) - rows), 0)
+    found = Compared([], int(cleaned.sum()), int(trusted.sum()))
+    for at in np.flatnonzero(wrong).tolist():
+        numbers = (int(each[at]) for each in (made.records, rows, least, most))
+        found.differences.append(Difference(at, made.range(at), *numbers))
+    for first, last in _known_runs(known):
+        if wrong[first:last].any():
+            continue
+        inside = slice(first, last)
+        ends = made.borders[[first, last]]
+        have, records = int(rows[inside].sum()), int((made.records + cleaned)[inside].sum())
+        low, high = (have + int(each[0]) for each in without_row(coverage, ends))
+        if records > high:
+            span = Range(int(ends[0]), int(ends[1]))
+            found.differences.append(Difference(-1, span, records, have, low, high))
+    return found
+
+
+def _known_runs(known: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+    """Stretches [first, last) beside each other that are known: together they say more where it is
+    not known in which of them a control record is."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], known, [0]))))
+    return zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)

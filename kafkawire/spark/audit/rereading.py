@@ -1,0 +1,64 @@
+"""Ranges of the source read again: what became of each offset, and nothing else of its record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafkawire.spark.audit.continuity import Range
+from kafkawire.spark.model import Account, DamagedData, Part, SourceError, Task
+
+if TYPE_CHECKING:
+    from kafkawire.spark.catalog import Catalog
+
+PARTS_AT_ONCE = 10_000
+"""Ranges read as one task, which share connections, and neighbours a request: as many as a task of
+Spark's may have."""
+
+
+def accounts_of(
+    catalog: Catalog, parts: Sequence[Part], told: Callable[[int], None] = lambda done: None
+) -> list[Account]:
+    """One for each part, in order; what cannot be read is DAMAGED, what is not there any more LOST.
+    `told` hears how many are done. SourceError."""
+    found: list[Account] = []
+    for at in range(0, len(parts), PARTS_AT_ONCE):
+        some = tuple(parts[at : at + PARTS_AT_ONCE])
+        found += _read(catalog, Task(some), lambda done, at=at: told(at + done))  # type: ignore[misc]
+    return found
+
+
+def _read(catalog: Catalog, task: Task, told: Callable[[int], None]) -> list[Account]:
+    from kafkawire.spark.columns import Selection
+    from kafkawire.spark.reading import read_task
+
+    def on_damage(error: DamagedData, data: bytes) -> None:
+        """It is counted."""
+
+    source = replace(catalog.source, fail_on_data_loss=False)
+    selection, accounts = Selection(("_offset",)), list[Account]()
+    batches = read_task(
+        source, catalog.places, task, selection, on_damage=on_damage, accounts=accounts
+    )
+    for _ in batches:
+        told(len(accounts) - 1)  # the last one is under way
+    for account in accounts:
+        if account.missing:
+            topic, partition = account.range[:2]
+            raise SourceError(f"{topic}-{partition} could not be read to its end")
+    told(len(accounts))
+    return accounts
+
+
+def with_records(account: Account) -> list[Range]:
+    """Between the gaps; what follows the last listed one may have some."""
+    _, _, at, end = account.range
+    found = []
+    for gap in account.gaps:
+        if at < gap.base:
+            found.append(Range(at, gap.base))
+        at = gap.end
+    if at < end:
+        found.append(Range(at, end))
+    return found

@@ -1,0 +1,148 @@
+"""How the files of an audit are looked at: by Spark's tasks, or in this process.
+
+Files are spread over tasks by their bytes; their islands are shuffled, so that one task judges all
+of a partition's. What crosses to the driver is a judgement for each partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.spark.audit.coverage import Coverage
+from kafkawire.spark.audit.judging import Borders, Where, judge
+from kafkawire.spark.audit.listing import AuditError, Listed
+from kafkawire.spark.audit.scanning import (
+    DDL,
+    DEAD,
+    ISLAND,
+    Finding,
+    ScanFile,
+    as_batch,
+    scan,
+    scan_file,
+    schema,
+)
+from kafkawire.spark.mapping import map_in_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from kafkawire.spark.places import Place
+
+VERDICT = "verdict"
+TASKS_PER_CORE = 4
+"""So that the last of them does not leave the other cores idle for long."""
+TASK_BYTES = 256 << 20
+"""Files of a task, at most, if there is more than one of them: what is done is known when a task
+ends, and then not much is to be done again if it fails."""
+
+Through = Callable[[Listed], Iterable[tuple[Any, ...]]]
+"""Scans and judges the files of a table: rows as scanning.DDL has them."""
+Told = Callable[[str, int, int], None]
+"""What is worked on, how many of them are done, of how many."""
+Batches = Callable[[Iterator["pa.RecordBatch"]], Iterator["pa.RecordBatch"]]
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """Nobody wants to know."""
+
+
+def through_spark(spark: SparkSession, told: Told = silent) -> Through:
+    """By a Spark job. AuditError where that fails."""
+
+    def through(listed: Listed) -> Sequence[tuple[Any, ...]]:
+        from kafkawire.spark.session import sentence
+        from kafkawire.spark.watching import watched
+
+        done = spark.sparkContext.accumulator(0)
+        what, count = f"files of {listed.report.table} read", len(listed.files)
+        told(what, 0, count)
+        try:
+            # a task that is tried again counts its files again
+            return watched(
+                _judged(spark, listed, done.add),
+                lambda group: told(what, min(done.value, count), count),
+            )
+        except Exception as error:  # Spark's and py4j's have no common class
+            raise AuditError(f"the Spark job failed: {sentence(error)}") from error
+
+    return through
+
+
+def in_process(listed: Listed) -> Iterator[Finding]:
+    """Without Spark, all islands in memory: for tables of which that is known to be small."""
+    import pyarrow as pa
+
+    found = pa.Table.from_batches(scan(listed.places, listed.files), schema())
+    order = [(name, "ascending") for name in ("topic", "partition", "base", "end")]
+    batches = iter(found.sort_by(order).to_batches())
+    for batch in judged(batches, listed.coverages, listed.borders):
+        for row in batch.to_pylist():
+            yield Finding(**row)
+
+
+def _judged(spark: SparkSession, listed: Listed, done: Callable[[int], None]) -> DataFrame:
+    """Findings on files, and a verdict for each partition that has rows."""
+    cores = max(1, spark.sparkContext.defaultParallelism)
+    size = sum(file.size_bytes for file in listed.files)
+    tasks = spread(listed.files, max(cores * TASKS_PER_CORE, size // TASK_BYTES))
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    found = map_in_arrow(numbers, _scanner(tasks, listed.places, done), DDL)
+    partitions = len(listed.coverages or {}) or cores
+    sorted_ = found.repartition(min(cores, partitions), "topic", "partition").sortWithinPartitions(
+        "topic", "partition", "base", "end"
+    )
+    return map_in_arrow(sorted_, _judging(listed.coverages, listed.borders), DDL)
+
+
+def spread(files: Sequence[ScanFile], tasks: int) -> list[list[ScanFile]]:
+    """Files as `tasks` lists of about the same bytes, none empty."""
+    piles: list[list[ScanFile]] = [[] for _ in range(min(tasks, len(files)))]
+    sizes = [(0, at) for at in range(len(piles))]
+    heapify(sizes)
+    for file in sorted(files, key=lambda file: (-file.size_bytes, file.path)):
+        size, least = sizes[0]
+        piles[least].append(file)
+        heapreplace(sizes, (size + file.size_bytes + 1, least))
+    return [pile for pile in piles if pile]
+
+
+def _scanner(
+    tasks: Sequence[Sequence[ScanFile]], places: list[Place], done: Callable[[int], None]
+) -> Batches:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for task in batch.column(0).to_pylist():
+                for file in tasks[task]:
+                    yield from scan_file(places[file.place], file)
+                    done(1)
+
+    return run
+
+
+def _judging(coverages: Mapping[Where, Coverage] | None, borders: Borders) -> Batches:
+    return lambda batches: judged(batches, coverages, borders)
+
+
+def judged(
+    batches: Iterator[pa.RecordBatch],
+    coverages: Mapping[Where, Coverage] | None,
+    borders: Borders,
+) -> Iterator[pa.RecordBatch]:
+    """Sorted findings: of islands a verdict for each partition, the others as they are."""
+    import pyarrow.compute as pc
+
+    passed: list[pa.RecordBatch] = []  # some for each file that is not as it should be
+
+    def only_islands() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            is_island = pc.or_(pc.equal(batch["kind"], ISLAND), pc.equal(batch["kind"], DEAD))
+            passed.append(batch.filter(pc.invert(is_island)))
+            yield batch.filter(is_island)
+
+    for topic, partition, text in judge(only_islands(), coverages, borders):
+        yield as_batch([Finding(VERDICT, topic, partition, -1, -1, text)])
+    yield from (batch for batch in passed if batch.num_rows)
