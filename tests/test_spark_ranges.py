@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -40,10 +41,13 @@ class Contents:
     def bounds(self, topic: str, partition: int) -> Ends:
         return self.ends[topic, partition]
 
-    def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
-        start, end = self.ends[topic, partition]
-        found = max(start, -(-ms // 10))
-        return found if found < end else None
+    def offsets_for_times(self, wanted: Sequence[tuple[str, int, int]]) -> list[int | None]:
+        found: list[int | None] = []
+        for topic, partition, ms in wanted:
+            start, end = self.ends[topic, partition]
+            at = max(start, -(-ms // 10))
+            found.append(at if at < end else None)
+        return found
 
 
 def contents(**source: bool) -> Contents:
@@ -160,6 +164,13 @@ def test_a_stream_fails_or_goes_on_where_something_is_lost(
     with pytest.raises(DataLoss, match=words):
         ranges.stream_ranges(contents(), start, end)
     assert [tuple(row) for row in ranges.stream_ranges(contents(fail=False), start, end)] == rest
+
+
+def test_a_stream_begins_behind_no_end() -> None:
+    assert [ranges.begin_at(contents(), ("orders", 1), at) for at in (0, 20, 30)] == [0, 20, 30]
+    with pytest.raises(DataLoss, match="offset 31 of orders-1 is asked for, which ends at 30"):
+        ranges.begin_at(contents(), ("orders", 1), 31)
+    assert ranges.begin_at(contents(fail=False), ("orders", 1), 31) == 30
 
 
 def test_a_deleted_topic_is_no_end_of_a_stream() -> None:

@@ -49,7 +49,7 @@ class Contents(Protocol):
     def topics(self) -> Mapping[str, int]: ...
     def facts(self, topic: str) -> Facts: ...
     def bounds(self, topic: str, partition: int) -> Bounds: ...
-    def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None: ...
+    def offsets_for_times(self, wanted: Sequence[tuple[str, int, int]]) -> list[int | None]: ...
 
 
 def assigned(catalog: Contents, wanted: Subscription) -> list[tuple[str, int]]:
@@ -88,24 +88,39 @@ def resolve(
     side = "starting" if starting else "ending"
     if isinstance(limit, EachOffset | EachAtTime):
         _check_same(limit.values(), partitions, side)
+    strict = starting and not options.no_match_latest
+    match limit:
+        case EachOffset():
+            offsets = limit.values()
+        case AtTime():
+            times = [(*key, limit.ms) for key in partitions]
+            offsets = _at_times(catalog, times, strict=strict)
+        case EachAtTime():
+            given = limit.values()
+            times = [(*key, given[key]) for key in partitions]
+            offsets = _at_times(catalog, times, strict=strict)
+        case _:
+            offsets = dict.fromkeys(partitions, limit.offset)
     found = {}
-    for topic, partition in partitions:
-        ends = catalog.bounds(topic, partition)
-        match limit:
-            case EachOffset():
-                offset = limit.values()[topic, partition]
-            case AtTime() | EachAtTime():
-                ms = limit.ms if isinstance(limit, AtTime) else limit.values()[topic, partition]
-                at = catalog.offset_for_time(topic, partition, ms)
-                if at is None and starting and not options.no_match_latest:
-                    raise SourceError(
-                        f"no record of {topic}-{partition} is of {ms} or later, where reading "
-                        "begins (startingOffsetsByTimestampStrategy=latest: at the end then)"
-                    )
-                offset = LATEST if at is None else at
-            case _:
-                offset = limit.offset
-        found[topic, partition] = {EARLIEST: ends.start, LATEST: ends.end}.get(offset, offset)
+    for key in partitions:
+        ends, offset = catalog.bounds(*key), offsets[key]
+        found[key] = {EARLIEST: ends.start, LATEST: ends.end}.get(offset, offset)
+    return found
+
+
+def _at_times(
+    catalog: Contents, times: Sequence[tuple[str, int, int]], *, strict: bool
+) -> Positions:
+    """Where partitions have records of a time or later; LATEST where they have none, which is a
+    SourceError if `strict`."""
+    found: Positions = {}
+    for (topic, partition, ms), at in zip(times, catalog.offsets_for_times(times), strict=True):
+        if at is None and strict:
+            raise SourceError(
+                f"no record of {topic}-{partition} is of {ms} or later, where reading "
+                "begins (startingOffsetsByTimestampStrategy=latest: at the end then)"
+            )
+        found[topic, partition] = LATEST if at is None else at
     return found
 
 
@@ -157,6 +172,13 @@ def within(catalog: Contents, wanted: OffsetRange) -> OffsetRange:
         )
     base = min(max(base, ends.start), ends.end)
     return OffsetRange(topic, partition, base, max(base, min(end, ends.end)))
+
+
+def begin_at(catalog: Contents, key: tuple[str, int], offset: int) -> int:
+    """Where a stream begins: an offset, or the end if that is before it. DataLoss likewise."""
+    if offset <= catalog.bounds(*key).end:
+        return offset
+    return within(catalog, OffsetRange(*key, offset, offset)).base
 
 
 def lost(source: Source, what: str) -> None:
