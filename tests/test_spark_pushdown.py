@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -28,16 +29,16 @@ def at(ms: int) -> datetime:
     return EPOCH + timedelta(milliseconds=ms)
 
 
-def time_of(topic: str, partition: int, ms: int) -> int | None:
+def times_of(wanted: Sequence[tuple[str, int, int]]) -> list[int | None]:
     """Every offset's record is of its offset * 10."""
-    return -(-ms // 10) if ms < 10_000 else None
+    return [-(-ms // 10) if ms < 10_000 else None for _, _, ms in wanted]
 
 
 def pruned(*filters: spark.Filter) -> tuple[list[OffsetRange], list[spark.Filter]]:
     pruning = Pruning()
     rest = pruning.push(filters, KINDS)
     pruning = pickle.loads(pickle.dumps(pruning))  # as it goes to the tasks with its reader
-    return pruning.of(ALL, time_of), rest
+    return pruning.of(ALL, times_of), rest
 
 
 ORDERS_0, ORDERS_1, BILLS = ALL

@@ -169,7 +169,7 @@ class BatchReader(TaskReader, DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         catalog = open_current(self.options.source)
         wanted = batch_ranges(catalog, self.options)
-        return self.plan(catalog, self.pruning.of(wanted, catalog.offset_for_time))
+        return self.plan(catalog, self.pruning.of(wanted, catalog.offsets_for_times))
 
 
 class FilteringReader(BatchReader):

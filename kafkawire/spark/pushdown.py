@@ -8,7 +8,7 @@ in the order of their times, so Spark looks at each again. Everything else is ha
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -107,20 +107,24 @@ class Pruning:
         return all(each.holds(values[each.kind]) for each in self.conditions)
 
     def of(
-        self, wanted: Iterable[OffsetRange], time: Callable[[str, int, int], int | None]
+        self,
+        wanted: Iterable[OffsetRange],
+        times: Callable[[Sequence[tuple[str, int, int]]], Sequence[int | None]],
     ) -> list[OffsetRange]:
-        """What is left of ranges, without empty ones. `time`: a catalog's `offset_for_time`."""
-        found = []
-        for topic, partition, base, end in wanted:
-            if not self.keeps(topic, partition):
-                continue
-            base, end = max(base, self.low), min(end, self.high)
-            if self.since_ms >= 0 and base < end:
-                first = time(topic, partition, self.since_ms)
-                base = end if first is None else max(base, first)
-            if base < end:
-                found.append(OffsetRange(topic, partition, base, end))
-        return found
+        """What is left of ranges, without empty ones. `times`: a catalog's `offsets_for_times`."""
+        found = [
+            each._replace(base=max(each.base, self.low), end=min(each.end, self.high))
+            for each in wanted
+            if self.keeps(each.topic, each.partition)
+        ]
+        found = [each for each in found if each.base < each.end]
+        if self.since_ms >= 0:
+            firsts = times([(each.topic, each.partition, self.since_ms) for each in found])
+            found = [
+                each._replace(base=each.end if first is None else max(each.base, first))
+                for each, first in zip(found, firsts, strict=True)
+            ]
+        return [each for each in found if each.base < each.end]
 
 
 def _comparable(name: str, value: Any, kind: type) -> bool:
