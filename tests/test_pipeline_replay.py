@@ -3,6 +3,7 @@ and nothing where somebody else writes."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.cli import pipeline_replay
 from kafkawire.spark.places import open_place
-from kafkawire.spark.replay import record
+from kafkawire.spark.replay import job, record
 from kafkawire.spark.replay.choice import parse_bound, parse_partitions
 from kafkawire.spark.replay.lane import Encoded, Row, TableRows, Unanswered, row_of, write_lane
 from kafkawire.spark.replay.record import Lane, Replay, ReplayError
@@ -188,6 +190,112 @@ def test_a_table_whose_rows_do_not_rise_is_not_replayed(tmp_path: Path) -> None:
     (made.folder / made.files[0].path).unlink()
     with pytest.raises(ReplayError, match="cannot be read"):
         run(FakeTarget(), source(made))
+
+
+class Targets:
+    """The partitions of a target topic, in memory, in place of WireTarget. `appending` is called
+    before a batch is stored."""
+
+    def __init__(self) -> None:
+        self.lanes = {0: FakeTarget(), 1: FakeTarget()}
+
+    def appending(self) -> None:
+        """Nothing is in the way."""
+
+    def __call__(self, bootstrap: str, topic: str) -> Targets:
+        return self
+
+    def append(self, partition: int, data: Any) -> int:
+        self.appending()
+        return self.lanes[partition].append(partition, data)
+
+    def end(self, partition: int) -> int:
+        return self.lanes[partition].end(partition)
+
+    def start(self, partition: int) -> int:
+        return 0
+
+    def row(self, partition: int, offset: int) -> Row | None:
+        return self.lanes[partition].row(partition, offset)
+
+    def close(self) -> None:
+        """There is no connection."""
+
+
+Heard = list[tuple[str, int, int]]
+
+
+@pytest.fixture
+def targets(monkeypatch: pytest.MonkeyPatch) -> Targets:
+    made = Targets()
+    monkeypatch.setattr(job, "WireTarget", made)
+    monkeypatch.setattr(job, "_encoder", lambda fixed: encode)
+    return made
+
+
+def write_all(table: MadeTable, heard: Heard) -> list[int]:
+    """All of a replay's lanes; how many rows each has written."""
+    fixed = replace(REPLAY, lanes=(LANE, Lane(1, 0, 5, 1, 5)))
+    opened = job.Opened(table.state.place, "t", table.files, [])
+    wish = job.Wish(str(table.folder), "out", "")
+    done = job._write(wish, opened, fixed, lambda *told: heard.append(told))
+    return [lane.written for lane in done]
+
+
+def test_progress_is_of_rows_first_counted_and_then_there(
+    table: MadeTable, targets: Targets
+) -> None:
+    heard: Heard = []
+    assert write_all(table, heard) == [19, 3]
+    for what in ("rows of t counted", "t -> out: rows"):
+        told = [(done, of) for which, done, of in heard if which == what]
+        assert all(done <= of <= 105 for done, of in told)
+        assert [done for done, _ in told] == sorted(done for done, _ in told)
+        assert told[-1] == (22, 22)
+
+
+def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
+    table: MadeTable, targets: Targets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, stopped = threading.Event(), threading.Event()
+    stop = job._Progress.stop
+
+    def waits() -> None:
+        begun.set()
+        assert stopped.wait(30)
+
+    def stops(progress: job._Progress) -> None:
+        stop(progress)
+        stopped.set()
+
+    def interrupted(futures: object) -> None:
+        assert begun.wait(30)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job._Progress, "stop", stops)
+        patch.setattr(job, "wait", interrupted)
+        patch.setattr(targets, "appending", waits)
+        with pytest.raises(KeyboardInterrupt):
+            write_all(table, [])
+    assert all(lane.calls <= 1 for lane in targets.lanes.values())
+    there = sum(len(lane.rows) for lane in targets.lanes.values())
+    assert 0 < there <= 6
+    assert sum(write_all(table, [])) == 22 - there
+    assert targets.lanes[0].rows == expected(OFFSETS)
+    assert targets.lanes[1].rows == expected(range(3), 1)
+
+
+def test_the_command_says_how_to_go_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(wish: job.Wish, told: job.Told) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(job, "replay", interrupted)
+    with pytest.raises(SystemExit, match="130"):
+        pipeline_replay.replay("/table", "out")
+    assert "the same command goes on from there" in capsys.readouterr().err
 
 
 @given(st.lists(st.sets(st.integers(0, 30)), max_size=4), st.integers(1, 4))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -143,15 +144,21 @@ def test_a_killed_replay_goes_on(tmp_path: Path, kafkawire_session_broker: Broke
         "--to", "killed", "--bootstrap", bootstrap, "--create",
     ]  # fmt: skip
     interrupted = 0
-    for least in (1, 5000):
+    for least, sent in ((1, signal.SIGKILL), (2000, signal.SIGINT), (5000, signal.SIGKILL)):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             while process.poll() is None and end_of(bootstrap, "killed") <= least:
                 time.sleep(0.002)
+            process.send_signal(sent)
+            _, said = process.communicate(timeout=60)
         finally:
             process.kill()
             process.communicate(timeout=60)
-        interrupted += process.returncode < 0 and 0 < end_of(bootstrap, "killed") < rows
+        if 0 < end_of(bootstrap, "killed") < rows:
+            interrupted += 1
+            assert process.returncode == (130 if sent == signal.SIGINT else -sent), said
+            assert (b"goes on from there" in said) == (sent == signal.SIGINT)
+            assert b"rows of t counted: " in said
     assert interrupted
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr

@@ -34,7 +34,7 @@ def audit(
 
     Reads partition and offset of every row of a Parquet, Delta or Iceberg table, and what the runs
     that wrote it said of offsets without a row; with --source the broker's counts of records are
-    compared. Exit code 0: clean, 1: not, 2: asked wrongly, 130: interrupted."""
+    compared. Exit code 0: clean, 1: not, 2: asked wrongly, 130: Ctrl-C."""
     from kafkawire.cli.progress import bars
     from kafkawire.spark.audit.job import audit as examine
     from kafkawire.spark.audit.through import through_spark

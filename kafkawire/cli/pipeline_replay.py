@@ -40,7 +40,7 @@ def replay(
 
     Timestamps, keys, values and headers are kept; offsets are new. Interrupted, and run again with
     the same words, it goes on where it was; it ends with an error if anybody else writes to the
-    target meanwhile. Exit code 0: all rows are there, 1: not, 2: asked wrongly."""
+    target meanwhile. Exit code 0: all rows are there, 1: not, 2: asked wrongly, 130: Ctrl-C."""
     from kafkawire.cli.progress import bars
     from kafkawire.spark.model import SourceError
     from kafkawire.spark.replay.choice import parse_bound, parse_partitions
@@ -67,6 +67,8 @@ def replay(
             done = write(wish, told)
     except SourceError as error:
         fail(error)
+    except KeyboardInterrupt:
+        fail("interrupted; the same command goes on from there", 130)
     rows = plain(done)
     if as_json:
         print_json(rows)

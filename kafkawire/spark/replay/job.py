@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -208,7 +209,8 @@ def _write(wish: Wish, opened: Opened, fixed: Replay, told: Told) -> list[LaneRe
 
     def one(lane: Lane) -> LaneReport:
         target = WireTarget(wish.bootstrap, wish.to)
-        rows = TableRows(opened.place, _files(opened.files, lane.partition), fixed, lane)
+        files = _files(opened.files, lane.partition)
+        rows = TableRows(opened.place, files, fixed, lane, progress.counted(lane))
         try:
             written = write_lane(target, lane, rows, _encoder(fixed), progress.of(lane))
         except BaseException:
@@ -222,6 +224,12 @@ def _write(wish: Wish, opened: Opened, fixed: Replay, told: Told) -> list[LaneRe
 
     with ThreadPoolExecutor(max(1, workers), "replay") as pool:
         futures = [pool.submit(one, lane) for lane in fixed.lanes]
+        try:
+            wait(futures)
+        except BaseException:  # Ctrl-C: each ends with the batch that it is about
+            progress.stop()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
         errors = [error for each in futures if (error := each.exception()) is not None]
     first = next((error for error in errors if not isinstance(error, _Stopped)), None)
     if first is not None:
@@ -249,15 +257,17 @@ def _files(files: Sequence[FileFacts], partition: int) -> list[RowFile]:
 
 
 class _Stopped(Exception):
-    """Another partition failed."""
+    """Another partition failed, or all are to end."""
 
 
 class _Progress:
-    """Of all lanes together; how it becomes known to them that one has failed."""
+    """Of all lanes together; how it becomes known to them that they are to end."""
 
     def __init__(self, fixed: Replay, told: Told) -> None:
         self.there: dict[int, int] = {lane.partition: 0 for lane in fixed.lanes}
-        self._offsets = sum(lane.end - lane.base for lane in fixed.lanes)
+        self._counted = dict(self.there)
+        self._rows = {lane.partition: lane.end - lane.base for lane in fixed.lanes}
+        self._counts = f"rows of {fixed.source_topic} counted"
         self._what = f"{fixed.source_topic} -> {fixed.topic}: rows"
         self._told = told
         self._lock = threading.Lock()
@@ -266,18 +276,40 @@ class _Progress:
     def stop(self) -> None:
         self._stopped = True
 
-    def of(self, lane: Lane) -> Callable[[int], None]:
-        """To be told how many rows of a lane are there."""
+    def counted(self, lane: Lane) -> Callable[[int], None]:
+        """To be told how many more rows of a lane were counted."""
 
-        def told(there: int) -> None:
-            if self._stopped:
-                raise _Stopped
-            with self._lock:
-                self.there[lane.partition] = there
-                done = sum(self.there.values())
-                self._told(self._what, done, max(done, self._offsets))
+        def told(rows: int) -> None:
+            with self._going_on():
+                self._counted[lane.partition] += rows
+                self._tell(self._counts, self._counted)
 
         return told
+
+    def of(self, lane: Lane) -> Callable[[int], None]:
+        """To be told how many rows of a lane are there, once all of them are counted."""
+
+        def told(there: int) -> None:
+            with self._going_on():
+                rows = self._counted[lane.partition]
+                if self._rows[lane.partition] != rows:  # so many offsets there were
+                    self._rows[lane.partition] = rows
+                    self._tell(self._counts, self._counted)
+                self.there[lane.partition] = there
+                self._tell(self._what, self.there)
+
+        return told
+
+    @contextmanager
+    def _going_on(self) -> Iterator[None]:
+        if self._stopped:
+            raise _Stopped
+        with self._lock:
+            yield
+
+    def _tell(self, what: str, by_lane: Mapping[int, int]) -> None:
+        done = sum(by_lane.values())
+        self._told(what, done, max(done, sum(self._rows.values())))
 
 
 def plain(done: Summary) -> list[dict[str, Any]]:

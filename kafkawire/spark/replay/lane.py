@@ -66,11 +66,23 @@ Encode = Callable[["pa.RecordBatch", int], Iterator[Encoded]]
 """Rows, and the sequence number of the first: record batches of the replay's producer."""
 
 
-class TableRows:
-    """The rows of one lane, as the table has them."""
+def unheard(rows: int) -> None:
+    """Nobody wants to know."""
 
-    def __init__(self, place: Place, files: list[RowFile], replay: Replay, lane: Lane) -> None:
-        self._place, self._files = place, files
+
+class TableRows:
+    """The rows of one lane, as the table has them. `counted` hears how many more were counted or
+    passed over, and may raise to end that."""
+
+    def __init__(
+        self,
+        place: Place,
+        files: list[RowFile],
+        replay: Replay,
+        lane: Lane,
+        counted: Callable[[int], None] = unheard,
+    ) -> None:
+        self._place, self._files, self._counted = place, files, counted
         self._wanted = Wanted(
             lane.partition, lane.base, lane.end, replay.since_ms, replay.until_ms
         )  # fmt: skip
@@ -78,6 +90,7 @@ class TableRows:
     def offset_of(self, number: int) -> int | None:
         """The table's offset of row `number`, from 0; None if there are not so many."""
         for batch in read(self._place, self._files, self._wanted, ("_offset",)):
+            self._counted(0)
             if number < batch.num_rows:
                 return int(batch["_offset"][number].as_py())
             number -= batch.num_rows
@@ -85,8 +98,11 @@ class TableRows:
 
     def count(self) -> int:
         """All of them."""
-        rows = read(self._place, self._files, self._wanted, ("_offset",))
-        return sum(batch.num_rows for batch in rows)
+        total = 0
+        for batch in read(self._place, self._files, self._wanted, ("_offset",)):
+            total += batch.num_rows
+            self._counted(batch.num_rows)
+        return total
 
     def since(self, offset: int) -> Iterator[pa.RecordBatch]:
         """Rows from an offset on, with what a record is made of."""
