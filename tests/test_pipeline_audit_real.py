@@ -109,5 +109,9 @@ def test_topics_are_tables(spark: SparkSession, topics: Topics) -> None:
         assert shell.run(count, 1).rows[0][0] == 50
         both = f"({count} WHERE partition = 0) UNION ALL ({count} WHERE partition < 9)"
         assert sorted(row[0] for row in shell.run(both, 9).rows) == [25, 50]
+        topics.make("Pipeline-later", 1)
+        twins = f"({count}) UNION ALL ({count.replace('pipe', 'Pipe')})"
+        assert sorted(row[0] for row in shell.run(twins, 9).rows) == [0, 50]
+        assert shell.run("SELECT OFFSET FROM `pipeline.audit`", 1).columns == ["OFFSET"]
     finally:
         shell.close()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 TABLES_AT_MOST = 100
 """New topics that one statement may name: more means that naming them does not help."""
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
+CASE = "spark.sql.caseSensitive"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 _SHOW_TOPICS = re.compile(r"show\s+topics", re.IGNORECASE)
 _PART = re.compile(r"`((?:[^`]|``)*)`")
@@ -62,6 +63,7 @@ class Shell:
         if _SHOW_TOPICS.fullmatch(statement.strip()):
             return self._show_topics()
         self._forget()
+        self._spark.conf.set(CASE, "false")
         try:
             frame = self._frame(statement)
             self._spark.conf.set(PUSHDOWN, str(names_once(statement, self._known)).lower())
@@ -95,6 +97,8 @@ class Shell:
             except AnalysisException as error:
                 if error.getCondition() != NOT_FOUND:
                     raise
+                if not self._known:
+                    self._catalog = self._catalog.refreshed()
                 name = self._topic_of(error)
                 if name in self._known:
                     raise
@@ -104,19 +108,14 @@ class Shell:
     def _topic_of(self, error: Any) -> str:
         """The topic that Spark did not find as a table. QueryError if it is none."""
         parts = parts_of((error.getMessageParameters() or {}).get("relationName", ""))
-        if len(parts) == 1 and self._has_topic(parts[0]):
+        if len(parts) == 1 and parts[0] in self._catalog.topics:
             return parts[0]
         whole = ".".join(parts)
-        if len(parts) > 1 and self._has_topic(whole):
+        if len(parts) > 1 and whole in self._catalog.topics:
             raise QueryError(f"a name with dots goes into backticks: `{whole}`")
         near = difflib.get_close_matches(whole, self._catalog.topics, 1)
         hint = f"; there is `{near[0]}`" if near else "; `show topics` lists them"
         raise QueryError(f"there is no topic {whole!r}{hint}")
-
-    def _has_topic(self, name: str) -> bool:
-        if name not in self._catalog.topics:
-            self._catalog = self._catalog.refreshed()
-        return name in self._catalog.topics
 
     def _register(self, name: str) -> None:
         """A view of the topic's name, for one statement."""
@@ -131,6 +130,8 @@ class Shell:
         ):
             if value:
                 reader = reader.option(option, value)
+        if sum(each.lower() == name.lower() for each in self._catalog.topics) > 1:
+            self._spark.conf.set(CASE, "true")  # else Spark takes one for the other
         texts = [f"try_validate_utf8(cast({it} AS STRING)) AS {it}_text" for it in ("key", "value")]
         reader.load().selectExpr("*", *texts).createOrReplaceTempView(f"`{name}`")
         self._known.add(name)

@@ -23,6 +23,7 @@ from kafkawire.spark.datasource import TaskReader, open_current
 from kafkawire.spark.ranges import (
     Positions,
     assigned,
+    begin_at,
     ends_of,
     from_json,
     limited,
@@ -58,7 +59,8 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
         """Where a query begins that has no checkpoint yet."""
         catalog, options = open_current(self.options.source), self.options
         partitions = assigned(catalog, options.subscription)
-        return to_json(resolve(catalog, options.starting, partitions, options, starting=True))
+        found = resolve(catalog, options.starting, partitions, options, starting=True)
+        return to_json({key: begin_at(catalog, key, offset) for key, offset in found.items()})
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
         """The end of the next micro batch: `start` again where there is nothing to do."""
