@@ -25,6 +25,7 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from kafkawire.spark.pipeline.committing import (
     CommitError,
+    Conflict,
     is_next,
     properties,
     until_settled,
@@ -77,13 +78,14 @@ class IcebergTable:
         self._job = job.name
         self._history_s = job.table.history_s or HISTORY_S
         self._prepared: pa.Schema | None = None
+        self._with_ids: dict[pa.Schema, pa.Schema] = {}
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
         """See Table. Raises CommitError."""
         if self._prepared is not None and self._prepared.equals(schema):
             return
         until_settled(lambda: self._prepare(schema), "the table's schema", self._name)
-        self._prepared = schema
+        self._prepared, self._with_ids = schema, {}
 
     def _prepare(self, schema: pa.Schema) -> None:
         wanted = table_schema(schema, self._partition_by)
@@ -124,7 +126,10 @@ class IcebergTable:
             with self._catalog() as catalog:
                 return with_ids(schema, self._needed(catalog).schema())
 
-        return until_settled(attempt, "the table's schema", self._name)
+        if schema not in self._with_ids:  # a field keeps its id for ever
+            made = until_settled(attempt, "the table's schema", self._name)
+            self._with_ids = {schema: made}
+        return self._with_ids[schema]
 
     def committed(self) -> int:
         """See Table. Raises CommitError."""
@@ -190,9 +195,9 @@ class IcebergTable:
     def tidy(self) -> int:
         """See Table. Raises CommitError."""
         state = State(self.place)
-        self._sweep(state)  # what one that was interrupted has left
+        left = self._sweep(state)  # by one that was interrupted
         until_settled(lambda: self._expire(state), "the end of old snapshots", self._name)
-        return self._sweep(state)
+        return left + self._sweep(state)
 
     def _expire(self, state: State) -> None:
         with self._catalog() as catalog:
@@ -206,7 +211,10 @@ class IcebergTable:
             paths = [path.removeprefix(root) for path in sorted(theirs) if path.startswith(root)]
             ids = [one.snapshot_id for one in old]
             state.put_expiry(Expiry(tuple(ids), tuple(paths)))
-            table.maintenance.expire_snapshots().by_ids(ids).commit()
+            try:
+                table.maintenance.expire_snapshots().by_ids(ids).commit()
+            except ValueError as error:  # somebody else has let one of them end meanwhile
+                raise Conflict(str(error)[:100]) from None
 
     def _sweep(self, state: State) -> int:
         """Delete what was noted, if its snapshots are gone; how many files."""
