@@ -322,3 +322,18 @@ class Counting:
             self.calls += 1
             raise Killed(self.where)
         self.calls += 1
+
+
+def world() -> World:
+    return World({"a": [(0, 45), (10, 31), (0, 0)], "b": [(5, 12)]})
+
+
+def grow(bench: Bench, *, by: int = 13) -> None:
+    """New records in every partition."""
+    for parts in bench.world.topics.values():
+        parts[:] = [(start, end + by) for start, end in parts]
+
+
+@pytest.fixture(name="bench")
+def new_bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(world(), monkeypatch)
