@@ -11,6 +11,10 @@ BIN := .venv/bin
 SEEDS ?= 500
 ARGS ?=
 
+# Images of containers often forbid bytecode; every worker and every child process of the tests
+# would then compile all it imports: a quarter of the CPU time of `make check`.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := run
 .PHONY: run test check bench bench-peers bench-clients bench-guard sim docs clean java minio
 
