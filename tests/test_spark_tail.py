@@ -33,7 +33,7 @@ from kafkawire.spark.places import open_place
 from kafkawire.spark.reading import read_task
 from tests.kit.fakekafka import CLOSE, FETCH, LIST_OFFSETS, METADATA, FakeKafka, Log, serving
 from tests.kit.sparkfiles import START_MS, Files, Share, batch, batches, marker
-from tests.test_spark_reading import SELECTION, read, rows_of
+from tests.kit.sparkreads import SELECTION, read, rows_of
 
 
 @pytest.fixture
