@@ -1,6 +1,6 @@
 """Compaction in a seeded simulation: several lives of a broker whose topics are compacted.
 
-The world is that of tests/test_log_simulation.py: crashes, torn writes, a full disk, failing SQL.
+The world is that of tests/kit/loglife.py: crashes, torn writes, a full disk, failing SQL.
 Here writers update a few keys, with tombstones, some of them idempotent; journals are cut and
 segments cleaned all the time, with tiny buffers, pieces and segments. After each start:
 
@@ -25,10 +25,11 @@ from kafkawire.metadata.catalog import NewTopic
 from log.manager import Log
 from log.partition import Partition
 from tests.kit.env import EPOCH_MS
+from tests.kit.loglife import Life, expect
+from tests.kit.logmodel import Model, Producer
 from tests.kit.logs import FOLDER
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
-from tests.test_log_simulation import Life, Model, Producer, expect
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "10"))
 LIVES = 3

@@ -18,31 +18,11 @@ from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from tests.kit.group_log import Bench
 from tests.kit.groupdesk import commit_of
-from tests.kit.script import frozen
+from tests.kit.groupmodel import known
 from tests.kit.waiting import until
 from tests.test_groups_coordinator import beat, join, stable_pair, sync, turns
 
 PLACE = Place("/groups", b"t" * 16, 0)
-
-
-def known(shard: Shard) -> dict[str, Any]:
-    """Everything a shard knows that is durable."""
-    groups = {}
-    for group_id, group in shard.groups.items():
-        facts = frozen(group)
-        facts.pop("group_id")
-        facts["unsynced"] = facts["pending"] = facts["window"] = None
-        facts["members"] = {
-            m.id: (m.instance_id, m.client_id, m.session_timeout_ms, m.assignment)
-            for m in group.members.values()
-        }
-        facts["spoken"] = {name: count for name, count in facts["spoken"].items() if count}
-        groups[group_id] = facts
-    offsets = {
-        group_id: {topic: dict(partitions) for topic, partitions in topics.items()}
-        for group_id, topics in shard.offsets.by_group.items()
-    }
-    return {"groups": groups, "offsets": offsets}
 
 
 async def busy(seed: int = 1) -> Bench:

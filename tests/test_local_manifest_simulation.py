@@ -34,10 +34,11 @@ from tests.kit.localmanifest import (
     reader,
     rows_of,
 )
+from tests.kit.loglife import LIVES, QUIET_ROUNDS, Life
+from tests.kit.logmodel import Model
 from tests.kit.logs import FOLDER, read_all
 from tests.kit.seeds import AT_ONCE, run_seeds
 from tests.kit.simloop import run
-from tests.test_log_simulation import LIVES, QUIET_ROUNDS, Life, Model
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "10"))
 
@@ -198,7 +199,7 @@ def simulate(seed: int) -> ManifestModel:
     # More room for what is left over when a process has nobody who reads.
     model.config.file_delete_delay_ms = model.rng.choice((0, 100, 100_000))
     with (
-        patch("tests.test_log_simulation.fsck", no_fsck),
+        patch("tests.kit.loglife.fsck", no_fsck),
         patch("log.indexing.evict", partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20)))),
         patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", model.rng.choice((1, 4, 32))),
         patch("log.manifest.local.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
