@@ -19,6 +19,7 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.iceberg import IcebergTable
 from kafkawire.spark.pipeline.runs import FileFacts
+from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import State
 from kafkawire.spark.places import FolderPlace, open_place
 from tests.kit import lake
@@ -227,3 +228,11 @@ def test_runs_and_runs(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     names = ["_topic", "_partition", "_offset"]
     rows = sorted(tuple(row.values()) for row in found.select(names).to_pylist())
     assert rows == sorted(world.expected())
+
+
+def test_a_history_is_a_time_and_not_parquets() -> None:
+    assert job("/t", "delta", history="7 d").table.history_s == 7 * 86_400
+    with pytest.raises(JobError, match="history is 'ever', it must be a time like"):
+        job("/t", "iceberg", history="ever")
+    with pytest.raises(JobError, match="has a history, which a table of the format parquet"):
+        job("/t", "parquet", history="1 d")

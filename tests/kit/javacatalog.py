@@ -87,7 +87,7 @@ def java_library() -> Iterator[Any]:
     """A JVM with Iceberg's library, as py4j has it."""
     jars = Path(pyspark.__path__[0]) / "jars"
     found = [str(path) for name in ("slf4j-api", "zstd-jni") for path in jars.glob(f"{name}-*")]
-    bundle = [path for path in catalog_jars() if "aws-bundle" in path]
+    bundle = [path for path in catalog_jars() if "aws-bundle" in path or "url-conn" in path]
     runtime = [path for path in table_jars().split(",") if "iceberg" in path]
     classpath = ":".join([*runtime, *bundle, *_hadoop(), *found])
     (py4j,) = jars.glob("py4j-*.jar")

@@ -200,6 +200,8 @@ def _table(section: Section) -> TableSpec:
     form = section.one_of("format", (PARQUET, DELTA, ICEBERG), PARQUET)
     if form != ICEBERG and "catalog" in section.values:
         raise JobError(f"[table] has a catalog, which is for the format iceberg, not {form}")
+    if form == PARQUET and "history" in section.values:
+        raise JobError("[table] has a history, which a table of the format parquet has not")
     path = section.text("path", needed=True).rstrip("/")
     if not path:
         raise section.wrong("path", "a folder, or s3://BUCKET/PREFIX")
