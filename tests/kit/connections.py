@@ -1,0 +1,163 @@
+"""A sans-I/O connection whose APIs answer when a test says so, and a client that feeds it bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from struct import pack, unpack_from
+from typing import Any
+
+from kafkawire.codec.counts import Counts
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.server.connection import Connection
+from kafkawire.server.memory import Memory
+
+ECHO, SLOW, COLD = 0, 1, 3  # keys: a hot one that answers at once, one that waits, a cold one
+
+
+class Hot:
+    """A hot handler that notes what it got; `hold` keeps exchanges unanswered."""
+
+    def __init__(self, *, hold: bool = False) -> None:
+        self.hold = hold
+        self.ready = True
+        self.seen: list[bytes] = []
+        self.held: deque[tuple[Exchange, Pinned, int]] = deque()
+
+    def start(
+        self,
+        peer: Any,
+        version: int,
+        correlation_id: int,
+        block: Pinned,
+        buf: memoryview,
+        pos: int,
+        end: int,
+    ) -> bool:
+        if not self.ready:
+            return False
+        exchange = Exchange(peer, version, correlation_id, version >= 9)
+        peer.exchanges.append(exchange)
+        self.seen.append(bytes(buf[pos:end]))
+        if self.hold:
+            block.pin()
+            exchange.peer.applying(end - pos)
+            self.held.append((exchange, block, end - pos))
+        else:
+            exchange.answer(bytes(buf[pos:end]))
+        return True
+
+    def write(self) -> None:
+        """The turn was written: answer the oldest."""
+        exchange, block, size = self.held.popleft()
+        block.unpin()
+        exchange.peer.applied(size)
+        exchange.answer(b"ok")
+
+    def close(self) -> None:
+        pass
+
+
+class FakeApi:
+    def __init__(self, key: int, hot: Hot | None, *, produce: bool = False) -> None:
+        self.key, self.name, self.hot = key, f"api{key}", hot
+        self.min_version, self.max_version = 0, 9
+        self.flexible_from, self.flexible_answer = 9, True
+        self.may_follow_produce = produce
+
+
+class FakeHost:
+    def __init__(self, bound: int = 64 << 20) -> None:
+        self.memory = Memory(bound)
+        self.echo, self.slow = Hot(), Hot(hold=True)
+        self.apis: dict[int, Any] = {
+            ECHO: FakeApi(ECHO, self.echo),
+            SLOW: FakeApi(SLOW, self.slow, produce=True),
+            COLD: FakeApi(COLD, None),
+        }
+        self.frame_bytes_max = 8 << 20
+        self.applying_bytes_max = 4 << 20
+        self.tick = 0
+        self.counts = Counts()
+        self.soon: deque[Callable[[], None]] = deque()
+        self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
+
+    def serve(self, connection: Connection, exchange: Exchange, api: Any, body: Buffer) -> None:
+        self.cold.append((connection, exchange, bytes(body)))
+
+    def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
+        if key == 18:
+            exchange.answer(b"35")
+        return key == 18
+
+    def flush_soon(self, connection: Connection) -> None:
+        self.soon.append(connection.flush)
+
+    def flush_all(self) -> None:
+        pass
+
+    def call_soon(self, fn: Callable[[], None]) -> None:
+        self.soon.append(fn)
+
+    def run(self) -> None:
+        while self.soon:
+            self.soon.popleft()()
+
+
+class FakeWire:
+    def __init__(self) -> None:
+        self.sent = bytearray()
+        self.writes = 0
+        self.reading = True
+        self.closed: list[str | None] = []
+
+    def write(self, parts: list[Buffer]) -> None:
+        self.writes += 1
+        for part in parts:
+            self.sent += part
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def close(self, reason: str | None) -> None:
+        self.closed.append(reason)
+
+
+class Client:
+    """A connection with its fakes; `feed` gives it bytes as a socket would."""
+
+    def __init__(self, host: FakeHost | None = None) -> None:
+        self.host = host or FakeHost()
+        self.wire = FakeWire()
+        self.connection = Connection(self.host, self.wire, "127.0.0.1", "PLAINTEXT")
+
+    def feed(self, data: bytes, step: int = 1 << 30) -> None:
+        at = 0
+        while at < len(data) and not self.wire.closed and self.wire.reading:
+            room = self.connection.get_buffer(-1)
+            count = min(len(room), step, len(data) - at)
+            assert count > 0
+            room[:count] = data[at : at + count]
+            at += count
+            self.connection.received(count)
+            self.host.run()
+
+    def answers(self) -> list[tuple[int, bytes]]:
+        """(correlation id, body) of each answer sent so far."""
+        found, pos = [], 0
+        while pos < len(self.wire.sent):
+            size, correlation = unpack_from(">ii", self.wire.sent, pos)
+            found.append((correlation, bytes(self.wire.sent[pos + 8 : pos + 4 + size])))
+            pos += 4 + size
+        return found
+
+
+def frame(key: int, correlation: int, body: bytes, version: int = 1) -> bytes:
+    head = pack(">hhih", key, version, correlation, 4) + b"test"
+    if version >= 9:
+        head += b"\0"
+    return pack(">i", len(head) + len(body)) + head + body

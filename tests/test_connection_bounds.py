@@ -1,0 +1,193 @@
+"""What bounds a connection: unread answers, requests in flight, memory, sizes of frames."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from struct import pack
+from typing import Any
+
+import pytest
+
+from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.server.connection import WAITING_MAX, Connection
+from tests.kit.connections import COLD, ECHO, SLOW, Client, FakeHost, frame
+
+
+def test_a_slow_reader_is_paused_and_goes_on() -> None:
+    client = Client()
+    client.connection.pause_writing()
+    for n in range(200):
+        client.feed(frame(ECHO, n, b"x" * 1000))
+    assert client.host.echo.seen == []
+    assert not client.wire.reading
+    client.connection.resume_writing()
+    client.host.run()
+    assert client.wire.reading
+    assert len(client.host.echo.seen) >= 60
+
+
+def test_unanswered_requests_are_bounded() -> None:
+    client = Client()
+    for n in range(WAITING_MAX + 50):
+        client.feed(frame(SLOW, n, b"x"))
+    assert len(client.host.slow.seen) == WAITING_MAX
+    while client.host.slow.held:
+        client.host.slow.write()
+        client.host.run()
+    assert [n for n, _ in client.answers()] == list(range(WAITING_MAX + 50))
+
+
+def test_produced_bytes_in_flight_are_bounded() -> None:
+    client = Client()
+    for n in range(20):
+        client.feed(frame(SLOW, n, b"x" * (1 << 20)))
+    assert 4 <= len(client.host.slow.seen) <= 6
+    while client.host.slow.held:
+        client.host.slow.write()
+        client.host.run()
+    assert client.host.memory.taken_bytes <= 2 << 20
+
+
+class Row(Exchange):
+    """Stands for several requests, as those of `Rows`."""
+
+    def __init__(self, peer: Any, count: int, size: int) -> None:
+        super().__init__(peer, 1, 0, False)
+        self.more = count - 1
+        self.size = size
+
+
+class Rows:
+    """Takes whole frames of 100 bytes, eight at a time, and never answers by itself."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.rows: deque[Row] = deque()
+        self.taken = 0
+
+    def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
+        count = 0
+        while count < 8 and end - pos >= 100 * (count + 1) and buf[pos + 100 * count + 5] == SLOW:
+            count += 1
+        if count:
+            row = Row(self.connection, count, count * 100)
+            self.connection.exchanges.append(row)
+            self.connection.more += row.more
+            self.connection.applying(row.size)
+            self.rows.append(row)
+            self.taken += count
+            pos += count * 100
+        return pos
+
+    def write(self) -> None:
+        row = self.rows.popleft()
+        row.parts = [b"a" * (row.more + 1)]
+        self.connection.applied(row.size)
+        self.connection.flush()
+
+
+def repeating(applying_bytes_max: int = 4 << 20) -> tuple[Client, Rows]:
+    client = Client()
+    client.host.applying_bytes_max = applying_bytes_max
+    rows = client.connection.repeat = Rows(client.connection)
+    return client, rows
+
+
+SLOW_100 = frame(SLOW, 1, b"x" * (100 - len(frame(SLOW, 1, b""))))
+
+
+def test_requests_taken_in_rows_count_one_by_one() -> None:
+    client, rows = repeating()
+    for _ in range(WAITING_MAX + 60):
+        client.feed(SLOW_100)
+    client.feed(SLOW_100 * 100)
+    assert rows.taken == WAITING_MAX
+    while rows.rows:
+        rows.write()
+        client.host.run()
+        assert client.connection.more + len(client.connection.exchanges) < WAITING_MAX + 8
+    assert rows.taken == WAITING_MAX + 160
+    assert bytes(client.wire.sent) == b"a" * rows.taken
+    assert (client.connection.more, client.connection.applying_bytes) == (0, 0)
+
+
+def test_bytes_taken_in_rows_are_bounded_until_they_are_written() -> None:
+    client, rows = repeating(applying_bytes_max=2000)
+    client.feed(SLOW_100 * 100)
+    assert rows.taken == 24  # the row that exceeds the bound is the last
+    rows.write()
+    client.host.run()
+    assert rows.taken == 32  # 1,600 bytes were left: room for one more row
+    while rows.rows:
+        rows.write()
+        client.host.run()
+    assert rows.taken == 100
+
+
+def test_what_is_no_repetition_waits_for_the_rows_before_it() -> None:
+    client, rows = repeating()
+    client.feed(SLOW_100 * 3 + frame(ECHO, 2, b"look") + SLOW_100)
+    assert rows.taken == 3
+    assert client.host.echo.seen == []
+    rows.write()
+    client.host.run()
+    assert client.host.echo.seen == [b"look"]
+    assert rows.taken == 4
+
+
+def test_memory_of_all_clients_is_bounded_and_waits_its_turn() -> None:
+    host = FakeHost(bound=1 << 20)
+    clients = [Client(host) for _ in range(8)]
+    data = [frame(ECHO, n, bytes([n]) * 400_000) for n in range(8)]
+    for n, client in enumerate(clients):  # each sends half
+        client.feed(data[n][:300_000], 50_000)
+    assert host.memory.taken_bytes <= 1 << 20
+    assert any(not client.wire.reading for client in clients)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 9, (8 << 20) + 1, 0x7FFFFFFF])
+def test_a_frame_size_out_of_bounds_ends_the_connection(size: int) -> None:
+    client = Client()
+    client.feed(pack(">i", size) + b"x" * 100)
+    assert client.wire.closed == [f"a frame of {size} bytes"]
+    assert client.connection.closed
+
+
+def test_a_claimed_length_takes_no_memory_before_the_bytes_come() -> None:
+    client = Client()
+    client.feed(pack(">i", 8 << 20) + b"x" * 10)
+    assert client.host.memory.taken_bytes <= 1 << 16
+
+
+def test_unknown_versions_are_kafkas_business() -> None:
+    client = Client()
+    client.feed(frame(18, 1, b"", version=50))
+    assert client.answers() == [(1, b"35")]
+    client.feed(frame(77, 2, b""))
+    assert client.wire.closed == ["API 77 version 1 is not served"]
+
+
+def test_a_lost_connection_lets_go_of_its_pins() -> None:
+    client = Client()
+    client.feed(frame(COLD, 1, b""))
+    _, exchange, _ = client.host.cold.popleft()
+    released: list[int] = []
+    client.connection.pause_writing()
+    exchange.answer_parts([b"views"], lambda: released.append(1))
+    client.host.run()
+    assert released == []
+    client.connection.lost()
+    assert released == [1]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_garbage_ends_the_connection_or_waits_for_more(seed: int) -> None:
+    rng = random.Random(seed)
+    client = Client()
+    data = bytearray(b"".join(frame(rng.choice((ECHO, COLD)), n, b"x" * n, 9) for n in range(9)))
+    for _ in range(rng.randrange(1, 6)):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    client.feed(bytes(data), rng.choice((1, 5, 1000)))
+    client.connection.lost()
+    assert client.host.memory.taken_bytes == 0
