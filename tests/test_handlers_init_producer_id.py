@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from kafkawire.broker.producer_ids import BLOCK, ProducerIds
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.init_producer_id import InitProducerIdRequest
-from tests.kit.admin import FakeBroker, call
+from tests.kit.admin import FakeBroker, FakeMetadata, call
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -37,3 +40,23 @@ async def test_init_producer_id_errors(
     assert answer.error_code == code
     assert (answer.producer_id == -1) == bool(code)
     assert answer.producer_epoch == (-1 if code else 0)  # a fresh id, whatever it had
+
+
+async def test_producer_ids_are_given_once() -> None:
+    metadata = FakeMetadata([])
+    first, second = ProducerIds(metadata), ProducerIds(metadata)  # type: ignore[arg-type]
+    taken = await asyncio.gather(
+        *(source.take() for _ in range(BLOCK + 1) for source in (first, second))
+    )
+    assert len(set(taken)) == 2 * (BLOCK + 1)
+    assert metadata.steps == ["sql lease"] * 4
+
+
+async def test_no_producer_id_before_its_block_is_durable() -> None:
+    metadata = FakeMetadata([])
+    ids = ProducerIds(metadata)  # type: ignore[arg-type]
+    metadata.fails = OSError("full")
+    with pytest.raises(OSError, match="full"):
+        await ids.take()
+    metadata.fails = None
+    assert await ids.take() == 0

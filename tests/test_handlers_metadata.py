@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.compile import decode, encode
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.metadata import metadata
 from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kafkawire.handlers.slices import array_count
 from kafkawire.messages.create_topics import (
-    CreatableReplicaAssignment,
     CreatableTopic,
 )
 from kafkawire.messages.describe_cluster import DescribeClusterRequest
@@ -24,6 +23,7 @@ from kafkawire.messages.describe_topic_partitions import (
 )
 from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.kit.admin import ME, OTHER, FakeBroker, by_name, call, context
+from tests.kit.configs import assigned, create
 
 VERSIONS = range(14)
 
@@ -33,18 +33,7 @@ def asked(*names: str) -> list[MetadataRequestTopic]:
 
 
 async def make(broker: FakeBroker, name: str, *leaders: int) -> bytes:
-    topic = CreatableTopic(
-        name=name,
-        num_partitions=-1,
-        replication_factor=-1,
-        assignments=[
-            CreatableReplicaAssignment(index, [leader]) for index, leader in enumerate(leaders)
-        ],
-    )
-    (outcome,) = await broker.topics.create([topic])
-    assert not isinstance(outcome, KafkaError), outcome
-    assert outcome.topic is not None
-    return outcome.topic.id
+    return (await create(broker, assigned(name, *([leader] for leader in leaders)))).id
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -4,25 +4,49 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkawire.codec.errors import KafkaError
-from kafkawire.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from kafkawire.broker.topics import Created
+from kafkawire.messages.create_topics import (
+    CreatableReplicaAssignment,
+    CreatableTopic,
+    CreatableTopicConfig,
+)
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkawire.messages.incremental_alter_configs import (
     AlterableConfig,
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kafkawire.metadata.catalog import TopicInfo
 from tests.kit.admin import FakeBroker, call
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 
 
-async def make(broker: FakeBroker, name: str, partitions: int = 1, **configs: str) -> bytes:
-    rows = [CreatableTopicConfig(k.replace("_", "."), v) for k, v in configs.items()]
-    (outcome,) = await broker.topics.create([CreatableTopic(name, partitions, 1, configs=rows)])
-    assert not isinstance(outcome, KafkaError), outcome
+def wanted(name: str, partitions: int = -1, replicas: int = -1, **configs: str) -> CreatableTopic:
+    return CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[CreatableTopicConfig(k.replace("_", "."), v) for k, v in configs.items()],
+    )
+
+
+def assigned(name: str, *replicas: list[int]) -> CreatableTopic:
+    topic = wanted(name)
+    topic.assignments = [CreatableReplicaAssignment(i, ids) for i, ids in enumerate(replicas)]
+    return topic
+
+
+async def create(broker: FakeBroker, topic: CreatableTopic) -> TopicInfo:
+    (outcome,) = await broker.topics.create([topic])
+    assert isinstance(outcome, Created), outcome
     assert outcome.topic is not None
-    return outcome.topic.id
+    return outcome.topic
+
+
+async def make(broker: FakeBroker, name: str, partitions: int = 1, **configs: str) -> bytes:
+    """Its id."""
+    return (await create(broker, wanted(name, partitions, 1, **configs))).id
 
 
 async def describe(
