@@ -9,99 +9,18 @@ of itself is true, its log is no flood, and afterwards everything due is in the 
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.manifest.keys import SEGMENTS
-from tests.kit.fakestore import StoreFaults, no_hook
+from tests.kit.fakestore import StoreFaults
+from tests.kit.tierfaults import HOUR_S, SEEDS, WARNINGS_PER_HOUR, live, trickle, uploaded
 from tests.kit.tierlife import LAG_MS, SETTLE_S, Life, expect
 from tests.kit.tiermodel import rows_in
-from tests.kit.tierworld import TierWorld, read_partition
-
-SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
-HOUR_S = 3600.0 if SEEDS >= 50 else 900.0
-WARNINGS_PER_HOUR = 300
-"""Each part that waits for the bucket tries once in `tier.retry.max.ms`, and says why it failed."""
-CALM = {
-    "tier_retry_max_ms": 60_000,
-    "cut_interval_ms": 2000,
-    "log_retention_check_interval_ms": 60_000,
-    "log_cleaner_backoff_ms": 15_000,
-}
-"""Settings nearer to the defaults than those of the simulation, for what takes an hour."""
-
-
-class Lines(logging.Handler):
-    """What was logged at WARNING and above."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.records: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.records.append(record)
-
-    def count(self, level: int) -> int:
-        """How many lines of one level there are."""
-        return sum(record.levelno == level for record in self.records)
-
-    def texts(self, level: int) -> list[str]:
-        """The lines of one level."""
-        return [record.getMessage() for record in self.records if record.levelno == level]
-
-
-@contextmanager
-def listening() -> Iterator[Lines]:
-    """Hear what is logged meanwhile."""
-    lines, root = Lines(), logging.getLogger()
-    root.addHandler(lines)
-    try:
-        yield lines
-    finally:
-        root.removeHandler(lines)
-
-
-def live(
-    act: Callable[[Life], Awaitable[None]], faults: StoreFaults | None = None, **values: int
-) -> Lines:
-    """One broker in which `act` happens; then the bucket is well, and all must settle. `faults`
-    are those of its start."""
-    world = TierWorld(1, **{**CALM, **values})
-    world.bucket.faults = faults or StoreFaults()
-    life = Life(world)
-
-    async def main() -> None:
-        await life.start()
-        await act(life)
-        world.bucket.faults = StoreFaults()
-        await life.env.sleep(SETTLE_S)
-        await life.settle()
-        await life.close()
-
-    with listening() as lines:
-        life.run(main)
-    assert not life.loop.failures
-    return lines
-
-
-async def trickle(life: Life, name: str, seconds: float, every_s: float = 30.0) -> None:
-    """Records come in now and then."""
-    end = life.loop.now + seconds
-    while life.loop.now < end:
-        for row in life.catalog.by_name[name].partitions:
-            life.append(await life.partition(row.number), 1)
-        await life.env.sleep(every_s)
-
-
-async def uploaded(life: Life, name: str) -> bool:
-    """Whether all of a topic is in the bucket."""
-    rows = [await life.partition(row.number) for row in life.catalog.by_name[name].partitions]
-    return all(partition.commit_offset == partition.high_watermark for partition in rows)
+from tests.kit.tierworld import read_partition
 
 
 async def says_error(life: Life, code: str) -> None:
@@ -341,93 +260,3 @@ def test_cold_reads_fail_while_the_bucket_is_away_and_come_back() -> None:
         assert len(await read_partition(partition, 0)) == partition.high_watermark
 
     live(act)
-
-
-def test_another_broker_takes_the_bucket_and_is_left_alone() -> None:
-    """Two brokers of one cluster id (a restored one, say): the later claim holds. The earlier one
-    serves what it has, says whose the bucket is, and changes nothing there any more."""
-    old, new = TierWorld(1, **CALM), TierWorld(2, **CALM)
-    new.bucket = old.bucket
-    first, second = Life(old), Life(new)
-    old.bucket.hook = no_hook
-    for life in first, second:  # what is there is not what one of them alone expects
-        life.committed = lambda method: None  # type: ignore[method-assign]
-
-    async def begin() -> None:
-        await first.start()
-        await first.topic("t", 2)
-        await first.produce("t", 2)
-        await first.env.sleep(SETTLE_S)
-        assert await uploaded(first, "t")
-
-    async def take_over() -> None:
-        await second.metadata.open()
-        assert new.database.catalog is not None
-        new.database.catalog.cluster_id = first.catalog.cluster_id
-        new.database.next_partition = 100
-        await second.start()
-        await second.topic("u")
-        await second.produce("u", 2)
-        await second.env.sleep(SETTLE_S)
-        assert await uploaded(second, "u")
-
-    async def go_on() -> None:
-        await first.produce("t", 1)
-        await first.delete_records("t", 2)
-        await first.env.sleep(SETTLE_S)
-        assert {line["reason"] for line in await first.why()} >= {"owned by another broker"}
-        before = manifest_keys(first)
-        await trickle(first, "t", HOUR_S)
-        assert manifest_keys(first) == before
-        await first.check()
-
-    with listening() as lines:
-        first.loop.run_until_complete(begin())
-        second.loop.run_until_complete(take_over())
-        manifest = [key for key in manifest_keys(second) if "delta" in key]
-        first.loop.run_until_complete(go_on())
-        assert [key for key in manifest_keys(first) if "delta" in key] == manifest
-        second.run(second.close)
-        first.run(first.close)
-    assert 1 <= lines.count(logging.ERROR) <= 3, lines.texts(logging.ERROR)
-
-
-def manifest_keys(life: Life) -> list[str]:
-    """What is in the bucket but segments."""
-    return [key for key in life.world.bucket.objects if not key.startswith(SEGMENTS)]
-
-
-def test_the_bucket_of_another_cluster_is_not_touched() -> None:
-    old, new = TierWorld(1, **CALM), TierWorld(2, **CALM)
-    first = Life(old)
-
-    async def begin() -> None:
-        await first.start()
-        await first.topic("t")
-        await first.produce("t", 1)
-        await first.env.sleep(SETTLE_S)
-        await first.close()
-
-    first.run(begin)
-    new.bucket = old.bucket
-    other = Life(new)
-    old.bucket.hook = no_hook
-    other.committed = lambda method: None  # type: ignore[method-assign]
-    before = old.bucket.objects
-
-    async def come() -> None:
-        await other.start()
-        await other.topic("u")
-        await other.produce("u", 1)
-        await trickle(other, "u", HOUR_S)
-        assert old.bucket.objects == before
-        reasons = {line["reason"] for line in await other.why()}
-        assert "owned by another broker" in reasons
-        assert reasons <= {"owned by another broker", "active"}
-        await other.check()
-        await other.close()
-
-    with listening() as lines:
-        other.run(come)
-    assert lines.count(logging.ERROR) <= 2, lines.texts(logging.ERROR)
-    assert lines.count(logging.WARNING) <= WARNINGS_PER_HOUR
