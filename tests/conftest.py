@@ -1,6 +1,7 @@
 """Hypothesis profiles: `deterministic` on every run, others by HYPOTHESIS_PROFILE: `quick` in
 `make check`, `exhaustive` for a night. And which MinIO is taken, where tests need one."""
 
+import gc
 import os
 
 import pytest
@@ -34,6 +35,9 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
 
 
+GC_THRESHOLDS = (20_000, 20, 20)
+"""Thirty times Python's: modules and tests of a run make a million objects that stay."""
+
 OURS = {"kafkawire", "log", "offsets", "groups", "tiering"}
 
 
@@ -45,6 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     marked: set[str] = getattr(hook, "_must_rewrite", set())
     marked -= {name for name in marked if name.partition(".")[0] in OURS}
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported by now out of every collection: else a test that asks for one, to see
+    that nothing is held, walks through all of it, which takes most of a second."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header() -> str:
