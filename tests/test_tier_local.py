@@ -7,89 +7,13 @@ from typing import Any
 
 import pytest
 
-from kafkawire.codec.configs import TopicConfig
 from kafkawire.metadata.store import MetadataError
 from log.fsck.check import check
 from log.segments import store as segment_store
 from log.segments.store import NotLocal
-from offsets.storage import DELETE_STARTED, NEVER, Mapping
-from tests.kit.localtier import GRACE_MS, SEGMENTS, LocalWorld
+from offsets.storage import DELETE_STARTED
+from tests.kit.localtier import GRACE_MS, HOUR_MS, LocalWorld, two_uploaded
 from tests.kit.logs import FOLDER, read_all, values
-from tiering.localplan import LocalBytes, by_size, may_be_remote, stays_ms
-
-HOUR_MS = 3_600_000
-BROKER = {"tier.url": "s3://b/p"}
-
-
-def row(number: int, base: int, end: int, newest: int = 1000, segment_id: int = 1) -> Mapping:
-    length = 10 * (end - base)
-    return Mapping(number, segment_id, base, end, 64, length, 0, 0, 0, newest, 1, end - base)
-
-
-def config(**texts: str) -> TopicConfig:
-    return TopicConfig({name.replace("_", "."): text for name, text in texts.items()}, BROKER)
-
-
-def test_a_file_stays_as_long_as_one_partition_keeps_its_part() -> None:
-    configs = {1: config(local_retention_ms="100"), 2: config(local_retention_ms="500")}
-    rows = [row(1, 0, 5), row(2, 0, 5)]
-    assert stays_ms(rows, configs.get, {}, 1000) == 501
-    assert stays_ms(rows, configs.get, {}, 1500) == 1
-    assert stays_ms(rows, configs.get, {}, 1501) == 0
-    assert stays_ms([], configs.get, {}, 0) == 0, "nothing is in it"
-    assert stays_ms([row(3, 0, 5)], configs.get, {}, 0) == 0, "its topic is deleted"
-    assert stays_ms([row(1, 0, 5, newest=-1)], configs.get, {}, 9999) == NEVER
-    assert stays_ms([row(1, 5, 5, newest=-1)], configs.get, {}, 9999) == 0, "compacted away"
-    configs[2] = TopicConfig({"remote.storage.enable": "false"}, BROKER)
-    assert stays_ms(rows, configs.get, {}, NEVER // 2) == NEVER, "it is to be here"
-
-
-def test_local_retention_follows_retention_where_that_has_an_effect() -> None:
-    plain = config(retention_ms="100", retention_bytes="7")
-    assert (plain.local_retention_ms, plain.local_retention_bytes) == (100, 7)
-    compacted = config(retention_ms="100", retention_bytes="7", cleanup_policy="compact")
-    assert (compacted.local_retention_ms, compacted.local_retention_bytes) == (-1, -1)
-    both = config(retention_ms="100", cleanup_policy="compact,delete")
-    assert both.local_retention_ms == 100
-    asked = config(local_retention_ms="50", cleanup_policy="compact")
-    assert asked.local_retention_ms == 50
-
-
-def test_bytes_are_counted_from_the_end_where_they_are_here() -> None:
-    rows = [row(1, 0, 10, segment_id=1), row(1, 10, 20, segment_id=2), row(1, 20, 30, segment_id=3)]
-    sizes = LocalBytes(rows, lambda segment_id: segment_id != 2, 7)
-    assert [sizes.after(end) for end in (10, 20, 30, 15, 40)] == [107, 107, 7, 0, 0]
-    assert LocalBytes([], lambda _: True, 7).after(10) == 0
-    configs = {1: config(local_retention_bytes="107"), 2: config()}
-    assert by_size([row(1, 0, 1), row(2, 0, 1), row(3, 0, 1)], configs.get) == {1}
-    assert stays_ms(rows[:1], configs.get, {1: sizes}, 0) == 0
-    configs[1] = config(local_retention_bytes="108", retention_ms="-1")
-    assert stays_ms(rows[:1], configs.get, {1: sizes}, 0) == NEVER
-    configs[1] = config(local_retention_bytes="0")
-    assert stays_ms(rows[2:], configs.get, {1: sizes}, 0) == 0
-
-
-def test_a_full_disk_takes_only_what_is_read_from_the_remote_tier() -> None:
-    configs = {
-        1: config(),
-        2: config(tieredStorageLevel="disable"),
-        3: TopicConfig({"remote.storage.enable": "false"}, BROKER),
-    }
-    assert may_be_remote([row(1, 0, 5), row(9, 0, 5)], configs.get)
-    assert not may_be_remote([row(1, 0, 5), row(2, 0, 5)], configs.get)
-    assert not may_be_remote([row(3, 0, 5)], configs.get)
-    assert may_be_remote([row(3, 5, 5)], configs.get)
-
-
-async def two_uploaded(**configs: str) -> LocalWorld:
-    """Two segments of `t`, both in the bucket, and something in the journals."""
-    world = LocalWorld()
-    partition = await world.begin(**configs)
-    for _ in range(2):
-        await world.fill(partition, 40)
-        await world.cut()
-    assert len(await world.upload()) == 2
-    return world
 
 
 async def test_only_what_is_uploaded_leaves_and_readers_are_told_first() -> None:
@@ -303,101 +227,6 @@ async def test_a_file_is_kept_when_its_object_is_lost_meanwhile(restarted: bool)
     assert values(await partition.log.read(plan)) == before[:border]
     (gone,) = await world.storage.objects(1, [DELETE_STARTED], 9)
     assert gone.uuid == uuids[0]
-
-
-class Disk:
-    """The volume of a world: so large that its segments use this much of it."""
-
-    def __init__(self, world: LocalWorld, patch: pytest.MonkeyPatch) -> None:
-        self.world = world
-        self.total = 1 << 40
-        self.other = 0
-        patch.setattr(world.fs, "free_bytes", self.free_bytes)
-
-    def used(self) -> int:
-        names = (f"{SEGMENTS}/{name}" for name in self.world.files())
-        return self.other + sum(len(self.world.fs.files[name].data) for name in names)
-
-    def free_bytes(self, path: str) -> tuple[int, int]:
-        return self.total, self.total - self.used()
-
-
-async def test_a_full_disk_takes_the_oldest_first_and_no_more_than_it_needs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = await two_uploaded()
-    await world.fill(world.find("t"), 40)
-    await world.cut()
-    disk = Disk(world, monkeypatch)
-    sizes = [row.size_bytes for row in await world.rows()]
-    assert len(sizes) == 3
-    disk.total = 100_000_000
-    disk.other = 89_000_000 - sum(sizes) + sizes[0]
-    await world.local.relieve()
-    assert await world.locals() == [False, True, True]
-    assert len(world.files()) == 2, "at once"
-    assert world.local.relieved_bytes == sizes[0]
-    await world.local.relieve()
-    assert await world.locals() == [False, True, True], "there is room"
-    disk.other = 99_000_000
-    await world.local.relieve()
-    assert await world.locals() == [False, False, True], "the last one is nowhere else"
-
-
-async def test_a_full_disk_takes_what_waits_for_its_grace_first(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = await two_uploaded(local_retention_ms=str(HOUR_MS))
-    world.later(HOUR_MS + world.find("t").segments.end[0])
-    await world.look()
-    assert await world.locals() == [False, True]
-    disk = Disk(world, monkeypatch)
-    disk.total, disk.other = 100_000_000, 89_000_000 - disk.used() + 1
-    await world.local.relieve()
-    assert await world.locals() == [False, True]
-    assert len(world.files()) == 1
-
-
-async def test_a_full_disk_leaves_what_is_read_or_never_read_remotely(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = await two_uploaded()
-    disk = Disk(world, monkeypatch)
-    disk.total, disk.other = 1000, 1000
-    world.find("t").config.tiered = False
-    await world.local.relieve()
-    assert await world.locals() == [True, True]
-    world.find("t").config.tiered = True
-    segment = world.log.segments.store.by_id[1]
-    segment.pins += 1
-    await world.local.relieve()
-    assert await world.locals() == [False, False]
-    assert len(world.files()) == 1
-    segment.pins -= 1
-    await world.look()
-    world.later(GRACE_MS)
-    await world.look()
-    assert world.files() == []
-
-
-async def test_a_full_disk_is_relieved_before_produces_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    world = await two_uploaded()
-    world.local.start()
-    disk = Disk(world, monkeypatch)
-    size = disk.used()
-    disk.total = 100 * size
-    disk.other = 98 * size
-    await world.log.upkeep._watch.measure()
-    assert world.files() == []
-    assert world.log.commit_log.refusal is None or disk.other >= 97 * size
-    disk.other = 96 * size
-    await world.log.upkeep._watch.measure()
-    assert world.log.commit_log.refusal is None
-    await world.local.close()
-    await world.local.close()
-    assert world.log.segments.relief is None
 
 
 async def test_the_local_tier_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

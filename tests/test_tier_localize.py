@@ -1,4 +1,4 @@
-"""Remote segments that come back as files: for the rewriter, for the cleaner, and go again."""
+"""Remote segments that come back as files: for the rewriter, and go again."""
 
 from __future__ import annotations
 
@@ -11,24 +11,10 @@ from kafkawire.codec.segment import TAIL_BYTES
 from kafkawire.manifest.keys import segment_key
 from log.segments.store import NotLocal, Segment
 from offsets.storage import DELETING, LIVE, ObjectRow
-from tests.kit import compacted
-from tests.kit.localtier import GRACE_MS, LocalWorld
+from tests.kit.localtier import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
 from tests.kit.logs import read_all
 from tests.kit.waiting import settle, until
 from tests.test_log_cutting import expected
-
-HOUR_MS = 3_600_000
-
-
-async def remote(world: LocalWorld, *ids: int) -> list[Segment]:
-    """All segments, or these, in the remote tier alone; the file is gone."""
-    await world.upload(*ids)
-    chosen = [row.id for row in await world.rows() if not ids or row.id in ids]
-    swapper, storage = world.log.segments.swapper, world.storage
-    await swapper.update(lambda: storage.set_local(chosen, False))
-    await world.local.files.sweep(0)
-    by_id = world.log.segments.store.by_id
-    return [by_id[segment_id] for segment_id in chosen]
 
 
 async def one_remote(**configs: str) -> tuple[LocalWorld, Segment]:
@@ -201,12 +187,6 @@ async def half_dead(world: LocalWorld, **configs: str) -> Segment:
     return segment
 
 
-async def tend(world: LocalWorld, times: int = 3) -> None:
-    for _ in range(times):
-        await world.log.segments.tend()
-        await settle()
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 async def test_a_remote_segment_that_is_half_dead_is_fetched_and_rewritten(restarted: bool) -> None:
     world = LocalWorld()
@@ -344,61 +324,3 @@ async def test_nothing_is_fetched_only_to_be_merged(monkeypatch: pytest.MonkeyPa
     rows = {row.id: row for row in await world.rows()}
     assert set(ids[:3]) < set(rows), "those stay"
     assert len(rows) == 4, "the others are merged"
-
-
-async def compact_world(**more: str) -> LocalWorld:
-    world = LocalWorld(log_cleaner_dedupe_buffer_size=1 << 16)
-    partition = await world.begin(cleanup_policy="compact", **more)
-    await compacted.fill(partition, 40)
-    await world.cut_all()
-    return world
-
-
-@pytest.mark.parametrize("aged", [False, True])
-async def test_a_compacted_topic_is_cleaned_though_its_segments_are_remote(aged: bool) -> None:
-    world = await compact_world(**({"max_compaction_lag_ms": "1000"} if aged else {}))
-    partition = world.find("t")
-    before = await compacted.read(partition)
-    if aged:
-        partition.config.min_cleanable_dirty_ratio = 1.0
-    (segment,) = await remote(world)
-    if aged:
-        world.later(HOUR_MS)
-    await compacted.clean(world)
-    got = await compacted.read(partition)
-    assert compacted.latest(got) == compacted.latest(before)
-    assert len(got) < len(before)
-    assert world.local.files.downloads == 1
-    assert segment.pins == 0
-    assert segment.row.state == DELETING
-    world.later(GRACE_MS + 1000)
-    await tend(world, 1)
-    assert segment.name + ".segment" not in world.files()
-    await world.again()
-    assert await compacted.read(world.find("t")) == got
-
-
-async def test_a_cleaning_waits_for_what_cannot_be_brought_back() -> None:
-    world = await compact_world()
-    (segment,) = await remote(world)
-    world.bucket.faults.down = True
-    world.bucket.faults.timeout_s = 0.0
-    await compacted.clean(world)
-    assert [row.id for row in await world.storage.segments(1, (0, LIVE, DELETING), 9)] == [
-        segment.row.id
-    ], "no rows are left of a job that did not begin"
-    assert segment.pins == 0
-    world.bucket.faults.down = False
-    world.later(HOUR_MS)
-    await compacted.clean(world)
-    assert segment.row.state == DELETING
-    assert len(await compacted.read(world.find("t"))) == 5
-
-
-async def test_without_a_remote_tier_nothing_is_cleaned_and_nothing_is_lost() -> None:
-    world = await compact_world()
-    (segment,) = await remote(world)
-    world.log.segments.store.localizer = None
-    await compacted.clean(world)
-    assert segment.row.state == LIVE
-    assert segment.pins == 0

@@ -7,6 +7,7 @@ from typing import Any
 from kafkawire.manifest.keys import segment_key
 from log.partition import Partition
 from log.segments.files import segment_path
+from log.segments.store import Segment
 from offsets.storage import LIVE, ObjectRow, SegmentRow, pack_ranges
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.fakestore import FakeBucket, FakeStore
@@ -17,6 +18,7 @@ from tiering.store import ObjectStore
 
 JOURNAL = 8192
 GRACE_MS = 60_000
+HOUR_MS = 3_600_000
 SEGMENTS = f"{FOLDER}/segments"
 
 
@@ -116,3 +118,31 @@ class LocalWorld(World):
     def later(self, ms: int) -> None:
         assert isinstance(self.env.clock, SettableClock)
         self.env.clock.ms += ms
+
+
+async def two_uploaded(**configs: str) -> LocalWorld:
+    """Two segments of `t`, both in the bucket, and something in the journals."""
+    world = LocalWorld()
+    partition = await world.begin(**configs)
+    for _ in range(2):
+        await world.fill(partition, 40)
+        await world.cut()
+    assert len(await world.upload()) == 2
+    return world
+
+
+async def remote(world: LocalWorld, *ids: int) -> list[Segment]:
+    """All segments, or these, in the remote tier alone; the file is gone."""
+    await world.upload(*ids)
+    chosen = [row.id for row in await world.rows() if not ids or row.id in ids]
+    swapper, storage = world.log.segments.swapper, world.storage
+    await swapper.update(lambda: storage.set_local(chosen, False))
+    await world.local.files.sweep(0)
+    by_id = world.log.segments.store.by_id
+    return [by_id[segment_id] for segment_id in chosen]
+
+
+async def tend(world: LocalWorld, times: int = 3) -> None:
+    for _ in range(times):
+        await world.log.segments.tend()
+        await settle()
