@@ -1,6 +1,7 @@
-"""The storage process: many calls at once, given up, killed, hung, saying nonsense, ended.
+"""The storage process: its life, killed, hung, saying nonsense, ended with its broker.
 
-What it promises as an ObjectStore is in test_tier_store. Here it talks to a folder.
+What it promises as an ObjectStore is in test_tier_store, calls given up are in
+test_tier_process_given_up. Here it talks to a folder.
 """
 
 from __future__ import annotations
@@ -12,13 +13,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import uvloop
 
+from tests.kit.storeprocess import (
+    MEMORY_BYTES,
+    begun,
+    folder_process,  # noqa: F401  (a fixture, by name)
+    stopped,
+    turns,
+)
 from tests.kit.waiting import until
 from tests.test_segments_worker import gone
 from tiering import calls, child, link, process
@@ -26,35 +32,6 @@ from tiering.calls import Hello, answer_of, failure_of, pack_message, unpack_ans
 from tiering.opening import parse_tier
 from tiering.process import StoreProcess
 from tiering.store import NoSuchObject, Part, SlowDown, StoreError
-
-MEMORY_BYTES = 1 << 20
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[StoreProcess]:
-    made = StoreProcess(parse_tier(f"{tmp_path}/tier"), MEMORY_BYTES)
-    yield made
-    await made.close()
-
-
-async def stopped(store: StoreProcess) -> int:
-    """The child's process id; it does nothing until it is told to go on."""
-    await store.put("k", bytes(range(100)))
-    pid = store.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    return pid
-
-
-def begun(*coroutines: Any) -> list[asyncio.Task[Any]]:
-    return [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-
-
-async def turns() -> None:
-    """Time enough for whatever can happen by itself."""
-    for _ in range(20):
-        await asyncio.sleep(0.001)
-
 
 # Its life
 
@@ -183,109 +160,6 @@ async def test_closing_does_not_wait_for_one_that_hangs(
     with pytest.raises(StoreError, match="SIGKILL"):
         await waiting
     assert gone(pid)
-
-
-# Giving up
-
-
-async def test_who_gives_up_leaves_no_answer_and_no_place(store: StoreProcess) -> None:
-    pid = await stopped(store)
-    waiting = begun(*(store.get("k") for _ in range(100)))
-    await turns()
-    for task in waiting:
-        task.cancel()
-    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
-    assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
-    behind = begun(*(store.get("k", n, 1) for n in range(50)))
-    os.kill(pid, signal.SIGCONT)
-    assert [data for data, _ in await asyncio.gather(*behind)] == [bytes([n]) for n in range(50)]
-    assert store.pid == pid
-
-
-async def test_a_read_given_up_lasts_until_its_memory_is_free(store: StoreProcess) -> None:
-    pid = await stopped(store)
-    reading, waiting = begun(store.read("k", [Part(0, 50, 0)]), store.get("k"))
-    await turns()
-    reading.cancel()
-    await turns()
-    reading.cancel()  # once more does not help
-    await turns()
-    assert not reading.done()
-    os.kill(pid, signal.SIGCONT)
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-    store.memory[:50] = b"x" * 50
-    await waiting
-    await store.get("k")
-    assert bytes(store.memory[:50]) == b"x" * 50
-
-
-async def test_a_read_given_up_ends_with_a_dead_child(store: StoreProcess) -> None:
-    pid = await stopped(store)
-    (reading,) = begun(store.read("k", [Part(0, 50, 0)]))
-    await turns()
-    reading.cancel()
-    await turns()
-    os.kill(pid, signal.SIGKILL)
-    with pytest.raises(asyncio.CancelledError):
-        await reading
-
-
-@pytest.mark.real
-async def test_an_upload_given_up_ends(store: StoreProcess, tmp_path: Path) -> None:
-    (tmp_path / "here").write_bytes(bytes(8 << 20))
-    await store.put("k", b"x")
-    (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
-    await turns()
-    upload.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await upload
-    unfinished = tmp_path / "tier" / ".unfinished"
-    await until(lambda: not list(unfinished.iterdir()))
-    assert [one.key for one in await store.list("")] == ["k"]
-
-
-@pytest.mark.real
-async def test_an_upload_killed_leaves_nothing(store: StoreProcess, tmp_path: Path) -> None:
-    (tmp_path / "here").write_bytes(bytes(8 << 20))
-    await store.put("k", b"x")
-    (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
-    unfinished = tmp_path / "tier" / ".unfinished"
-    await until(lambda: bool(list(unfinished.iterdir())))
-    assert store.pid is not None
-    os.kill(store.pid, signal.SIGKILL)
-    with pytest.raises(StoreError, match="SIGKILL"):
-        await upload
-    await store.put("k", b"y")
-    assert list(unfinished.iterdir()) == []
-
-
-async def test_too_many_wait(store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "WAITING_AT_MOST", 5)
-    pid = await stopped(store)
-    in_child = calls.REST_THREADS * calls.CALLS_PER_THREAD
-    waiting = begun(*(store.get("k") for _ in range(in_child + 5)))
-    await turns()
-    with pytest.raises(StoreError, match="Busy: 5 calls wait"):
-        await store.get("k")
-    (read,) = begun(store.read("k", [Part(0, 1, 0)]))  # has a lane of its own
-    os.kill(pid, signal.SIGCONT)
-    await asyncio.gather(read, *waiting)
-    await store.get("k")
-
-
-async def test_what_is_slow_holds_up_nothing_else(store: StoreProcess, tmp_path: Path) -> None:
-    (tmp_path / "here").write_bytes(bytes(8 << 20))
-    await store.put("k", b"x")
-    uploads = begun(*(store.upload(f"u{n}", str(tmp_path / "here"), 1 << 20) for n in range(12)))
-    await turns()
-    for _ in range(10):
-        await store.read("k", [Part(0, 1, 0)])
-        await store.put("k", b"y")
-    assert not any(task.done() for task in uploads)
-    for task in uploads:
-        task.cancel()
-    await asyncio.gather(*uploads, return_exceptions=True)
 
 
 # Messages
