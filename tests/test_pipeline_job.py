@@ -131,6 +131,10 @@ def test_a_version_may_be_a_number(said: str, meant: str) -> None:
         (with_lines(run="on_damage = 'dead_letter'"), r"needs a path in \[dead_letter\]"),
         (with_lines(dead_letter="path = '/tables/orders/dead'"), "one in the other.*dead letters"),
         (with_lines(dead_letter="path = '/tables'"), "one in the other.* would read the table"),
+        (
+            LEAST.replace('subscribe = "orders, payments"', "assign = { orders = [] }"),
+            "it must be partitions by topic",
+        ),
         (with_lines(source="starting_offsets = { odrers = { 0 = 1 } }"), "the topic 'odrers'"),
         (with_lines(source="ending_offsets = { odrers = { 0 = 1 } }"), "which is not read"),
         (LEAST.replace('"/data"', '"h:9092"'), "of a broker: that is for bootstrap"),

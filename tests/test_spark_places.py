@@ -63,6 +63,12 @@ def promises(place: Place) -> None:
             place.put(key, b"")
 
 
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(PlaceError, match=r"cannot write .*/file/sub/a: Not a directory"):
+        open_place(str(tmp_path / "file" / "sub")).put("a", b"1", if_absent=True)
+
+
 def one_wins(place: Place) -> None:
     """Of several who store the same key if it is absent."""
     outcomes: list[bytes] = []

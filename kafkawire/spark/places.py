@@ -168,7 +168,9 @@ class FolderPlace(Place):
     def _translated(self, key: str, what: str) -> Iterator[None]:
         try:
             yield
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError) as failure:
+            if what == "write":  # the folder cannot be made, as in a file or in /proc
+                raise PlaceError(f"cannot write {self.where(key)}: {failure.strerror}") from None
             raise FileNotFoundError(f"{self.where(key)} is not there") from None
         except FileExistsError:
             raise FileExistsError(f"{self.where(key)} is there already") from None

@@ -161,7 +161,7 @@ class Engine:
         job, before = self.job, self.state.record(last) if last else None
         known = before.ends if before else None
         most = job.running.max_offsets
-        found, ends = planning.ranges(catalog, job.reading, known, most)
+        found, ends, less = planning.ranges(catalog, job.reading, known, most)
         if not planning.is_worth_a_run(found, job.reading, known):
             return None, False
         size = min(job.running.task_bytes, job.table.file_bytes)
@@ -169,8 +169,7 @@ class Engine:
         tasks = planning.tasks_of(parts, size, self._executor.parallelism)
         topics = sorted({one.topic for one in found})
         value, key = resolve(job.value, topics), resolve(job.key, topics, key=True)
-        run = Run(job.name, last + 1, tuple(tasks), ends, value, key)
-        return run, bool(most) and run.offsets >= most
+        return Run(job.name, last + 1, tuple(tasks), ends, value, key), less
 
     def _own(self, run: Run) -> Layout:
         """Hold the table's columns to the run's; create the table where there is none."""

@@ -75,9 +75,10 @@ def _in_topic(offset: int, end: int, topic: str, partition: int, key: str) -> in
 
 def ranges(
     catalog: Contents, reading: Reading, known: Positions | None, max_offsets: int
-) -> tuple[list[OffsetRange], Positions]:
-    """What a run reads, a range for each partition that has something new, and where the next one
-    begins. `known`: where the last run ended, None for the first. SourceError, DataLoss."""
+) -> tuple[list[OffsetRange], Positions, bool]:
+    """What a run reads, a range for each partition that has something new, where the next one
+    begins, and whether there is more. `known`: where the last run ended, None for the first.
+    SourceError, DataLoss."""
     keys = partitions(catalog, reading, known or {})
     begin = starts(catalog, reading, keys, known)
     latest = {key: _end(catalog, reading, key, begin[key]) for key in keys}
@@ -86,7 +87,7 @@ def ranges(
     ends = {topic: dict(parts) for topic, parts in (known or {}).items()}
     for (topic, partition), offset in upto.items():
         ends.setdefault(topic, {})[partition] = offset
-    return found, ends
+    return found, ends, upto != latest
 
 
 def _end(catalog: Contents, reading: Reading, key: Key, begin: int) -> int:

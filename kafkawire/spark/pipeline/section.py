@@ -132,7 +132,10 @@ class Section:
         if value is None:
             return None
         try:
-            return {str(topic): tuple(map(_natural, parts)) for topic, parts in value.items()}
+            found = {str(topic): tuple(map(_natural, parts)) for topic, parts in value.items()}
+            if not all(found.values()):
+                raise ValueError
+            return found
         except (AttributeError, TypeError, ValueError):
             raise self.wrong(key, "partitions by topic, like { orders = [0, 1] }") from None
 
