@@ -279,3 +279,15 @@ def stable(*members: str, **changed: int) -> Script:
     part = {member_id: member_id.split("-")[0].encode() for member_id in ids}
     told.sync(ids[0], token=2999, generation=1, assign=part)
     return told.expect_state(State.STABLE, 1).forget()
+
+
+def preparing() -> Script:
+    """Members a and b of generation 1; c wants in, nobody has rejoined."""
+    told = stable("a", "b").join(token=1, client="c", fresh="c", version=3)
+    return told.expect_state(State.PREPARING, 1).forget()
+
+
+def completing() -> Script:
+    """Generation 2 of a and b; nobody has synced."""
+    told = stable("a", "b").join("a-a", token=1).join("b-b", token=2)
+    return told.expect_state(State.COMPLETING, 2).forget()
