@@ -3,9 +3,12 @@
 
 import gc
 import os
+from functools import cache
 
 import pytest
+import typer.testing
 from hypothesis import HealthCheck, settings
+from typer.main import get_command
 
 from tests.kit import minio as kit_minio
 from tests.kit.minio import minio, tier_url  # noqa: F401  (fixtures, by name)
@@ -50,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     marked -= {name for name in marked if name.partition(".")[0] in OURS}
     getattr(hook, "_marked_for_rewrite_cache", {}).clear()
     gc.set_threshold(*GC_THRESHOLDS)
+    # Typer makes all commands anew for each line, 25 ms. They keep nothing of it: once will do.
+    setattr(typer.testing, "_get_command", cache(get_command))  # noqa: B010  (not exported)
 
 
 def pytest_collection_finish() -> None:
