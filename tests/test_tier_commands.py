@@ -4,117 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.app import app
-from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import ClientError
-from kafkawire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
+from tests.kit.fakestore import FakeBucket
+from tests.kit.tiertyped import (
+    URL,
+    all_uploaded,
+    buckets_in_memory,  # noqa: F401  (a fixture, by name)
+    pieces,
+    tiered,
 )
-from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from kafkawire.messages.registry import TIER
-from kafkawire.messages.tier import TierRequest
-from kafkawire.server.run import Server
-from log.disk import real_env
-from tests.kit import fakestore
-from tests.kit.client import Client, batch
-from tests.kit.fakestore import FakeBucket, FakeStore
-from tests.kit.server import options, port_of, running
-
-URL, OTHER = "s3://bucket/prefix", "s3://elsewhere/x"
-"""What the broker is told; fakes stand there."""
-QUICK = {"cut_interval_ms": "20", "tier_retry_max_ms": "200", "hot_bytes": "1048576"}
-LAG_MS = "5000"
-
-
-class Typed:
-    """Commands and what comes of them. The broker runs on this loop, so they must not."""
-
-    def __init__(self, server: Server) -> None:
-        self.server = server
-        self.address = f"127.0.0.1:{port_of(server)}"
-
-    async def __call__(self, *words: str, code: int = 0) -> str:
-        line = ["tier", *words, "--server", self.address]
-        result = await asyncio.to_thread(CliRunner().invoke, app, line)
-        assert result.exit_code == code, result.output
-        if not code:
-            return result.stdout
-        assert result.stderr.startswith("kafkawire: ")
-        assert result.stderr.count("\n") == 1
-        return result.stderr
-
-    async def json(self, *words: str) -> Any:
-        """What it says with --json."""
-        return json.loads(await self(*words, "--json"))
-
-    async def until(self, settled: Callable[[Any], bool], *words: str) -> Any:
-        """Ask again until the answer is as it should be."""
-        while True:
-            answer = await self.json(*words)
-            if settled(answer):
-                return answer
-            await asyncio.sleep(0.05)
-
-    async def produce(self, topic: str, count: int = 3, **configs: str) -> None:
-        """Records in partition 0 of a topic that is made first, unless it is there."""
-        client = await Client.connect(port_of(self.server))
-        if topic not in self.server.broker.catalog.by_name:
-            made = CreatableTopic(name=topic, num_partitions=2, replication_factor=1)
-            texts = {"tiering.max.lag.ms": LAG_MS, "tiering.min.object.bytes": "0"} | {
-                key.replace("_", "."): value for key, value in configs.items()
-            }
-            made.configs = [CreatableTopicConfig(name=n, value=v) for n, v in texts.items()]
-            answer = await client.call(CreateTopicsRequest(topics=[made], timeout_ms=5000), 7)
-            assert answer.topics[0].error_code == 0
-        raw = batch(*[bytes(1000)] * count)
-        data = TopicProduceData(name=topic, partition_data=[PartitionProduceData(0, raw)])
-        asked = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=[data])
-        answer = await client.call(asked, 9)
-        assert answer.responses[0].partition_responses[0].error_code == 0
-        await client.close()
-
-
-@pytest.fixture
-def buckets(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeBucket]:
-    """By URL. One that is not there is made when it is first asked for."""
-    made = {URL: FakeBucket()}
-    monkeypatch.setattr(fakestore, "BUCKETS", made)
-
-    def opened(url: str, _: object) -> FakeStore:
-        return FakeStore(made.setdefault(url, FakeBucket()), memory_bytes=16 << 20)
-
-    monkeypatch.setattr("tiering.opening.open_store", opened)
-    monkeypatch.setattr("tiering.service.open_store", opened)
-    return made
-
-
-@asynccontextmanager
-async def tiered(data: Path, **settings: str) -> AsyncIterator[Typed]:
-    """A broker whose journals are cut at once."""
-    async with running(data, **{"tier_url": URL, **QUICK, **settings}) as server:
-        yield Typed(server)
-
-
-def pieces(answer: Any) -> list[tuple[Any, ...]]:
-    return [
-        (row["topic"], row["partition"], row["from"], row["to"], row["reason"])
-        for row in answer["pieces"]
-    ]
-
-
-def all_uploaded(answer: Any) -> bool:
-    return not answer["pieces"]
 
 
 @pytest.mark.real
@@ -320,98 +224,3 @@ async def test_scrub_finds_what_is_gone(tmp_path: Path, buckets: dict[str, FakeB
         assert result.exit_code == 1
         (finding,) = json.loads(result.stdout)["findings"]
         assert (finding["kind"], finding["key"]) == ("dangling", key)
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["status", "--topic", "none"], "there is no topic 'none'"),
-        (["why", "--topic", "none"], "there is no topic 'none'"),
-        (["move", "--to", "s4://x"], "'s4://x' is no tier"),
-        (["move"], f"everything is in {URL} already"),
-        (["move", "--to", URL], f"everything is in {URL} already"),
-    ],
-)
-async def test_what_is_asked_wrongly_is_one_sentence(
-    tmp_path: Path, buckets: dict[str, FakeBucket], words: list[str], sentence: str
-) -> None:
-    async with tiered(tmp_path / "data") as tier:
-        assert sentence in await tier(*words, code=1)
-
-
-async def test_a_broker_without_a_tier_says_so(tmp_path: Path) -> None:
-    async with running(tmp_path / "data") as server:
-        tier = Typed(server)
-        for command in ("status", "why", "cost", "pause", "resume", "scrub", "move", "estimate"):
-            assert "no remote tier: start it with" in await tier(command, code=1)
-
-
-async def test_another_kafka_does_not_know_the_api() -> None:
-    """Apache Kafka closes the connection on an API key it does not know."""
-
-    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from kafkawire.codec.compile import encode
-        from kafkawire.messages.api_versions import ApiVersion, ApiVersionsResponse
-
-        await reader.readexactly(4)
-        head = await reader.read(1000)
-        rows = [ApiVersion(api_key=18, min_version=0, max_version=4)]
-        body = head[4:8] + encode(ApiVersionsResponse(api_keys=rows), 3)
-        writer.write(len(body).to_bytes(4, "big") + body)
-        await reader.readexactly(4)
-        writer.close()
-
-    kafka = await asyncio.start_server(close, "127.0.0.1", 0)
-    address = f"127.0.0.1:{kafka.sockets[0].getsockname()[1]}"
-    line = ["tier", "status", "--server", address]
-    result = await asyncio.to_thread(CliRunner().invoke, app, line)
-    kafka.close()
-    await kafka.wait_closed()
-    assert result.exit_code == 1
-    assert "it is no kafkawire" in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments", "sentence"),
-    [
-        ("dance", b"{}", "'dance' is no command"),
-        ("status", b"[]", "no JSON object"),
-        ("status", b"\xff", "not JSON"),
-        ("status", b"[" * 5000, "not JSON"),
-        ("status", b'{"after": 3}', "after=3"),
-        ("status", b'{"topic": 3}', "no topic 3"),
-        ("estimate", b'{"set": [1]}', "settings by name"),
-        ("estimate", b'{"reads": "x"}', "bytes a second"),
-        ("move", b'{"to": 3}', "to=3"),
-        ("status", b" " * 70_000, "at most 65536"),
-    ],
-)
-async def test_garbage_from_clients_is_refused_in_a_sentence(
-    tmp_path: Path,
-    buckets: dict[str, FakeBucket],
-    command: str,
-    arguments: bytes,
-    sentence: str,
-) -> None:
-    async with tiered(tmp_path / "data") as tier:
-
-        def ask() -> Any:
-            with Cluster(tier.address) as cluster:
-                return cluster.first.request_own(TIER, TierRequest(command, arguments))
-
-        answer = await asyncio.to_thread(ask)
-        assert answer.error_code == 42  # INVALID_REQUEST
-        assert sentence in answer.error_message
-        assert answer.body == b""
-
-
-async def test_a_wrong_tier_ends_the_start(tmp_path: Path) -> None:
-    wrong: ServeOptions = options(tmp_path, tier_url="s4://bucket")
-    with pytest.raises(ValueError, match="s4://bucket"):
-        await Server.start(wrong, real_env())
-
-
-def test_no_broker_is_one_sentence() -> None:
-    with pytest.raises(ClientError, match="cannot connect"):
-        Cluster("127.0.0.1:1")
