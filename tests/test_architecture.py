@@ -133,15 +133,21 @@ def tree(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
 
 
+@cache
+def nodes(path: str) -> tuple[ast.AST, ...]:
+    """All of a file's tree, walked once for all tests."""
+    return tuple(ast.walk(tree(path)))
+
+
 def functions(path: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
 def imports(path: str) -> Iterator[tuple[int, str]]:
     """Line and name of every imported module."""
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -214,7 +220,7 @@ def test_only_devices_touch_the_machine() -> None:
         f"{path}:{getattr(node, 'lineno', 0)} {what}"
         for path in sources()
         if path not in DEVICES and not path.startswith(OUTSIDE)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if (what := _touches(node)) and (path, what) != SPAWN
     ]
     assert not found
@@ -268,7 +274,7 @@ def test_flat_packages_are_imported_by_their_modules() -> None:
     found = [
         f"{path}:{node.lineno} {alias.name}"
         for path in sources()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Import)
         for alias in node.names
         if alias.name.split(".")[0] in ("log", "groups", "offsets", "tiering") and not alias.asname
@@ -281,7 +287,7 @@ def test_every_logger_is_called_logger() -> None:
     found = [
         f"{path}:{node.lineno} {ast.unparse(node.targets[0])}"
         for path in sources()
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("logging.getLogger")
         if ast.unparse(node.targets[0]) not in ("logger", "root")
     ]
