@@ -11,10 +11,13 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -100,12 +103,40 @@ def _start(master: str, app_name: str, conf: dict[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
-        return builder.getOrCreate()
+        with _undisturbed():
+            return builder.getOrCreate()
+    except KeyboardInterrupt:
+        begun = SparkSession.getActiveSession()
+        if begun is not None:
+            begun.stop()
+        raise
     except Exception as failure:  # py4j's and Spark's have no common class
         reason = str(failure).strip().partition("\n")[0]
         raise SessionError(
             f"Spark does not start with master {settings['spark.master']!r}: {reason}"
         ) from failure
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C has its effect at the end of the block: a Java whose start was left halfway would
+    never end."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals come to the main thread alone
+        return
+    come: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        come.append(number)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is note:  # else Spark has set its own, which ends jobs
+            signal.signal(signal.SIGINT, before)
+    if come:
+        raise KeyboardInterrupt
 
 
 def _quiet() -> str:
