@@ -44,6 +44,35 @@ def test_a_topic_made_anew_is_refused(bench: Bench) -> None:
         bench.run()
 
 
+def test_a_topic_made_anew_is_told_by_its_id_however_long_it_is(bench: Bench) -> None:
+    bench.run()
+    bench.run()  # of nothing: ids are kept from run to run
+    bench.world.ids["a"] = b"another".rjust(16)
+    grow(bench)
+    with pytest.raises(DataLoss, match="the topic a was made anew since the last run"):
+        bench.run()
+    bench.job = replace(bench.job, reading=job(source={"fail_on_data_loss": False}).reading)
+    for _ in range(2):
+        record = bench.run().record
+        assert record is not None
+        assert {share.range.topic for share in record.shares} == {"b"}
+        grow(bench)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_topic_made_anew_within_a_run_is_not_read_in_its_place(bench: Bench, fails: bool) -> None:
+    def hook(when: str, what: str, key: str) -> None:
+        if key.startswith("_kafkawire/runs/") and when == "after":
+            raise Killed
+
+    with pytest.raises(Killed):
+        bench.engine(hook).run()
+    bench.world.ids["b"] = b"another".rjust(16)
+    bench.job = replace(bench.job, reading=job(source={"fail_on_data_loss": fails}).reading)
+    with pytest.raises(DataLoss, match="b was made anew"):
+        bench.run()
+
+
 def test_a_deleted_topic_stops_it_unless_that_is_allowed(bench: Bench) -> None:
     bench.run()
     del bench.world.topics["b"]

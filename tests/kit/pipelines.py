@@ -104,6 +104,7 @@ class World:
     damaged: set[tuple[str, int, int]] = field(default_factory=set)
     source: Source = field(default_factory=lambda: Source(url="/memory"))
     places: list[Place] = field(default_factory=list)
+    ids: dict[str, bytes] = field(default_factory=dict)
 
     def names(self) -> dict[str, int]:
         return {name: len(parts) for name, parts in self.topics.items()}
@@ -116,7 +117,9 @@ class World:
             places=[],
             bounds=self.bounds,
             part=self.part,
-            facts=lambda topic: SimpleNamespace(internal=False),
+            facts=lambda topic: SimpleNamespace(
+                internal=False, id=self.ids.get(topic, topic.encode().rjust(16, b"-"))
+            ),
             close=lambda: None,
             refreshed=lambda: self.catalog(source),
         )

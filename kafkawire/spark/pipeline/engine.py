@@ -15,11 +15,12 @@ the same run; the table has it once, and both say so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from kafkawire.codec.types import ZERO_UUID
 from kafkawire.spark.catalog import Catalog, open_catalog
 from kafkawire.spark.model import DataLoss, OffsetRange, Part, Task
 from kafkawire.spark.pipeline import planning
@@ -159,9 +160,11 @@ class Engine:
     def _plan(self, catalog: Catalog, last: int) -> tuple[Run | None, bool]:
         """The next run, None if there is nothing new; whether it is less than there is."""
         job, before = self.job, self.state.record(last) if last else None
-        known = before.ends if before else None
+        known, ids = (before.ends, before.ids) if before else (None, {})
         most = job.running.max_offsets
-        found, ends, less = planning.ranges(catalog, job.reading, known, most)
+        found, ends, less = planning.ranges(
+            catalog, job.reading, known, most, _remade(catalog, ids)
+        )
         if not planning.is_worth_a_run(found, job.reading, known):
             return None, False
         size = min(job.running.task_bytes, job.table.file_bytes)
@@ -169,7 +172,8 @@ class Engine:
         tasks = planning.tasks_of(parts, size, self._executor.parallelism)
         topics = sorted({one.topic for one in found})
         value, key = resolve(job.value, topics), resolve(job.key, topics, key=True)
-        return Run(job.name, last + 1, tuple(tasks), ends, value, key), less
+        ids = {**_ids(catalog, ends), **ids}
+        return Run(job.name, last + 1, tuple(tasks), ends, value, key, ids), less
 
     def _own(self, run: Run) -> Layout:
         """Hold the table's columns to the run's; create the table where there is none."""
@@ -208,6 +212,12 @@ class Engine:
     def _do(
         self, catalog: Catalog, run: Run, layout: Layout, pending: list[int]
     ) -> dict[int, Done]:
+        read = {part.topic for index in pending for part in run.tasks[index]}
+        if remade := read & _remade(catalog, run.ids):  # a broker would give others in their place
+            raise DataLoss(
+                f"the topic {min(remade)} was made anew since a run began that is to read it, and "
+                "so were its offsets: it needs another table"
+            )
         tasks = {index: self._task(catalog, run.tasks[index]) for index in pending}
         spec = self.job.table
         target = Target(
@@ -283,6 +293,17 @@ class Engine:
             for partition, offset in parts.items()
             if partition < catalog.topics.get(topic, 0)
         }
+
+
+def _ids(catalog: Catalog, topics: Iterable[str]) -> dict[str, str]:
+    """Of those that are there and have one, in hex."""
+    found = {name: catalog.facts(name).id for name in topics if name in catalog.topics}
+    return {name: each.hex() for name, each in found.items() if each != ZERO_UUID}
+
+
+def _remade(catalog: Catalog, ids: Mapping[str, str]) -> set[str]:
+    """Topics that had other ids."""
+    return {name for name, now in _ids(catalog, ids).items() if now != ids[name]}
 
 
 def _remove(place: Place, prefix: str, run: int, named: tuple[FileFacts, ...]) -> None:

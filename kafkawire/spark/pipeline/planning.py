@@ -3,7 +3,7 @@ the catalog it asks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kafkawire.spark.model import DataLoss, OffsetRange, Part, Task
 from kafkawire.spark.options import Subscription
@@ -18,12 +18,20 @@ SHARE_BYTES = 4 << 20
 """Of stored batches: some 50 ms of work. Splitting less than that makes more and smaller files."""
 
 
-def partitions(catalog: Contents, reading: Reading, known: Positions) -> list[Key]:
+def partitions(
+    catalog: Contents, reading: Reading, known: Positions, remade: Collection[str]
+) -> list[Key]:
     """Topics and partitions that are read now. SourceError for a topic that was never there.
 
     A topic that was read before and is gone is DataLoss, unless that is allowed or it was found by
-    the pattern: what it had after the last run cannot be read any more.
+    the pattern: what it had after the last run cannot be read any more. One that was `remade` is
+    DataLoss, or left out: its offsets are in the table already, as those of other records.
     """
+    if remade and reading.source.fail_on_data_loss:
+        raise DataLoss(
+            f"the topic {min(remade)} was made anew since the last run, and so were its offsets: "
+            "it needs another table; fail_on_data_loss = false goes on without it"
+        )
     named = reading.subscribe or tuple(reading.assign or ())
     gone = [name for name in named if name not in catalog.topics and name in known]
     if gone and reading.source.fail_on_data_loss:
@@ -40,7 +48,8 @@ def partitions(catalog: Contents, reading: Reading, known: Positions) -> list[Ke
     )
     if not (names or pairs or reading.pattern):
         return []
-    return assigned(catalog, Subscription(names, reading.pattern, pairs))
+    found = assigned(catalog, Subscription(names, reading.pattern, pairs))
+    return [key for key in found if key[0] not in remade]
 
 
 def starts(
@@ -74,12 +83,16 @@ def _in_topic(offset: int, end: int, topic: str, partition: int, key: str) -> in
 
 
 def ranges(
-    catalog: Contents, reading: Reading, known: Positions | None, max_offsets: int
+    catalog: Contents,
+    reading: Reading,
+    known: Positions | None,
+    max_offsets: int,
+    remade: Collection[str] = (),
 ) -> tuple[list[OffsetRange], Positions, bool]:
     """What a run reads, a range for each partition that has something new, where the next one
     begins, and whether there is more. `known`: where the last run ended, None for the first.
     SourceError, DataLoss."""
-    keys = partitions(catalog, reading, known or {})
+    keys = partitions(catalog, reading, known or {}, remade)
     begin = starts(catalog, reading, keys, known)
     latest = {key: _end(catalog, reading, key, begin[key]) for key in keys}
     upto = limited(catalog, begin, latest, max_offsets) if max_offsets else latest

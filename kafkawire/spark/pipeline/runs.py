@@ -78,7 +78,8 @@ class Run:
 
     `tasks`: the ranges of each task, one of a partition at most; `ends`: where the next run begins,
     also for partitions of which this one reads nothing; `value`, `key`: formats with their schemas
-    in them, so that a repeat understands values as the first try did.
+    in them, so that a repeat understands values as the first try did; `ids`: of topics, in hex,
+    where they have one: another topic of the same name has other records under the same offsets.
     """
 
     job: str
@@ -87,6 +88,7 @@ class Run:
     ends: Positions
     value: Format = BYTES
     key: Format = BYTES
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def offsets(self) -> int:
@@ -112,7 +114,7 @@ class Record:
     """A run that is done, as `_kafkawire/commits/<number>.json` keeps it.
 
     `at_ms`: when it was committed; `seconds`: how long it took, of its last try; `dead_letters`:
-    the URL of the place that the files of `dead` are in.
+    the URL of the place that the files of `dead` are in; `ids`: of all topics so far, as in Run.
     """
 
     job: str
@@ -124,6 +126,7 @@ class Record:
     at_ms: int = 0
     seconds: float = 0.0
     dead_letters: str = ""
+    ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> Record:
@@ -132,7 +135,7 @@ class Record:
         files = tuple(file for one in told for file in one.files)
         dead = tuple(file for one in told for file in one.dead)
         shares = tuple(share for one in told for share in one.shares)
-        return cls(run.job, run.number, files, dead, shares, run.ends, at_ms, seconds)
+        return cls(run.job, run.number, files, dead, shares, run.ends, at_ms, seconds, ids=run.ids)
 
     @property
     def rows(self) -> int:
