@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.spark.model import DataLoss
+from kafkawire.spark.model import DamagedData, DataLoss
 from kafkawire.spark.pipeline import state as state_module
 from kafkawire.spark.pipeline.executors import translated
 from kafkawire.spark.pipeline.section import JobError
@@ -104,6 +104,17 @@ def test_damage_fails_the_run_and_nothing_is_committed(bench: Bench) -> None:
     bench.world.damaged.clear()  # the disk was mended
     assert bench.run().resumed
     bench.check()
+
+
+def test_a_run_that_was_begun_with_other_values_says_so(bench: Bench) -> None:
+    bench.world.damaged.add(("a", 0, 4))
+    with pytest.raises(Exception, match="offset 4 is damaged"):
+        bench.run()
+    with pytest.raises(DamagedData, match="offset 4 is damaged"):
+        bench.run()
+    bench.job = replace(bench.job, value=job(value={"format": "text"}).value)
+    with pytest.raises(JobError, match=r"damaged.*; run 1 was begun with another \[value\].* yet"):
+        bench.run()
 
 
 def test_damage_becomes_a_dead_letter_where_it_may(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.spark.catalog import Catalog, open_catalog
-from kafkawire.spark.model import DataLoss, OffsetRange, Part, Task
+from kafkawire.spark.model import DataLoss, OffsetRange, Part, SourceError, Task
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
 from kafkawire.spark.pipeline.converting import JsonWork, converters
@@ -197,8 +197,10 @@ class Engine:
             done |= self._do(catalog, run, layout, pending)
             if len(done) < len(run.tasks) and not self._is_committed(run):
                 raise AssertionError(f"run {run.number}: {len(done)} of {len(run.tasks)} tasks")
-        except Exception:
+        except Exception as problem:
             if not self._is_committed(run):
+                if resumed and isinstance(problem, SourceError):
+                    self._say_if_begun_otherwise(run, problem)
                 raise
         if self._is_committed(run):  # by another driver, meanwhile
             self._settle_run(run.number)
@@ -208,6 +210,24 @@ class Engine:
         record = self.state.record(run.number)
         assert record is not None
         return record
+
+    def _say_if_begun_otherwise(self, run: Run, problem: SourceError) -> None:
+        """JobError that a change of the job's formats, made since, does not help this run."""
+        topics = sorted({part.topic for task in run.tasks for part in task})
+        for name, now, begun in (
+            ("value", self.job.value, run.value),
+            ("key", self.job.key, run.key),
+        ):
+            try:
+                if resolve(now, topics, key=name == "key") == begun:
+                    continue
+            except SourceError:
+                pass
+            hint = f"; nothing is in {self.job.table.path} yet: begin anew without it"
+            raise JobError(
+                f"{problem}; run {run.number} was begun with another [{name}], and ends with "
+                f"it{hint if run.number == 1 else ''}"
+            ) from problem
 
     def _do(
         self, catalog: Catalog, run: Run, layout: Layout, pending: list[int]
