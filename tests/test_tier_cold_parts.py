@@ -11,7 +11,8 @@ from crc32c import crc32c
 from kafkawire.codec.segment_index import SparseIndex, write_index
 from log.env import Env
 from tests.kit.env import sim_env
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tests.kit.logs import settings
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from tests.kit.fakestore import FakeBucket
+from tests.kit.fakebucket import FakeBucket
 from tests.kit.tiertyped import (
     URL,
     all_uploaded,

@@ -17,7 +17,7 @@ from kafkawire.messages.registry import TIER
 from kafkawire.messages.tier import TierRequest
 from kafkawire.server.run import Server
 from log.disk import real_env
-from tests.kit.fakestore import FakeBucket
+from tests.kit.fakebucket import FakeBucket
 from tests.kit.server import options, running
 from tests.kit.tiertyped import (
     URL,

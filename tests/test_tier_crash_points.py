@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from offsets.storage import COPY_FINISHED
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierchecks import check_moment, objects_in
 from tests.kit.tierlife import SETTLE_S, Life
 from tests.kit.tierpoints import Died, Points

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from tests.kit.fakestore import FakeBucket, FakeStore, StoreFaults
+from tests.kit.fakebucket import FakeBucket, StoreFaults
+from tests.kit.fakestore import FakeStore
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run
 from tiering.store import NoSuchObject, Part, Refused, SlowDown, StoreError

@@ -16,7 +16,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.manifest.keys import SEGMENTS
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierfaults import HOUR_S, SEEDS, WARNINGS_PER_HOUR, live, trickle, uploaded
 from tests.kit.tierlife import LAG_MS, SETTLE_S, Life, expect
 from tests.kit.tiermodel import rows_in

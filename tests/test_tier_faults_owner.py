@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from kafkawire.manifest.keys import SEGMENTS
-from tests.kit.fakestore import no_hook
+from tests.kit.fakebucket import no_hook
 from tests.kit.tierfaults import CALM, HOUR_S, WARNINGS_PER_HOUR, listening, trickle, uploaded
 from tests.kit.tierlife import SETTLE_S, Life
 from tests.kit.tierworld import TierWorld

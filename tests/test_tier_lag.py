@@ -13,7 +13,7 @@ from statistics import median
 import pytest
 
 from log.partition import Partition
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld
 
 STEP_S = 0.1

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tiering import meter as metering
 from tiering.meter import CLUSTER, MICRO, OTHERS, Meter, MeteredStore, charging, split
 from tiering.store import ConditionFailed, NoSuchObject, Part, StoreError

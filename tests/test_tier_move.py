@@ -12,7 +12,8 @@ import pytest
 from kafkawire.manifest.keys import SEGMENTS, segment_key
 from offsets.storage import COPY_FINISHED, CURRENT, LEFT, TierRow
 from tests.kit import fakestore
-from tests.kit.fakestore import FakeBucket, FakeStore, StoreFaults
+from tests.kit.fakebucket import FakeBucket, StoreFaults
+from tests.kit.fakestore import FakeStore
 from tests.kit.tierchecks import check_bucket, check_settled, objects_in
 from tests.kit.tierpoints import Died, Points
 from tests.kit.tierworld import MEMORY_BYTES, TierProcess, TierWorld, read_partition

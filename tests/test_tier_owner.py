@@ -8,7 +8,8 @@ import pytest
 
 from kafkawire.manifest.keys import OWNER
 from tests.kit.env import memory_env
-from tests.kit.fakestore import FakeBucket, FakeStore, StoreFaults
+from tests.kit.fakebucket import FakeBucket, StoreFaults
+from tests.kit.fakestore import FakeStore
 from tiering.owner import CLAIMS_AT_MOST, OwnedByOther, Owner, OwnerRecord
 from tiering.store import Refused, StoreError
 

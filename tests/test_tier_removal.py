@@ -12,7 +12,7 @@ from kafkawire.manifest.keys import SEGMENTS, segment_key
 from kafkawire.manifest.reader import read_manifest
 from log.partition import Partition
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld
 from tiering import removal
 

@@ -28,7 +28,8 @@ from offsets.storage import (
     unpack_ranges,
 )
 from tests.kit.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tests.kit.postgres import postgres
 from tiering.opening import parse_tier
 from tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN

@@ -15,7 +15,8 @@ from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from log.fsck.report import Progress
 from tests.kit.buckets import CLUSTER, Bucket, Share, Topic, uuid
 from tests.kit.env import memory_env, sim_env
-from tests.kit.fakestore import FakeStore, StoreFaults
+from tests.kit.fakebucket import StoreFaults
+from tests.kit.fakestore import FakeStore
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run
 from tiering.owner import OwnerRecord

@@ -13,7 +13,7 @@ import pytest
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import NoManifest
 from offsets.storage import COPY_FINISHED, COPY_STARTED
-from tests.kit.fakestore import FakeBucket, StoreFaults
+from tests.kit.fakebucket import FakeBucket, StoreFaults
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
 from tiering.rounds import OwnedByOther
 from tiering.store import StoreError

@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import unpack_current
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
 from tiering.rounds import OwnedByOther
 from tiering.store import Refused, StoreError

@@ -23,7 +23,7 @@ import pytest
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.partition import Partition
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled
 from tests.kit.tierlife import expect

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkawire.manifest.keys import SEGMENTS
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld
 from tiering.dispatch import Reason, Why
 from tiering.why import Piece, merged

@@ -13,7 +13,7 @@ from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_ke
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
-from tests.kit.fakestore import FakeBucket
+from tests.kit.fakebucket import FakeBucket
 from tests.kit.segments import batch
 
 CLUSTER = "abcdefghijklmnopqrstuv"

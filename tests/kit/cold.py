@@ -16,7 +16,8 @@ from log.segments.indexes import WarmIndexes
 from log.segments.store import Segment
 from offsets.storage import LIVE, ObjectRow
 from tests.kit.env import EPOCH_MS, memory_env, sim_env
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tests.kit.logs import World, batch
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segments import read, split

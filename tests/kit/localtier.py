@@ -10,7 +10,8 @@ from log.segments.files import segment_path
 from log.segments.store import Segment
 from offsets.storage import LIVE, ObjectRow, SegmentRow, pack_ranges
 from tests.kit.env import EPOCH_MS, SettableClock
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tests.kit.logs import FOLDER, World, batch
 from tests.kit.waiting import settle
 from tiering.local import LocalTier

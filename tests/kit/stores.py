@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.kit.directstore import DirectStore
-from tests.kit.fakestore import BUCKETS, FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import BUCKETS, FakeStore
 from tiering.child import make_provider
 from tiering.opening import parse_tier
 from tiering.process import StoreProcess

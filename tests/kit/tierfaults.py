@@ -7,7 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 
-from tests.kit.fakestore import StoreFaults
+from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierlife import SETTLE_S, Life
 from tests.kit.tierworld import TierWorld
 

@@ -16,7 +16,8 @@ from offsets.memory_storage import MemoryRows, MemoryStorage
 from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, SegmentRow, Swap, pack_ranges
 from tests.kit import simloop
 from tests.kit.env import sim_env
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop
 from tiering.rounds import Added, Rounds

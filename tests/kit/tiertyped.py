@@ -22,7 +22,8 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.server.run import Server
 from tests.kit import fakestore
 from tests.kit.client import Client, batch
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tests.kit.server import port_of, running
 
 URL = "s3://bucket/prefix"

@@ -20,7 +20,8 @@ from log.partition import Partition
 from offsets.kv_store import Writes
 from offsets.memory_storage import MemoryStorage
 from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload
-from tests.kit.fakestore import FakeBucket, FakeStore
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
 from tests.kit.logs import FOLDER, settings
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
