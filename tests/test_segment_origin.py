@@ -59,7 +59,7 @@ def test_what_is_written_is_read(origin: Origin) -> None:
 
 
 @given(origins, st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=10 * settings().max_examples, deadline=None)
 def test_garbage_is_refused_in_words(origin: Origin, data: st.DataObject) -> None:
     body = bytearray(write_origin(origin))
     for _ in range(data.draw(st.integers(1, 4))):

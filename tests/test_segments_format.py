@@ -225,7 +225,7 @@ def parts(draw: st.DrawFn) -> list[Part]:
 
 
 @given(parts())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 def test_any_segment_is_read_as_written(given_parts: list[Part]) -> None:
     for part in given_parts:
         part.number %= 1 << 60
@@ -273,7 +273,7 @@ def test_no_truncation_goes_unseen() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=10 * settings().max_examples, deadline=None)
 def test_garbage_with_right_checksums_is_refused_in_words(data: st.DataObject) -> None:
     """Sections of random bytes whose checksums hold: lengths in them must not be believed."""
     trailer = read_trailer(SAMPLE[-TAIL_BYTES:], len(SAMPLE))
