@@ -97,7 +97,7 @@ def test_whole_segments_are_counted_by_the_manifest(
 
 
 def test_a_row_that_is_gone_with_its_account_is_told_by_the_count_alone(world: World) -> None:
-    forge(world.table, 53, COMPACTED)
+    forge(world.table, "orders", 53, COMPACTED)
     assert audit(str(world.table), in_process)[0].clean
     report = world.report()
     (only,) = report.partitions
@@ -116,7 +116,7 @@ def test_a_row_that_is_gone_with_its_account_is_told_by_the_count_alone(world: W
 def test_more_than_may_be_read_is_told_by_the_manifest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forge(world.table, 53, COMPACTED)
+    forge(world.table, "orders", 53, COMPACTED)
     monkeypatch.setattr(counting, "READ_IN_ALL", 0)
     (sentence,) = world.report().sentences()
     assert sentence.endswith(
@@ -143,7 +143,7 @@ def test_compaction_after_the_run_is_explained(world: World) -> None:
     (note,) = world.counts().notes()
     assert note == "the source was compacted after the run: the table has 27 records more"
     assert world.counts().verdict == "equal, 27 cleaned since"
-    forge(world.table, 5, COMPACTED)  # of another segment
+    forge(world.table, "orders", 5, COMPACTED)  # of another segment
     assert [problem.ranges for problem in world.report().partitions[0].problems] == [((5, 6),)]
 
 
@@ -151,7 +151,7 @@ def test_a_row_more_than_a_segment_that_nobody_cleaned_ever_had(tmp_path: Path) 
     world = World(tmp_path)
     world.grow([*batches(0, [10]), *batches(20, [20])])
     world.run()
-    forge(world.table, 15, None)
+    forge(world.table, "orders", 15, None)
     (problem,) = world.report().partitions[0].problems
     assert problem.kind == MORE
     assert "30 records in offsets [0, 40), the table 31 rows" in problem.text
@@ -165,7 +165,7 @@ def test_retention_after_the_run_is_said(world: World) -> None:
         (0, 52, "the source has deleted what is below 52")
     ]
     assert counts.verdict == "equal, 52 offsets not compared"
-    forge(world.table, 60, COMPACTED)
+    forge(world.table, "orders", 60, COMPACTED)
     (problem,) = world.report().partitions[0].problems
     assert problem.ranges == ((60, 61),)
     assert "28 records in offsets [52, 80)" in problem.text
@@ -193,7 +193,7 @@ def test_markers_and_aborted_records_are_counted_out(tmp_path: Path) -> None:
     assert report.partitions[0].gaps == {ABORTED: 5, CONTROL: 2}
     assert world.counts() == Counts(40, 40, trusted=7)
     assert "7 of the source's records are control" in next(world.counts().notes())
-    forge(world.table, 30, COMPACTED)
+    forge(world.table, "orders", 30, COMPACTED)
     (problem,) = world.report().partitions[0].problems
     assert "the table 32 rows and dead letters, and 7 that were control" in problem.text
 
@@ -202,7 +202,7 @@ def test_a_table_that_ends_within_a_segment_is_read_there(world: World) -> None:
     world.grow(batches(120, [10] * 4))
     world.run(ending_offsets={"orders": {0: 133}})
     assert world.counts() == Counts(133, 133, 13)
-    forge(world.table, 125, COMPACTED)
+    forge(world.table, "orders", 125, COMPACTED)
     (problem,) = world.report().partitions[0].problems
     assert "13 records in offsets [120, 133), the table 12 rows" in problem.text
 
@@ -263,7 +263,7 @@ def test_the_tail_is_counted_by_reading_it(world: World, kafka: FakeKafka) -> No
     assert world.counts(kafka.address) == Counts(150, 150, 30)
     (only,) = world.report().partitions  # without the broker the source ends before the table
     assert [problem.kind for problem in only.problems] == ["beyond the source"]
-    forge(world.table, 140, COMPACTED)
+    forge(world.table, "orders", 140, COMPACTED)
     (problem,) = world.report(kafka.address).partitions[0].problems
     assert problem.ranges == ((140, 141),)
     assert "30 records in offsets [120, 150), the table 29 rows" in problem.text
@@ -313,7 +313,7 @@ def test_the_command_shows_counts(
         "verdict": "equal", "records": 120, "offsets": 120, "read": 0, "cleaned": 0,
         "trusted": 0, "differ": False, "uncompared": [],
     }  # fmt: skip
-    forge(world.table, 53, COMPACTED)
+    forge(world.table, "orders", 53, COMPACTED)
     with pytest.raises(SystemExit, match="1"):
         command(str(world.table), source=world.url)
     assert "there is one at offset 53" in capsys.readouterr().err

@@ -154,24 +154,25 @@ class MadeTable:
         return [int(offset) for offset in column.to_pylist()]
 
 
-def forge(folder: Path, offset: int, reason: str | None) -> None:
-    """A row of a Parquet table that a run wrote is taken away, and everything the table says of
-    itself changed to match: the run saw none there, for this reason. None: a row is made up."""
+def forge(folder: Path, topic: str, offset: int, reason: str | None) -> None:
+    """A row of partition 0 of a Parquet table that a run wrote is taken away, and everything the
+    table says of itself changed to match: the run saw none there, for this reason. None: a row is
+    made up."""
     for path in sorted((folder / "_kafkawire" / "commits").iterdir()):
         record = load_record(path.read_bytes())
         for at, share in enumerate(record.shares):
-            if share.range.base <= offset < share.range.end:
+            if share.range[:2] == (topic, 0) and share.range.base <= offset < share.range.end:
                 shares = list(record.shares)
                 shares[at] = _forged_share(share, offset, reason)
                 files = tuple(
                     _forged_file(folder, file, offset, reason)
-                    if file.base <= offset < file.end and file.partition == share.range.partition
+                    if (file.topic, file.partition) == (topic, 0) and file.base <= offset < file.end
                     else file
                     for file in record.files
                 )
                 path.write_bytes(dump(replace(record, shares=tuple(shares), files=files)))
                 return
-    raise AssertionError(f"no run has read offset {offset}")
+    raise AssertionError(f"no run has read offset {offset} of {topic}-0")
 
 
 def _forged_share(share: Share, offset: int, reason: str | None) -> Share:
