@@ -118,6 +118,27 @@ def test_tags_and_tables_that_say_so_are_left(tmp_path: Path) -> None:
     check(table)
 
 
+def test_manifests_are_merged_and_their_files_stay(tmp_path: Path) -> None:
+    """Otherwise each run leaves one for ever; and a merged one had files that the new one has."""
+    table = iceberg(tmp_path / "t", history="1 ms")
+    with loaded(table).transaction() as change:
+        change.set_properties({"commit.manifest.min-count-to-merge": "3"})
+    for run in range(4, 12):
+        table.commit(record(run, [wrote(table, run, 5 * run - 5, 5 * run)]))
+    there = loaded(table)
+    snapshot = there.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(there.io)) <= 3
+    assert "commit.manifest-merge.enabled" not in there.properties  # of the table: not ours to say
+    before = files(tmp_path / "t")
+    assert table.tidy() > 0
+    assert referred(table) <= files(tmp_path / "t")
+    gone = before - files(tmp_path / "t")
+    assert sum(path.endswith(".parquet") for path in gone) == 2  # those of the compaction
+    assert offsets(loaded(table).scan().to_arrow()) == list(range(55))
+    assert len(table.files()) == 10
+
+
 class Ending(FolderPlace):
     """A folder that ends the process when it is to delete."""
 

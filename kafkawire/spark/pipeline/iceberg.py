@@ -269,6 +269,8 @@ class IcebergTable:
         self._check_location(table.location())
         # For this process alone: the library would commit again without looking for the run.
         table.metadata.properties["commit.retry.num-retries"] = "0"
+        # It merges manifests only if told to; by the specification it is to unless told not to.
+        table.metadata.properties.setdefault("commit.manifest-merge.enabled", "true")
         return table
 
     def _needed(self, catalog: Catalog) -> Loaded:
