@@ -21,7 +21,7 @@ from kafkawire.spark.audit import counting, through
 from kafkawire.spark.audit.counting import FEWER, MORE
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import in_process
-from kafkawire.spark.audit.verdict import Counts, TableReport
+from kafkawire.spark.audit.verdict import Counts, TableReport, Uncompared
 from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Source
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
@@ -317,3 +317,17 @@ def test_the_command_shows_counts(
     with pytest.raises(SystemExit, match="1"):
         command(str(world.table), source=world.url)
     assert "there is one at offset 53" in capsys.readouterr().err
+
+
+def test_the_page_tells_every_verdict_and_the_bounds() -> None:
+    page = Path(__file__).parent.parent / "docs" / "pipeline.md"
+    audited = page.read_text(encoding="utf-8").partition("\n## Audit\n")[2].partition("\n## ")[0]
+    left = [Uncompared(0, 7, "why")]
+    every = (
+        Counts(9, 9), Counts(9, 9, cleaned=7), Counts(9, 9, uncompared=left),
+        Counts(9, 9, differ=True), Counts(uncompared=left),
+    )  # fmt: skip
+    told = re.findall(r"^\| `([^`]+)` \|", audited, re.MULTILINE)
+    assert told == ["counts", *(counts.verdict.replace("7", "N") for counts in every)]
+    assert f"{counting.READ_AT_MOST >> 20} MiB for a range" in audited
+    assert f"{counting.READ_IN_ALL >> 30} GiB in all" in audited
