@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -157,3 +159,16 @@ def test_a_job_that_cannot_be_read_ends_with_2(
 
 def test_what_spark_submit_is_given_says_how_it_is_called() -> None:
     assert submitted.main([]) == 2
+
+
+@pytest.mark.parametrize("command", ["run", "compact", "replay"])
+def test_what_is_not_installed_is_said_before_it_is_imported(command: str, tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules['pyarrow'] = None; from kafkawire.cli.main import main; "
+        f"sys.argv = ['kafkawire', 'pipeline', '{command}', '{tmp_path}', *sys.argv[1:]]; main()"
+    )
+    more = ["--to", "t", "--bootstrap", "127.0.0.1:1"] if command == "replay" else []
+    asked = [sys.executable, "-c", code, *more]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "kafkawire: pyarrow is not installed: pip install 'kafkawire[spark]'\n"

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.offset_app import Json
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.cli.typed import LOCAL, Json
 
 
 def replay(
@@ -17,7 +17,7 @@ def replay(
     to: Annotated[str, typer.Option(metavar="TOPIC", help="The target.")],
     bootstrap: Annotated[
         str, typer.Option(metavar="HOST:PORT", envvar="KAFKAWIRE_SERVER", help="Its broker.")
-    ] = "127.0.0.1:9092",
+    ] = LOCAL,
     partitions: Annotated[
         str, typer.Option(metavar="same|FROM:TO,...", help="Of the table, to those of the target.")
     ] = "same",
@@ -41,7 +41,10 @@ def replay(
     Timestamps, keys, values and headers are kept; offsets are new. Interrupted, and run again with
     the same words, it goes on where it was; it ends with an error if anybody else writes to the
     target meanwhile. Exit code 0: all rows are there, 1: not, 2: asked wrongly, 130: Ctrl-C."""
+    from kafkawire.cli.pipeline_run import need
     from kafkawire.cli.progress import bars
+
+    need(("pyarrow", "numba"))
     from kafkawire.spark.model import SourceError
     from kafkawire.spark.replay.choice import parse_bound, parse_partitions
     from kafkawire.spark.replay.job import Wish, plain

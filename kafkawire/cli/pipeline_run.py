@@ -67,13 +67,18 @@ def compact(path: str, master: str, as_json: bool) -> None:
         print("no small files next to each other")
 
 
-def read_job(path: str) -> Job:
-    """The job of a TOML file; ends the command with exit code 2 if it cannot be done here."""
-    from kafkawire.spark.pipeline.submitted import read_job as read
-
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+def need(packages: Sequence[str]) -> None:
+    """End the command with exit code 2 if any is not installed, before what imports it is."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         fail(f"{', '.join(missing)} is not installed: pip install 'kafkawire[spark]'", 2)
+
+
+def read_job(path: str) -> Job:
+    """The job of a TOML file; ends the command with exit code 2 if it cannot be done here."""
+    need(NEEDED)
+    from kafkawire.spark.pipeline.submitted import read_job as read
+
     try:
         return read(path)
     except SourceError as problem:
