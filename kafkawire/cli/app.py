@@ -15,6 +15,7 @@ from kafkawire.cli.cluster_app import cluster_app, configs_app
 from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
 from kafkawire.cli.pipeline_app import pipeline_app
 from kafkawire.cli.tier_app import tier_app
+from kafkawire.cli.typed import LOCAL, Groups, Json, Server, Topics
 
 app = typer.Typer(
     name="kafkawire",
@@ -38,13 +39,6 @@ app.add_typer(pipeline_app, name="pipeline")
 app.command()(consume)
 app.command()(backup)
 app.command()(restore)
-
-Server = Annotated[
-    str,
-    typer.Option("--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="The broker."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-LOCAL = "127.0.0.1:9092"
 
 
 @app.command()
@@ -156,7 +150,7 @@ def topics_list(
 
 @topics_app.command("describe")
 def topics_describe(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    names: Topics,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -168,7 +162,7 @@ def topics_describe(
 
 @topics_app.command("create")
 def topics_create(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    names: Topics,
     partitions: Annotated[int, typer.Option(help="-1: as the broker's num.partitions.")] = -1,
     replication_factor: Annotated[int, typer.Option(help="-1: as the broker has it.")] = -1,
     settings: Annotated[
@@ -185,7 +179,7 @@ def topics_create(
 
 @topics_app.command("delete")
 def topics_delete(
-    names: Annotated[list[str], typer.Argument(metavar="TOPIC...")],
+    names: Topics,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -209,7 +203,7 @@ def groups_list(
 
 @groups_app.command("describe")
 def groups_describe(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    names: Groups,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
@@ -221,7 +215,7 @@ def groups_describe(
 
 @groups_app.command("delete")
 def groups_delete(
-    names: Annotated[list[str], typer.Argument(metavar="GROUP...")],
+    names: Groups,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.offset_app import LOCAL, Json, Server
+from kafkawire.cli.typed import LOCAL, Json, Server
 
 cluster_app = typer.Typer(no_args_is_help=True, help="The cluster: describe.")
 configs_app = typer.Typer(no_args_is_help=True, help="Settings: describe, set, unset.")

@@ -7,12 +7,8 @@ from typing import Annotated
 
 import typer
 
-LOCAL = "127.0.0.1:9092"
-Server = Annotated[
-    str,
-    typer.Option("--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="The broker."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+from kafkawire.cli.typed import LOCAL, Data, Json, Server
+
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 
 offsets_app = typer.Typer(no_args_is_help=True, help="Offsets: describe, validate, stats.")
@@ -68,7 +64,7 @@ def offsets_stats(
 
 @offsets_app.command("metrics")
 def offsets_metrics(
-    data: Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")],
+    data: Data,
     as_json: Json = False,
 ) -> None:
     """Show how many checkpoints, mappings and segments are stored, and their bytes."""
@@ -107,7 +103,6 @@ def consume(
     run(server, Options(topic, start, group, partition, at_most, follow, as_json))
 
 
-Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")]
 Metadata = Annotated[
     str,
     typer.Option("--metadata", metavar="URL", help="Its metadata, if that is not SQLite there."),

@@ -16,7 +16,6 @@ from kafkawire.client.address import split_address
 LOG_LEVELS = ("debug", "info", "warning", "error", "critical")
 LOG_FORMATS = ("text", "json")
 DEFAULT_LISTENER = "PLAINTEXT"
-DEFAULT_SERVER = "127.0.0.1:9092"
 WILDCARDS = ("", "0.0.0.0", "::", "*")
 
 

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.offset_app import Json
 from kafkawire.cli.pipeline_audit import audit
 from kafkawire.cli.pipeline_query import query
 from kafkawire.cli.pipeline_replay import replay
 from kafkawire.cli.pipeline_report import report
+from kafkawire.cli.typed import Json
 
 pipeline_app = typer.Typer(
     no_args_is_help=True,

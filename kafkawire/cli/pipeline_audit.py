@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.offset_app import Json
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.cli.typed import Json
 
 if TYPE_CHECKING:
     from kafkawire.spark.audit.verdict import PartitionReport, TableReport

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkawire.cli.tables import fail, print_json_line, print_table
+from kafkawire.cli.typed import LOCAL
 
 if TYPE_CHECKING:
     from kafkawire.spark.query import Result
@@ -36,7 +37,7 @@ def query(
     source: Annotated[
         str,
         typer.Option(metavar="URL|HOST:PORT", help="A tier, a data folder, or a broker."),
-    ] = "127.0.0.1:9092",
+    ] = LOCAL,
     bootstrap: Annotated[
         str, typer.Option(metavar="HOST:PORT", help="Beside a URL: for what is in no segment yet.")
     ] = "",

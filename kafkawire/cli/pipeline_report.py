@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kafkawire.cli.offset_app import Json
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.cli.typed import Json
 
 if TYPE_CHECKING:
     from kafkawire.spark.model import Source

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.offset_app import LOCAL, Json, Server
+from kafkawire.cli.typed import LOCAL, Json, Server
 
 tier_app = typer.Typer(
     no_args_is_help=True,

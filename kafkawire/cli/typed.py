@@ -1,0 +1,20 @@
+"""Arguments and options that several commands have. Part of kafkawire.cli.app.
+
+An option that one command has stands with that command.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+LOCAL = "127.0.0.1:9092"
+Server = Annotated[
+    str,
+    typer.Option("--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="The broker."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...")]
+Groups = Annotated[list[str], typer.Argument(metavar="GROUP...")]
+Data = Annotated[str, typer.Option("--data", metavar="DIR", help="The broker's data folder.")]
