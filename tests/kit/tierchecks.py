@@ -32,12 +32,25 @@ ALL = 100_000
 
 
 def manifest_of(world: TierWorld) -> Manifest | None:
-    """What anybody who has the bucket alone reads; None: nothing was written yet."""
-    held = world.bucket.held
+    """What anybody who has the bucket alone reads; None: nothing was written yet. It is read anew
+    only where an object that was read for it is another one now: each step asks for it."""
+    held, reads = world.bucket.held, world.manifest_reads
+    if reads and all(held.get(key) is was for key, was in reads.items()):
+        return world.manifest
+    reads.clear()
+
+    def get(key: str) -> bytes:
+        reads[key] = held.get(key)
+        return held[key].data
+
     try:
-        return read_manifest(lambda key: held[key].data)
+        world.manifest = read_manifest(get)
     except NoManifest:
-        return None
+        world.manifest = None
+    except BaseException:
+        reads.clear()
+        raise
+    return world.manifest
 
 
 def objects_in(world: TierWorld, *states: int) -> list[ObjectRow]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.manifest.contents import Manifest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic, TopicInfo
 from kafkawire.metadata.store import MetadataError
 from log.env import Env
@@ -20,7 +21,7 @@ from log.partition import Partition
 from offsets.kv_store import Writes
 from offsets.memory_storage import MemoryStorage
 from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload
-from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakebucket import FakeBucket, Held
 from tests.kit.fakestore import FakeStore
 from tests.kit.logs import FOLDER, settings
 from tests.kit.memfs import MemFileSystem
@@ -60,7 +61,8 @@ class PointStorage(MemoryStorage):
 
 class TierWorld:
     """What outlives processes. `now_s` is where the last one's clock stood; `log_values` are
-    settings by attribute beside those here, which make everything small and quick."""
+    settings by attribute beside those here, which make everything small and quick. `manifest` is
+    the one of the bucket when it was last read, `manifest_reads` what was read for it."""
 
     def __init__(self, seed: int, **values: Any) -> None:
         self.rng = random.Random(seed)
@@ -72,6 +74,8 @@ class TierWorld:
         self.clock_ms = self.clock_most_ms = 0
         self.config = self._settings(values)
         self.process: TierProcess | None = None
+        self.manifest_reads: dict[str, Held | None] = {}
+        self.manifest: Manifest | None = None
 
     def _bucket_ms(self) -> int:
         return EPOCH_MS + int(self.now_s * 1000) + self.clock_ms
