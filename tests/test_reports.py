@@ -18,11 +18,19 @@ from kafkawire.messages.stored import (
     OffsetCommitValue,
 )
 from kafkawire.spark.model import ABORTED, COMPACTED, LOST, Account, OffsetRange
-from kafkawire.spark.reports import commits, plot_continuity, plot_lag, plot_late, plot_sizes, plots
+from kafkawire.spark.reports import (
+    commits,
+    latetables,
+    plot_continuity,
+    plot_lag,
+    plot_late,
+    plot_sizes,
+    plots,
+)
 from kafkawire.spark.reports.commits import Event, decode_event
 from kafkawire.spark.reports.continuity import judged
 from kafkawire.spark.reports.lag import series
-from kafkawire.spark.reports.late import CLASSES, Lateness, before, by_partition
+from kafkawire.spark.reports.late import CLASSES, Lateness, behind, by_partition
 from kafkawire.spark.reports.measures import (
     DAY_MS,
     LATE_EDGES_MS,
@@ -38,7 +46,7 @@ from kafkawire.spark.reports.measures import (
     text_of,
     width_for,
 )
-from kafkawire.spark.reports.report import csv
+from kafkawire.spark.reports.report import Report, csv
 from kafkawire.spark.reports.sizes import by_topic
 from kafkawire.spark.reports.strip import CELLS, Strip
 
@@ -134,11 +142,13 @@ def test_words_for_figures() -> None:
         "5120.0 TiB",
     ]
     assert [number(n) for n in (950, 12_340, 4_560_000)] == ["950", "12.3k", "4.56M"]
-    assert text_of(None) == "(no key)"
-    assert text_of(b"k\xc3\xa9y") == "kéy"
-    assert text_of(b"\xff\x00") == "0xff00"
-    assert text_of(b"a\nb") == "0x610a62"
-    assert len(text_of(b"x" * 1000)) == 49
+    assert text_of(b"", 0) == "(empty)"
+    assert text_of(b"k\xc3\xa9y", 4) == "kéy"
+    assert text_of("é".encode() * 30, 60) == "é" * 30
+    assert text_of(b"\xff\x00", 2) == "0xff00"
+    assert text_of(b"a\nb", 3) == "0x610a62"
+    assert text_of(b"x" * 128, 1000) == "x" * 48 + "…"
+    assert text_of(b"\xff" * 128, 1000) == "0x" + "ff" * 48 + "…"
 
 
 RANGE = OffsetRange("orders", 0, 100, 200)
@@ -192,8 +202,11 @@ def test_a_range_is_held_against_its_account() -> None:
     assert (nothing["first"], nothing["records"], nothing["unexplained"]) == (None, 0, 0)
 
 
+UNTIL = 80_000
+
+
 def lateness_of(stamps: list[int], newest: int = -1, at_a_time: int = 5) -> Lateness:
-    lateness = Lateness(newest, [(3, 5_000), (len(stamps), 90_000)])
+    lateness = Lateness(newest, UNTIL, [(3, 5_000), (len(stamps), 90_000)])
     for start in range(0, len(stamps), at_a_time):
         some = np.array(stamps[start : start + at_a_time], np.int64)
         offsets = np.arange(start, start + len(some), dtype=np.int64)
@@ -201,13 +214,13 @@ def lateness_of(stamps: list[int], newest: int = -1, at_a_time: int = 5) -> Late
     return lateness
 
 
-@given(st.lists(st.integers(-1, 100_000), max_size=40), st.integers(-1, 100_000))
+@given(st.lists(st.integers(-1, 100_000), max_size=40), st.integers(-1, 80_000))
 def test_lateness_is_against_the_newest_before(stamps: list[int], newest: int) -> None:
     lateness = lateness_of(stamps, newest)
     counts, arrived = [0] * CLASSES, [0] * CLASSES
     highest, latest = newest, 0
     for offset, stamp in enumerate(stamps):
-        if stamp < 0:
+        if not 0 <= stamp <= UNTIL:
             continue
         highest = max(highest, stamp)
         latest = max(latest, highest - stamp)
@@ -216,16 +229,49 @@ def test_lateness_is_against_the_newest_before(stamps: list[int], newest: int) -
         arrived[sum(age > edge for edge in LATE_EDGES_MS)] += 1
     assert list(lateness.counts) == counts
     assert list(lateness.arrived) == arrived
-    assert lateness.latest.max() == latest
+    assert lateness.latest == latest
     assert lateness.newest == highest
-    (row,) = by_partition(lateness.rows(OffsetRange("t", 0, 0, 9))) or [{"records": 0}]
-    assert row["records"] == sum(counts)
+    assert lateness.timeless == sum(stamp < 0 for stamp in stamps)
+    assert lateness.future == sum(stamp > UNTIL for stamp in stamps)
+    (row,) = by_partition([lateness.row(OffsetRange("t", 0, 0, 9))])
+    assert (row["records"], row["late"]) == (sum(counts), sum(counts[1:]))
 
 
-def test_what_precedes_a_range_is_the_newest_of_all_before_it() -> None:
-    rows = [("t", 0, 20, 7), ("t", 0, 0, 9), ("t", 0, 10, -1), ("t", 1, 0, 4)]
-    told = [dict(zip(("topic", "partition", "base", "newest"), row, strict=True)) for row in rows]
-    assert before(told) == {("t", 0, 0): -1, ("t", 0, 10): 9, ("t", 0, 20): 9, ("t", 1, 0): -1}
+def test_ranges_that_begin_behind_what_precedes_them_are_read_again() -> None:
+    names = ("topic", "partition", "base", "end", "first", "newest")
+    rows = [("t", 0, 20, 30, 8, 9), ("t", 0, 0, 10, 1, 9), ("t", 0, 10, 20, -1, -1),
+            ("t", 0, 30, 40, 9, 12), ("t", 0, 40, 50, 11, 12), ("t", 1, 0, 9, 4, 4)]  # fmt: skip
+    told = [dict(zip(names, row, strict=True)) for row in rows]
+    assert behind(told) == {OffsetRange("t", 0, 20, 30): 9, OffsetRange("t", 0, 40, 50): 12}
+
+
+def late_rows(**more: Any) -> list[dict[str, Any]]:
+    row: dict[str, Any] = {"topic": "t", "partition": 0, "latest": 0, "timeless": 0, "future": 0,
+                           "append_time": 0, "counts": [0] * CLASSES}  # fmt: skip
+    return by_partition([row | more])
+
+
+def test_lateness_in_sentences() -> None:
+    def said(**more: Any) -> str:
+        report = Report("late")
+        latetables.fill(report, late_rows(**more), known=False)
+        return " ".join(report.sentences)
+
+    orderly = [100, *[0] * (CLASSES - 1)]
+    assert "0 of 100 records (0 %) are late" in said(counts=orderly)
+    assert "99 % are in order, the latest by 5 ms, in t-0." in said(
+        counts=[999, 1, *orderly[2:]], latest=5
+    )
+    assert "99 % are late by 10 ms at most" in said(counts=[9, 1, *orderly[2:]], latest=5)
+    assert "99 % are late by over 7 d, the latest by 9 d" in said(
+        counts=[*[0] * (CLASSES - 1), 3], latest=9 * DAY_MS
+    )
+    assert "Dated in the future, and left out, since all that follow would be late: 2." in said(
+        counts=orderly, future=2
+    )
+    nothing = said(timeless=7)
+    assert nothing.startswith("No record has a timestamp that says when")
+    assert "Without a timestamp, and left out: 7." in nothing
 
 
 def test_a_line_ends_where_a_group_has_no_offset_any_more() -> None:
@@ -238,21 +284,17 @@ def partition_row(topic: str, partition: int, records: int) -> dict[str, Any]:
     return {
         "topic": topic, "partition": partition, "records": records, "bytes": records * 10,
         "stored_bytes": records * 3, "first_ms": 1000 if records else None,
-        "last_ms": 9000 if records else None,
+        "last_ms": 9000 if records else None, "timeless": 0,
     }  # fmt: skip
 
 
 def test_topics_are_summed_up_with_their_skew() -> None:
     rows = [partition_row("t", 0, 90), partition_row("t", 1, 10), partition_row("u", 0, 0)]
-    skew = [
-        {"topic": "t", "records": 1, "keys": 40, "keyless": False},
-        {"topic": "t", "records": 20, "keys": 1, "keyless": False},
-        {"topic": "t", "records": 40, "keys": 1, "keyless": True},
-    ]
-    t, u = by_topic(rows, skew)
+    found = {"topic": "t", "keys": 41, "keyless": 40, "gini": 0.31234, "top": [{"records": 20}]}
+    t, u = by_topic(rows, [found])
     assert (t["records"], t["largest_partition"], t["largest_share"]) == (100, 0, 0.9)
     assert (t["keys"], t["keyless"], t["largest_key_share"]) == (41, 40, 0.2)
-    assert t["gini_keys"] == pytest.approx(gini([(1, 40), (20, 1)]), abs=1e-4)
+    assert t["gini_keys"] == 0.3123
     assert (u["records"], u["keys"], u["gini_keys"], u["first_ms"]) == (0, 0, None, None)
 
 
@@ -341,6 +383,9 @@ def test_plots_of_little_and_much_are_drawn() -> None:
         {"topic": f"t{i % 12}", "bucket": 1000 * i, "records": 5, "bytes": 1} for i in range(60)
     ]
     keys = [{"topic": "t1", "key": "$k", "records": 5, "bytes": 1, "share": 0.5}]
-    drawn = plot_sizes.draw(rows, rates, {"t1": [(1, 4), (5, 1)]}, keys, 1000, "")
+    span = plot_sizes.Span(0, 60_000, 1000)
+    drawn = plot_sizes.draw(rows, rates, {"t1": [(1, 4), (5, 1)]}, keys, span, "")
     assert has(drawn, plots.COLOURS[0]) > 1_000
-    assert has(plot_sizes.draw(rows[:1], rates[:1], {}, [], 1000, ""), plots.COLOURS[0]) > 1_000
+    assert has(plot_sizes.draw(rows[:1], rates[:1], {}, [], span, ""), plots.COLOURS[0]) > 1_000
+    far = [*rates, {"topic": "t1", "bucket": 10**14, "records": 1, "bytes": 1}]
+    assert plot_sizes.draw(rows, far, {}, [], span, "") != drawn  # and no steps until then

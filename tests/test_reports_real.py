@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
-T0 = 1_790_000_000_000
+T0 = 1_690_000_000_000
 COUNT = 3000
 LATE_MS = 30_000
 """Every tenth record is so much older than its offset says."""

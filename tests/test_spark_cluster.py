@@ -10,6 +10,7 @@ import pytest
 
 from kafkawire.testing.plugin import Factory
 from tests.kit.minio import Minio
+from tests.kit.reports import KITCHEN, kitchen, tier
 from tests.kit.spark import need_java
 from tests.kit.sparkcluster import Cluster, cluster, result
 from tests.kit.sparktopics import QUICK, Topics
@@ -18,7 +19,7 @@ pytestmark = [
     pytest.mark.real, pytest.mark.xdist_group("spark"), pytest.mark.timeout(600),
 ]  # fmt: skip
 
-JOB = "tests/kit/sparkjob.py"
+JOB, REPORTS = "tests/kit/sparkjob.py", "tests/kit/reportjob.py"
 BUCKET = "cluster"
 URL = f"s3://{BUCKET}/tier"
 BEGINS_WITHIN_S = 200.0
@@ -61,6 +62,15 @@ def test_both_workers_read_and_every_row_comes_once(spark_cluster: Cluster, topi
     assert sorted(found["rows"]) == wanted(topics)
     assert found["workers"] == ["0", "1"]
     assert found["tasks"] > 8
+
+
+def test_reports_on_the_cluster(spark_cluster: Cluster, minio: Minio) -> None:
+    url = f"s3://{BUCKET}/reports"
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in minio.environ.items():
+            patched.setenv(name, value)
+        tier(url, kitchen())
+    assert result(spark_cluster.start_driver(REPORTS, url)) == KITCHEN
 
 
 def test_a_worker_that_ends_in_the_middle_costs_no_row(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kafkawire.cli.options import OptionError
+from kafkawire.cli.progress import Told, bars
 from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.cli.typed import Json
 
@@ -66,21 +67,24 @@ def report(
             time_ms("--since", since),
             time_ms("--until", until),
         )
-        made = _made(name, request, master)
+        with bars() as told:
+            made = _made(name, request, master, told)
         files = made.write(place)
     except (SourceError, OptionError) as error:
         fail(error, 2)
+    except KeyboardInterrupt:
+        fail("interrupted; nothing was written", 130)
     show(made, files, out, as_json)
     if made.problems:
         raise SystemExit(1)
 
 
-def _made(name: str, request: Request, master: str) -> Report:
+def _made(name: str, request: Request, master: str, told: Told) -> Report:
     """Spark is started once it is known that there is something to do."""
     from kafkawire.spark.reports.jobs import made, nothing, prepared
     from kafkawire.spark.session import open_session
 
-    scope = prepared(name, request)
+    scope = prepared(name, request, told)
     try:
         if not scope.offsets:
             return nothing(name, scope)

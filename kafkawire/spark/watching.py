@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
+
+T = TypeVar("T")
 
 POLL_S = 0.25
 """Between two looks: often enough for a bar, and costs nothing beside a job."""
@@ -16,20 +19,26 @@ POLL_S = 0.25
 def watched(frame: DataFrame, look: Callable[[str], None]) -> list[Any]:
     """All rows of a job. `look` is called now and then with the name of the job's group, and once
     at the end. Whatever ends the wait, Ctrl-C for one, ends the job."""
+    rows: list[Any] = watching(frame.sparkSession.sparkContext, frame.collect, look)
+    return rows
+
+
+def watching(context: SparkContext, work: Callable[[], T], look: Callable[[str], None]) -> T:
+    """What `work` gives, whose jobs are watched as `watched` does it."""
     from pyspark import InheritableThread  # has the properties of the calling one in Spark
 
-    context = frame.sparkSession.sparkContext
-    group = f"kafkawire-{id(frame)}"
-    outcome: list[Any] = []
+    group = f"kafkawire-{id(work)}"
+    outcome: list[T] = []
+    failure: list[BaseException] = []
 
-    def work() -> None:
+    def run() -> None:
         context.setJobGroup(group, "kafkawire pipeline", True)
         try:
-            outcome.append(frame.collect())
+            outcome.append(work())
         except BaseException as problem:
-            outcome.append(problem)
+            failure.append(problem)
 
-    thread: threading.Thread = InheritableThread(target=work, daemon=True)
+    thread: threading.Thread = InheritableThread(target=run, daemon=True)
     thread.start()
     try:
         while thread.is_alive():
@@ -39,7 +48,18 @@ def watched(frame: DataFrame, look: Callable[[str], None]) -> list[Any]:
         context.cancelJobGroup(group)
         thread.join()
         raise
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    rows: list[Any] = outcome[0]
-    return rows
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+def completed(context: SparkContext, group: str) -> int:
+    """How many tasks of a group's jobs are done."""
+    tracker = context.statusTracker()
+    done = 0
+    for job in tracker.getJobIdsForGroup(group):
+        info = tracker.getJobInfo(job)
+        for stage in info.stageIds if info else ():
+            told = tracker.getStageInfo(stage)
+            done += told.numCompletedTasks if told else 0
+    return done

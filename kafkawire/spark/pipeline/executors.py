@@ -16,7 +16,7 @@ from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.runs import Done, dump, load_done
 from kafkawire.spark.session import sentence
-from kafkawire.spark.watching import watched
+from kafkawire.spark.watching import completed, watched
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -86,20 +86,11 @@ class OnSpark:
         """The column `done` of a job of `count` tasks; Ctrl-C ends the job with this process's
         wait for it."""
         try:
-            rows = watched(frame, lambda group: told(min(count, self._completed(group))))
+            context = self.spark.sparkContext
+            rows = watched(frame, lambda group: told(min(count, completed(context, group))))
         except Exception as problem:
             raise translated(problem) from problem
         return [load_done(row[0].encode()) for row in rows if row[0]]
-
-    def _completed(self, group: str) -> int:
-        tracker = self.spark.sparkContext.statusTracker()
-        done = 0
-        for job in tracker.getJobIdsForGroup(group):
-            info = tracker.getJobInfo(job)
-            for stage in info.stageIds if info else ():
-                told = tracker.getStageInfo(stage)
-                done += told.numCompletedTasks if told else 0
-        return done
 
 
 class _Whole:

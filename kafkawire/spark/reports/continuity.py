@@ -25,7 +25,7 @@ from kafkawire.spark.model import (
     Task,
 )
 from kafkawire.spark.reports import plot_continuity
-from kafkawire.spark.reports.measures import number
+from kafkawire.spark.reports.measures import several
 from kafkawire.spark.reports.report import Report, collect, rows_of
 from kafkawire.spark.reports.scope import Rows, Scope, Work
 from kafkawire.spark.reports.strip import CELLS, Strip
@@ -76,9 +76,11 @@ def run(spark: SparkSession, scope: Scope) -> Report:
     """The report; `problems` counts offsets that are lost, damaged, unexplained or there twice."""
     report = Report("continuity")
     bounds = {(topic, partition): (base, end) for topic, partition, base, end in scope.ranges}
-    parts = scope.scan(spark, checker(bounds), DDL).persist()
+    tasks = scope.tasks(spark)
+    parts = scope.scan(spark, tasks, checker(bounds), DDL).persist()
     try:
-        found = rows_of(collect(spark.sql(_PARTITIONS, parts=parts)))
+        sums = spark.sql(_PARTITIONS, parts=parts)
+        found = rows_of(scope.watch(spark, "ranges checked", tasks, lambda: collect(sums)))
         cells = _by_cell(rows_of(spark.sql(_CELLS, parts=parts).toArrow()))
         gaps = collect(spark.sql(_GAPS, parts=parts))
     finally:
@@ -90,7 +92,7 @@ def run(spark: SparkSession, scope: Scope) -> Report:
     rows = rows_of(table)
     report.problems = sum(plot_continuity.wrong(row) for row in rows)
     report.sentences = [*_sentences(rows), *report.sentences]
-    subtitle = f"{scope.words()}, {number(sum(row['records'] for row in rows))} records"
+    subtitle = f"{scope.words()}, {several(sum(row['records'] for row in rows))}"
     report.plot = plot_continuity.draw(rows, cells, _bad(gaps), subtitle)
     return report
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.spark.model import SourceError
 from kafkawire.spark.reports.report import Report
-from kafkawire.spark.reports.scope import Request, Scope
+from kafkawire.spark.reports.scope import Request, Scope, Told, silent
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,17 +26,17 @@ INTERNAL_TOO = frozenset({"continuity"})
 """Reports that look at internal topics, too, where no topic is named."""
 
 
-def report(spark: SparkSession, name: str, request: Request) -> Report:
+def report(spark: SparkSession, name: str, request: Request, told: Told = silent) -> Report:
     """Runs the Spark jobs of one report. Raises SourceError; without a single offset to look at,
     the report is one sentence."""
-    scope = prepared(name, request)
+    scope = prepared(name, request, told)
     try:
         return made(spark, name, scope) if scope.offsets else nothing(name, scope)
     finally:
         scope.close()
 
 
-def prepared(name: str, request: Request) -> Scope:
+def prepared(name: str, request: Request, told: Told = silent) -> Scope:
     """What the report will be on, found out without Spark; to be closed. SourceError for a name,
     a source or a topic that is none."""
     from kafkawire.spark.catalog import open_catalog
@@ -47,7 +47,7 @@ def prepared(name: str, request: Request) -> Scope:
         request = replace(request, source=replace(request.source, fail_on_data_loss=False))
     catalog = open_catalog(request.source)
     try:
-        return Scope(request, catalog, internal=name in INTERNAL_TOO)
+        return Scope(request, catalog, internal=name in INTERNAL_TOO, told=told)
     except SourceError:
         catalog.close()
         raise

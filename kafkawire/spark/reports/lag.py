@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.model import OffsetRange
+from kafkawire.spark.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
+from kafkawire.spark.model import OffsetRange, Source, Task
+from kafkawire.spark.reports import ends as ends_
 from kafkawire.spark.reports import plot_lag, plots
 from kafkawire.spark.reports.commits import (
     COMMIT,
@@ -23,13 +24,15 @@ from kafkawire.spark.reports.commits import (
     UNREADABLE,
     decode_event,
 )
-from kafkawire.spark.reports.measures import number, width_for
+from kafkawire.spark.reports.measures import SKEW_MS, number, width_for
 from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import Scope
+from kafkawire.spark.reports.scope import Scope, merge
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from kafkawire.spark.places import Place
 
 OFFSETS_TOPIC = "__consumer_offsets"
 EVENTS_DDL = (
@@ -56,11 +59,8 @@ FROM (SELECT *, at - pmod(at, {{width}}) AS bucket FROM {{events}}
 GROUP BY group_id, topic, partition, bucket
 """
 _ENDS = """
-SELECT topic, partition, bucket, min(offset) AS first
-FROM (SELECT topic, partition, offset,
-             unix_millis(timestamp) - pmod(unix_millis(timestamp), {width}) AS bucket
-      FROM {records})
-GROUP BY topic, partition, bucket
+SELECT topic, partition, start - pmod(start, {width}) AS bucket, min(first) AS first
+FROM {found} GROUP BY topic, partition, bucket
 """
 # At the end of each bucket: the last commit up to then, and the first offset of a later bucket.
 _HISTORY = """
@@ -103,23 +103,32 @@ def run(spark: SparkSession, scope: Scope) -> Report:
     if not scope.catalog.topics.get(OFFSETS_TOPIC):
         report.sentences.append("No group has committed anything: there is no __consumer_offsets.")
         return report
-    events = _events(spark, scope).persist()
+    tasks = scope.tasks(spark, _all_of(scope, OFFSETS_TOPIC))
+    if not tasks:
+        report.sentences.append("No group has committed anything: __consumer_offsets is empty.")
+        return report
+    events = _events(spark, scope, tasks).persist()
     try:
-        _fill(spark, scope, events, report)
+        sums = spark.sql(_FOUND, events=events)
+        found = rows_of(scope.watch(spark, "commits read", tasks, sums.toArrow))
+        _fill(spark, scope, events, found, report)
     finally:
         events.unpersist()
     return report
 
 
-def _events(spark: SparkSession, scope: Scope) -> DataFrame:
-    """The records of `__consumer_offsets`, all of them whatever the time asked for: what held at
-    its beginning was committed before it."""
+def _all_of(scope: Scope, topic: str) -> list[OffsetRange]:
+    """A topic whatever the time asked for: what held at its beginning was committed before it."""
     ranges = []
-    for partition in range(scope.catalog.topics[OFFSETS_TOPIC]):
-        start, _, end = scope.catalog.bounds(OFFSETS_TOPIC, partition)
-        ranges.append(OffsetRange(OFFSETS_TOPIC, partition, start, end))
-    records = scope.records(spark, "offset, timestamp, key, value", ranges)
-    events = map_in_arrow(records, decoded, EVENTS_DDL)
+    for partition in range(scope.catalog.topics[topic]):
+        start, _, end = scope.catalog.bounds(topic, partition)
+        ranges.append(OffsetRange(topic, partition, start, end))
+    return [range_ for range_ in ranges if range_.end > range_.base]
+
+
+def _events(spark: SparkSession, scope: Scope, tasks: Sequence[Task]) -> DataFrame:
+    """What the records of `__consumer_offsets` say, of the topics and the time asked for."""
+    events = scope.scan(spark, tasks, decoded, EVENTS_DDL)
     if scope.request.until is not None:
         events = events.where(events["at"] < scope.request.until)
     if scope.request.topics:
@@ -127,12 +136,15 @@ def _events(spark: SparkSession, scope: Scope) -> DataFrame:
     return events
 
 
-def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Offsets, timestamps, keys and values -> events (EVENTS_DDL)."""
+def decoded(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.RecordBatch]:
+    """What a task does: its records as events (EVENTS_DDL)."""
     import pyarrow as pa
     import pyarrow.compute as pc  # not there by itself, and nobody else may have imported it
 
-    for batch in batches:
+    from kafkawire.spark.reading import read_task
+
+    selection = Selection((OFFSET, TIMESTAMP, KEY, VALUE))
+    for batch in read_task(source, places, task, selection):
         offsets, stamps, keys, values = batch.columns
         pairs = zip(keys, values, strict=True)
         events = [decode_event(key.as_buffer(), value.as_buffer()) for key, value in pairs]
@@ -145,20 +157,21 @@ def decoded(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, names=names)
 
 
-def _fill(spark: SparkSession, scope: Scope, events: DataFrame, report: Report) -> None:
-    found = rows_of(spark.sql(_FOUND, events=events).toArrow())
+def _fill(
+    spark: SparkSession, scope: Scope, events: DataFrame, found: Sequence[Row], report: Report
+) -> None:
     groups = by_group(found)
     committed = [row for row in found if row["commits"]]
     bounds = _bounds(scope, committed)
     if not committed or not bounds:
         report.sentences.append("No group has committed an offset of a topic that is there.")
         return
-    newest = scope.newest(spark, bounds)
     first = max(min(row["first_ms"] for row in committed), scope.request.since or 0)
-    last = max(first, *(row["last_ms"] for row in committed), newest)
+    ends = _ends(spark, scope, bounds, first)
+    last = max(first, *(row["last_ms"] for row in committed), *(row["newest"] for row in ends))
     width = width_for(last - first)
     at = last - last % width + width  # the end of the last step
-    history = _history(spark, scope, events, bounds, (first, last, width)).persist()
+    history = _history(spark, events, bounds, ends, (first, last, width)).persist()
     try:
         lines = collect(spark.sql(_BY_GROUP, history=history))
         now = collect(spark.sql(_NOW, history=history, at=at))
@@ -198,31 +211,45 @@ def _bounds(scope: Scope, committed: Sequence[Row]) -> list[OffsetRange]:
     """The ranges of partitions that anybody committed and that are there."""
     known = scope.catalog.topics
     places = {(row["topic"], row["partition"]) for row in committed}
-    return [
-        scope.range_of(topic, partition)
-        for topic, partition in sorted(places)
-        if partition < known.get(topic, 0)
-    ]
+    return scope.ranges_of(
+        [
+            (topic, partition)
+            for topic, partition in sorted(places)
+            if partition < known.get(topic, 0)
+        ]
+    )
+
+
+def _ends(
+    spark: SparkSession, scope: Scope, bounds: Sequence[OffsetRange], first: int
+) -> list[Row]:
+    """Of each partition with any records (ends.DDL)."""
+    tasks = scope.tasks(spark, [range_ for range_ in bounds if range_.end > range_.base])
+    if not tasks:
+        return []
+    work = ends_.finder(first, scope.now_ms + SKEW_MS)
+    whole = merge(scope.scan(spark, tasks, work, ends_.DDL), ends_.merged, ends_.DDL)
+    return rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))
 
 
 def _history(
     spark: SparkSession,
-    scope: Scope,
     events: DataFrame,
     bounds: Sequence[OffsetRange],
+    ends: Sequence[Row],
     steps: tuple[int, int, int],
 ) -> DataFrame:
     """A row for each group, partition and step of time at which an offset was committed. `steps`:
     from when, to when and how wide, in ms."""
     first, last, width = steps
-    records = scope.records(spark, "topic, partition, offset, timestamp", bounds)
+    found = spark.createDataFrame(ends_.table(ends))
     known = spark.createDataFrame(
         [(topic, partition, end) for topic, partition, _, end in bounds],
         "topic STRING, partition INT, log_end BIGINT",
     )
     return spark.sql(
         _HISTORY,
-        ends=spark.sql(_ENDS, records=records, width=width),
+        ends=spark.sql(_ENDS, found=found, width=width),
         committed=spark.sql(_COMMITTED, events=events, width=width),
         bounds=known,
         first=first - first % width,

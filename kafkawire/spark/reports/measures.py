@@ -9,12 +9,15 @@ from collections.abc import Iterable, Sequence
 
 SECOND_MS, MINUTE_MS, HOUR_MS, DAY_MS = 1_000, 60_000, 3_600_000, 86_400_000
 
+SKEW_MS = HOUR_MS
+"""A clock may be ahead by so much; records that are more are from the future."""
+
 WIDTHS_MS = (
     100, SECOND_MS, 5 * SECOND_MS, 10 * SECOND_MS, 30 * SECOND_MS,
     MINUTE_MS, 5 * MINUTE_MS, 10 * MINUTE_MS, 30 * MINUTE_MS,
-    HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS,
+    HOUR_MS, 6 * HOUR_MS, DAY_MS, 7 * DAY_MS, 28 * DAY_MS, 364 * DAY_MS,
 )  # fmt: skip
-"""Widths that people read off an axis without counting."""
+"""Widths that people read off an axis without counting, each a multiple of the one before it."""
 
 BUCKETS = 240
 """Buckets of a range at most: four pixels each in a plot."""
@@ -109,17 +112,20 @@ def number(count: float) -> str:
     return f"{count:g}"
 
 
-def text_of(key: bytes | None) -> str:
-    """A key that a person can read: itself if it is printable UTF-8, else in hexadecimal."""
-    if key is None:
-        return "(no key)"
-    shown = key[:KEY_SHOWN]
-    more = "…" if len(key) > KEY_SHOWN else ""
-    try:
-        text = key.decode("utf-8")[:KEY_SHOWN]
-    except UnicodeDecodeError:
-        return f"0x{shown.hex()}{more}"
-    return f"{text}{more}" if text.isprintable() else f"0x{shown.hex()}{more}"
+def several(records: int) -> str:
+    """So many records, in words."""
+    return "1 record" if records == 1 else f"{number(records)} records"
+
+
+def text_of(key: bytes, length: int) -> str:
+    """A key that a person can read, of which this is all or the beginning: itself if it is
+    printable UTF-8, else in hexadecimal; nothing in words."""
+    if not length:
+        return "(empty)"
+    text = key.decode("utf-8", "surrogateescape")  # what is no UTF-8 is not printable then
+    if text[:KEY_SHOWN].isprintable():
+        return text[:KEY_SHOWN] + ("…" if len(text) > KEY_SHOWN or length > len(key) else "")
+    return f"0x{key[:KEY_SHOWN].hex()}" + ("…" if length > KEY_SHOWN else "")
 
 
 KEY_SHOWN = 48

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.patches import Patch
 
 from kafkawire.spark.reports import plots
-from kafkawire.spark.reports.measures import number
+from kafkawire.spark.reports.measures import number, several
 from kafkawire.spark.reports.strip import CELLS
 
 STRIPS = 500
@@ -127,7 +127,7 @@ def _name_strips(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     axes.hlines(range(1, len(rows)), 0, 100, colors="white", linewidth=2)
     for index, row in enumerate(rows):
         amiss = wrong(row)
-        text = f"{number(row['records'])} records, [{row['start']:,}, {row['end']:,})"
+        text = f"{several(row['records'])}, [{row['start']:,}, {row['end']:,})"
         axes.annotate(
             f"{amiss:,} wrong; {text}" if amiss else text, (100, index + 0.5), xytext=(6, 0),
             textcoords="offset points", va="center", fontsize=8.5, annotation_clip=False,
@@ -151,7 +151,7 @@ def _name_topics(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         ticks.append(middle)
         names.append(f"{plots.shortened(of_topic[0]['topic'], 24)} ({len(of_topic)})")
         amiss = sum(wrong(row) for row in of_topic)
-        text = f"{number(sum(row['records'] for row in of_topic))} records"
+        text = several(sum(row["records"] for row in of_topic))
         axes.annotate(
             f"{text}, {number(amiss)} wrong" if amiss else text, (100, middle), xytext=(6, 0),
             textcoords="offset points", va="center", fontsize=8.5, annotation_clip=False,

@@ -14,7 +14,7 @@ from kafkawire.spark.reports import plots
 from kafkawire.spark.reports.measures import duration, lateness_labels, number
 
 ROWS = 40
-"""Partitions of the map: those with the largest share of late records."""
+"""Partitions of the map: those with the most late records; by share, tiny ones would come first."""
 SHADES = LinearSegmentedColormap.from_list("late", ["#eef3f8", "#56a0d3", "#0b3c68"])
 
 
@@ -28,7 +28,7 @@ def draw(
     worst = sorted(
         partitions,
         key=lambda row: (
-            -row["late"] / max(row["records"], 1),
+            -row["late"],
             -row["max_late_ms"],
             row["topic"],
             row["partition"],
@@ -105,7 +105,7 @@ def _map(axes: Any, rows: Sequence[Mapping[str, Any]], of: int) -> None:
                           fontsize=7.5, color="white" if share > 1 else plots.INK)  # fmt: skip
         late = 100 * row["late"] / max(row["records"], 1)
         words = (
-            f"{late:.3g} % late, at most {duration(row['max_late_ms'])}"
+            f"{late:.3g} % of {number(row['records'])} late, at most {duration(row['max_late_ms'])}"
             if row["late"]
             else "in order"
         )

@@ -5,12 +5,23 @@ Called by kafkawire.spark.reports.sizes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 from kafkawire.spark.reports import plots
-from kafkawire.spark.reports.measures import duration, lorenz, number, size
+from kafkawire.spark.reports.measures import duration, lorenz, number, several, size
 
 BARS = 12
+STEPS = 10
+"""Of time, as wide as the picture at least: a single one would be all of it."""
+
+
+class Span(NamedTuple):
+    """What is shown of time: [first, end) in ms, by buckets of `width` ms."""
+
+    first: int
+    end: int
+    width: int
 
 
 def busiest(totals: Mapping[str, float]) -> list[str]:
@@ -22,14 +33,14 @@ def busiest(totals: Mapping[str, float]) -> list[str]:
 def draw(
     partitions: Sequence[Mapping[str, Any]],
     rates: Sequence[Mapping[str, Any]],
-    skew: Mapping[str, Sequence[tuple[int, int]]],
+    skew: Mapping[str, Sequence[tuple[float, int]]],
     keys: Sequence[Mapping[str, Any]],
-    width_ms: int,
+    span: Span,
     subtitle: str,
 ) -> bytes:
     """PNG. `partitions`: the table (topic, partition, records, bytes); `rates`: topic, bucket (ms),
     records, bytes; `skew`: topic -> (records of a key, how many keys have so many); `keys`: the
-    largest keys (topic, key, records, bytes), largest first; `width_ms`: of a bucket."""
+    largest keys (topic, key, records, bytes), largest first; `span`: what of `rates` is shown."""
     height = 10.6
     made = plots.figure("Sizes, rates and skew", subtitle, height)
     totals: dict[str, float] = {}
@@ -37,7 +48,7 @@ def draw(
         totals[row["topic"]] = totals.get(row["topic"], 0) + row["bytes"]
     named = busiest(totals)
     top = plots.top(height)
-    _rates(plots.axes_at(made, 0.07, 0.68, 0.72, top - 0.68), rates, named, width_ms)
+    _rates(plots.axes_at(made, 0.07, 0.68, 0.72, top - 0.68), rates, named, span)
     _partitions(plots.axes_at(made, 0.2, 0.37, 0.27, 0.22), partitions)
     _spread(plots.axes_at(made, 0.58, 0.37, 0.36, 0.22), partitions, named)
     _keys(plots.axes_at(made, 0.2, 0.06, 0.27, 0.22), keys)
@@ -45,15 +56,15 @@ def draw(
     return plots.png(made)
 
 
-def _rates(axes: Any, rates: Sequence[Mapping[str, Any]], named: Sequence[str], width: int) -> None:
-    buckets = sorted({row["bucket"] for row in rates})
-    if not buckets:
+def _rates(axes: Any, rates: Sequence[Mapping[str, Any]], named: Sequence[str], span: Span) -> None:
+    inside = [row for row in rates if span.first <= row["bucket"] < span.end]
+    if not inside:
         plots.nothing(axes, "No record has a time.")
         return
-    names = [*named, "others"]
-    steps = list(range(buckets[0], buckets[-1] + width, width))
+    names, width = [*named, "others"], span.width
+    steps = list(range(span.first, max(row["bucket"] for row in inside) + width, width))
     stacks = {name: [0.0] * len(steps) for name in names}
-    for row in rates:
+    for row in inside:
         name = row["topic"] if row["topic"] in stacks else "others"
         stacks[name][(row["bucket"] - steps[0]) // width] += row["records"] * 1000 / width
     shown = {name: values for name, values in stacks.items() if any(values)}
@@ -67,9 +78,14 @@ def _rates(axes: Any, rates: Sequence[Mapping[str, Any]], named: Sequence[str], 
         axes.stairs(above, edges, baseline=below, fill=True, color=colour, linewidth=0,
                     label=plots.shortened(name, 26))  # fmt: skip
         below = above
-    plots.plain(axes, f"Records a second, by topic (each step {duration(width)})")
+    title = f"Records a second, by topic (each step {duration(width)})"
+    strays = sum(row["records"] for row in rates) - sum(row["records"] for row in inside)
+    if strays:
+        title += f"; {number(strays)} records of other times are not shown"
+    plots.plain(axes, title)
     axes.set_ylim(0, max([*below, 1e-9]) * 1.08)
-    axes.set_xlim(edges[0], edges[-1])
+    few = timedelta(milliseconds=max(0, STEPS - len(steps)) * width / 2)
+    axes.set_xlim(edges[0] - few, edges[-1] + few)
     axes.grid(axis="y", color=plots.PALE)
     plots.counted(axes.yaxis)
     plots.timed(axes)
@@ -78,11 +94,12 @@ def _rates(axes: Any, rates: Sequence[Mapping[str, Any]], named: Sequence[str], 
 
 def _partitions(axes: Any, partitions: Sequence[Mapping[str, Any]]) -> None:
     full = [row for row in partitions if row["records"]]
-    shown = sorted(full, key=lambda row: -row["bytes"])[:BARS]
+    order = sorted(full, key=lambda row: (-row["bytes"], row["topic"], row["partition"]))
+    shown = order[:BARS]
     more = f"The largest {len(shown)} of {len(full)}" if len(full) > BARS else "All"
     plots.plain(axes, f"{more} partitions by bytes")
     labels = [f"{row['topic']}-{row['partition']}" for row in shown]
-    words = [f"{size(row['bytes'])}, {number(row['records'])} records" for row in shown]
+    words = [f"{size(row['bytes'])}, {several(row['records'])}" for row in shown]
     plots.bars(axes, labels, [row["bytes"] for row in shown], words)
     axes.set_xticks([])
 
@@ -102,10 +119,10 @@ def _spread(axes: Any, partitions: Sequence[Mapping[str, Any]], named: Sequence[
                   marker="o" if len(values) <= 60 else None, markersize=4,
                   linewidth=1.5)  # fmt: skip
     axes.axhline(1, color="#b8c0c8", linewidth=1, linestyle="--")
-    plots.plain(axes, "Records of a partition, by the mean of its topic")
+    plots.plain(axes, "Records of a partition, in times the mean of its topic")
     axes.set_xlabel("partitions of the topic, largest first, %", fontsize=9, color=plots.GREY)
     axes.set_xlim(0, 100)
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, max(axes.get_ylim()[1], 2))
     axes.grid(axis="y", color=plots.PALE)
 
 
@@ -118,13 +135,13 @@ def _keys(axes: Any, keys: Sequence[Mapping[str, Any]]) -> None:
     labels = [
         f"{plots.shortened(row['topic'], 14)}  {plots.shortened(row['key'], 16)}" for row in shown
     ]
-    words = [f"{number(row['records'])}, {100 * row['share']:.2g} %" for row in shown]
+    words = [f"{number(row['records'])}, {plots.percent(row['share'])}" for row in shown]
     plots.bars(axes, labels, [row["records"] for row in shown], words, limit=40)
     axes.set_xticks([])
 
 
 def _concentration(
-    axes: Any, skew: Mapping[str, Sequence[tuple[int, int]]], named: Sequence[str]
+    axes: Any, skew: Mapping[str, Sequence[tuple[float, int]]], named: Sequence[str]
 ) -> None:
     drawn = [name for name in named if skew.get(name)]
     if not drawn:

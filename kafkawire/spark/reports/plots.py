@@ -24,6 +24,8 @@ COLOURS = (
     "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c6bb1", "#b5a642",
 )  # fmt: skip
 """Told apart by colour-blind people, too (Okabe and Ito 2008, with two more)."""
+LAST_MS = 253_402_214_400_000
+"""The last day that there is a date for."""
 SERIES = len(COLOURS)
 """Lines of a plot at most: more are one line "others"."""
 
@@ -82,7 +84,7 @@ def timed(axes: Any) -> None:
 
 def moments(ms: Iterable[int]) -> list[datetime]:
     """Milliseconds since 1970 as what matplotlib takes."""
-    return [datetime.fromtimestamp(value / 1000, UTC) for value in ms]
+    return [datetime.fromtimestamp(min(value, LAST_MS) / 1000, UTC) for value in ms]
 
 
 def span_text(first_ms: int | None, last_ms: int | None) -> str:
@@ -91,6 +93,18 @@ def span_text(first_ms: int | None, last_ms: int | None) -> str:
         return "no time"
     first, last = moments((first_ms, last_ms))
     return f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def moment_text(ms: int) -> str:
+    """A point in time, for a sentence."""
+    (moment,) = moments((ms,))
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def percent(share: float) -> str:
+    """A share of 1: 100 %, 12 %, 0.034 %."""
+    part = 100 * share
+    return f"{part:.3g} %" if part >= 10 else f"{part:.2g} %"
 
 
 def nothing(axes: Any, sentence: str) -> None:

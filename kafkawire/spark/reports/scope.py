@@ -1,21 +1,22 @@
 """What a report is on: which topics, which offsets of each partition, read by which tasks.
 
 The offsets are fixed once, when the report begins, so that all its jobs speak of the same records.
-Reading is either `records` (the data source: rows in no order, for SQL) or `scan` (a function for
-each task, where the order within a partition or the account of its offsets matters).
+Tasks reduce what they read where they read it (`scan`), so that few rows go through Java; what they
+found of a topic is brought together by other tasks (`merge`).
 """
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.model import OffsetRange, Part, Source, SourceError, Task
 from kafkawire.spark.plan import plan_tasks
+from kafkawire.spark.watching import completed, watching
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -25,8 +26,17 @@ if TYPE_CHECKING:
     from kafkawire.spark.places import Place
 
 Rows = list[dict[str, Any]]
-Work = Callable[[Source, Sequence["Place"], Task], Iterator[Rows]]
-"""What a task does with its Task: it gives rows, a few for each range, never one for a record."""
+Work = Callable[[Source, Sequence["Place"], Task], "Iterator[Rows | pa.RecordBatch]"]
+"""What a task does with its Task: it gives rows, a few for each range; or Arrow batches of them."""
+Told = Callable[[str, int, int], None]
+"""What is worked on, how many tasks of it are done, how many there are."""
+T = TypeVar("T")
+Make = Callable[[], T]
+Merge = Callable[[Iterator[dict[str, Any]]], Iterator[dict[str, Any]]]
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """Nobody wants to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,32 +53,56 @@ class Request:
 class Scope:
     """The offsets of all partitions that were asked for, empty ones too."""
 
-    def __init__(self, request: Request, catalog: Catalog, *, internal: bool) -> None:
+    def __init__(
+        self, request: Request, catalog: Catalog, *, internal: bool, told: Told = silent
+    ) -> None:
         self.request = request
         self.catalog = catalog
+        self._told = told
+        self.now_ms = int(time.time() * 1000)
+        """When the report began: what is dated later is from the future."""
         self.topics = _topics(request, catalog, internal)
-        self.ranges = [
-            self.range_of(topic, partition)
-            for topic in self.topics
-            for partition in range(catalog.topics[topic])
-        ]
+        self.ranges = self.ranges_of(
+            [(topic, index) for topic in self.topics for index in range(catalog.topics[topic])]
+        )
+
+    def watch(self, spark: SparkSession, what: str, tasks: Sequence[Task], work: Make[T]) -> T:
+        """What `work` gives, for which Spark does these tasks first: progress is told in them, and
+        Ctrl-C ends them."""
+        context = spark.sparkContext
+        self._told(what, 0, len(tasks))
+
+        def look(group: str) -> None:
+            self._told(what, min(completed(context, group), len(tasks)), len(tasks))
+
+        return watching(context, work, look)
 
     def close(self) -> None:
         """End the connections of the catalog."""
         self.catalog.close()
 
-    def range_of(self, topic: str, partition: int) -> OffsetRange:
-        """[first, end) of the time that was asked for, or of all there is."""
-        start, _, end = self.catalog.bounds(topic, partition)
-        first = self._at(topic, partition, self.request.since, end, start)
-        last = self._at(topic, partition, self.request.until, end, end)
-        return OffsetRange(topic, partition, max(start, min(first, last)), last)
+    def ranges_of(self, places: Sequence[tuple[str, int]]) -> list[OffsetRange]:
+        """[first, end) of the time that was asked for, or of all there is, of these partitions."""
+        bounds = [self.catalog.bounds(*place) for place in places]
+        ends = [end for _, _, end in bounds]
+        firsts = self._at(places, self.request.since, ends, [start for start, _, _ in bounds])
+        lasts = self._at(places, self.request.until, ends, ends)
+        return [
+            OffsetRange(*place, max(start, min(first, last)), last)
+            for place, (start, _, _), first, last in zip(places, bounds, firsts, lasts, strict=True)
+        ]
 
-    def _at(self, topic: str, partition: int, ms: int | None, end: int, without: int) -> int:
+    def _at(
+        self,
+        places: Sequence[tuple[str, int]],
+        ms: int | None,
+        ends: Sequence[int],
+        without: Sequence[int],
+    ) -> list[int]:
         if ms is None:
-            return without
-        found = self.catalog.offset_for_time(topic, partition, ms)
-        return end if found is None else found
+            return list(without)
+        found = self.catalog.offsets_for_times([(*place, ms) for place in places])
+        return [end if at is None else at for at, end in zip(found, ends, strict=True)]
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -87,56 +121,14 @@ class Scope:
             len(self.ranges), "partition"
         )
 
-    def records(
-        self, spark: SparkSession, columns: str, ranges: Sequence[OffsetRange] | None = None
-    ) -> DataFrame:
-        """The records of these ranges (all, if none are given) through `format("kafkawire")`."""
-        wanted = self.ranges if ranges is None else ranges
-        source = self.request.source
-        reader = spark.read.format("kafkawire").option("source", source.url or source.bootstrap)
-        if source.url and source.bootstrap:
-            reader = reader.option("kafka.bootstrap.servers", source.bootstrap)
-        assigned: dict[str, list[int]] = {}
-        starting: dict[str, dict[str, int]] = {}
-        ending: dict[str, dict[str, int]] = {}
-        for topic, partition, base, end in wanted:
-            assigned.setdefault(topic, []).append(partition)
-            starting.setdefault(topic, {})[str(partition)] = base
-            ending.setdefault(topic, {})[str(partition)] = end
-        return (
-            reader.option("assign", json.dumps(assigned))
-            .option("startingOffsets", json.dumps(starting))
-            .option("endingOffsets", json.dumps(ending))
-            .option("columns", columns)
-            .load()
-        )
+    def tasks(self, spark: SparkSession, ranges: Sequence[OffsetRange] | None = None) -> list[Task]:
+        """What is to be read, of these ranges or of all."""
+        parts = self.parts if ranges is None else self.catalog.parts(list(ranges))
+        return plan_tasks(parts, min_tasks=spark.sparkContext.defaultParallelism)
 
-    def oldest(self, spark: SparkSession) -> int:
-        """The least timestamp (ms) of the first records of all partitions; 0 without any. Enough
-        to choose a scale by, and only a record of each is read."""
-        some = [range_ for range_ in self.ranges if range_.end > range_.base]
-        return self._extreme(spark, [r._replace(end=r.base + 1) for r in some], min)
-
-    def newest(self, spark: SparkSession, ranges: Sequence[OffsetRange] | None = None) -> int:
-        """The largest timestamp (ms) of the last records of these ranges, or of all."""
-        wanted = self.ranges if ranges is None else ranges
-        some = [range_ for range_ in wanted if range_.end > range_.base]
-        return self._extreme(spark, [r._replace(base=r.end - 1) for r in some], max)
-
-    def _extreme(
-        self, spark: SparkSession, ranges: Sequence[OffsetRange], which: Callable[[Any], int]
-    ) -> int:
-        if not ranges:
-            return 0
-        asked = "SELECT unix_millis(min(timestamp)), unix_millis(max(timestamp)) FROM {some}"
-        (row,) = spark.sql(asked, some=self.records(spark, "timestamp", ranges)).collect()
-        found = [value for value in row if value is not None]
-        return which(found) if found else 0
-
-    def scan(self, spark: SparkSession, work: Work, ddl: str) -> DataFrame:
+    def scan(self, spark: SparkSession, tasks: Sequence[Task], work: Work, ddl: str) -> DataFrame:
         """What `work` gives for each task: it runs there, once for each, and may run again.
         `ddl`: the schema of its rows. Raises SourceError where there is nothing to read."""
-        tasks = plan_tasks(self.parts, min_tasks=spark.sparkContext.defaultParallelism)
         if not tasks:
             raise SourceError("there is nothing to read")
         places = self.catalog.places
@@ -149,9 +141,25 @@ class Scope:
             for batch in numbers:
                 for index in batch.column(0).to_pylist():
                     for rows in work(source, places, tasks[index]):
-                        yield RecordBatch.from_pylist(rows, schema)
+                        whole = isinstance(rows, RecordBatch)
+                        yield rows if whole else RecordBatch.from_pylist(rows, schema)
 
         return map_in_arrow(spark.range(0, len(tasks), 1, len(tasks)), run, ddl)
+
+
+def merge(found: DataFrame, work: Merge, ddl: str) -> DataFrame:
+    """Rows of tasks brought together by topic: `work` is handed those of some topics, one topic
+    after the other. `ddl`: the schema of what it gives."""
+    schema = _arrow_schema(ddl)
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyarrow import RecordBatch
+
+        for row in work(row for batch in batches for row in batch.to_pylist()):
+            yield RecordBatch.from_pylist([row], schema)
+
+    by_topic = found.repartition("topic").sortWithinPartitions("topic")
+    return map_in_arrow(by_topic, run, ddl)
 
 
 def _arrow_schema(ddl: str) -> pa.Schema:

@@ -1,173 +1,174 @@
 """Sizes, rates and skew: bytes and records by topic and partition, over time, and by key.
 
-One pass over the records: Spark adds them up by (topic, partition, time) and by (topic, key) at
-once. Bytes are those of key and value, as the producer had them; `stored_bytes` those of the
-batches in segments, compressed. What has not been cut into segments is estimated there.
+One pass over the records, which tasks add up where they read them (`tally`). Bytes are those of key
+and value, as the producer had them; `stored_bytes` those of the batches in segments, compressed.
+What has not been cut into segments is estimated there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.reports import plot_sizes, plots
+from kafkawire.spark.reports import keys as keys_
+from kafkawire.spark.reports import plot_sizes, plots, tally
+from kafkawire.spark.reports.buckets import Buckets, window
 from kafkawire.spark.reports.measures import (
+    SKEW_MS,
+    WIDTHS_MS,
     duration,
     gini,
     largest_share,
     number,
     size,
     text_of,
-    width_for,
 )
-from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import Scope
+from kafkawire.spark.reports.report import Report, rows_of
+from kafkawire.spark.reports.scope import Scope, merge
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-KEYS = 20
-"""Of each topic: those with the most records, and those with the most bytes."""
 Row = dict[str, Any]
-
-_BOTH = """
-SELECT topic, partition, bucket, key, grouping(partition) = 1 AS by_key, count(*) AS records,
-       sum(bytes) AS bytes, min(ms) AS first_ms, max(ms) AS last_ms
-FROM (SELECT topic, partition, key, unix_millis(timestamp) AS ms,
-             unix_millis(timestamp) - pmod(unix_millis(timestamp), {width}) AS bucket,
-             coalesce(octet_length(key), 0) + coalesce(octet_length(value), 0) AS bytes
-      FROM {records})
-GROUP BY GROUPING SETS ((topic, partition, bucket), (topic, key))
-"""
-_PARTITIONS = """
-SELECT topic, partition, sum(records) AS records, sum(bytes) AS bytes, min(first_ms) AS first_ms,
-       max(last_ms) AS last_ms
-FROM {sums} WHERE NOT by_key GROUP BY topic, partition ORDER BY topic, partition
-"""
-_RATES = """
-SELECT topic, bucket, sum(records) AS records, sum(bytes) AS bytes
-FROM {sums} WHERE NOT by_key GROUP BY topic, bucket ORDER BY topic, bucket
-"""
-# Two queries: for a rank alone Spark keeps the first of each group and sorts nothing else.
-_TOP = """
-SELECT topic, key, records, bytes FROM (
-  SELECT topic, key, records, bytes, row_number() OVER (PARTITION BY topic
-                                                        ORDER BY {by} DESC, key) AS place
-  FROM {{sums}} WHERE by_key AND key IS NOT NULL) WHERE place <= {keys}
-"""
-_SKEW = """
-SELECT topic, records, count(*) AS keys, max(key IS NULL) AS keyless
-FROM {sums} WHERE by_key GROUP BY topic, records, key IS NULL ORDER BY topic, records
-"""
 
 
 def run(spark: SparkSession, scope: Scope) -> Report:
     """The report; nothing in it is a problem of offsets."""
+    tasks = scope.tasks(spark)
+    found = scope.scan(spark, tasks, tally.tally, tally.FOUND_DDL)
+    whole = merge(found, tally.merged, tally.TOPIC_DDL)
+    topics = rows_of(scope.watch(spark, "ranges read", tasks, whole.toArrow))
+    return made(sorted(topics, key=lambda row: row["topic"]), scope)
+
+
+def made(found: Sequence[Row], scope: Scope) -> Report:
+    """The report of topics (tally.TOPIC_DDL), in their order."""
     report = Report("sizes")
-    width = width_for(scope.newest(spark) - scope.oldest(spark))
-    records = scope.records(spark, "topic, partition, timestamp, key, value")
-    sums = spark.sql(_BOTH, records=records, width=width).persist()
-    try:
-        partitions = rows_of(spark.sql(_PARTITIONS, sums=sums).toArrow())
-        rates = collect(spark.sql(_RATES, sums=sums))
-        top = _top_keys(spark, sums)
-        skew = rows_of(spark.sql(_SKEW, sums=sums).toArrow())
-    finally:
-        sums.unpersist()
-    rows = _with_stored(partitions, scope)
-    topics = by_topic(rows, skew)
-    keys = _ranked(top, topics)
+    rows = _with_stored(found, scope)
+    topics = by_topic(rows, found)
+    keys = _ranked(found, topics)
+    rates, shown = _rates(found)
     report.add("sizes", "Topics", _arrow(topics), "topic", "partitions", "records", "bytes",
                "stored_bytes", "largest_partition", "largest_share", "gini_partitions", "keys",
                "largest_key_share", "gini_keys")  # fmt: skip
     report.add("sizes-partitions", "Partitions", _arrow(rows), "topic", "partition", "records",
                "bytes", "stored_bytes", "records_per_s")  # fmt: skip
-    report.add("sizes-rates", f"Rates by {duration(width)}", rates)
+    report.add("sizes-rates", f"Rates by {duration(shown.width)}", _arrow(rates))
     if keys:
         report.add("sizes-keys", "Largest keys", _arrow(keys), "topic", "key", "records", "bytes",
                    "share")  # fmt: skip
-    report.sentences = [*_sentences(topics, rows), *report.sentences]
-    report.plot = plot_sizes.draw(
-        rows, rows_of(rates), _curves(skew), keys, width, _subtitle(scope, rows)
-    )
+    report.sentences = [
+        *_sentences(topics, rows), *_estimates(found), *_times(rows, scope.now_ms),
+        *report.sentences,
+    ]  # fmt: skip
+    report.plot = plot_sizes.draw(rows, rates, _curves(found), keys, shown, _subtitle(scope, rows))
     return report
 
 
-def _top_keys(spark: SparkSession, sums: DataFrame) -> list[Row]:
-    found: dict[tuple[str, bytes], Row] = {}
-    for by in ("records", "bytes"):
-        for row in rows_of(spark.sql(_TOP.format(by=by, keys=KEYS), sums=sums).toArrow()):
-            found[row["topic"], row["key"]] = row
-    return list(found.values())
+def _rates(found: Sequence[Row]) -> tuple[list[Row], plot_sizes.Span]:
+    """Records and bytes of each topic by bucket of time, all of one width, and what of it a picture
+    shows."""
+    whole, every = Buckets(), []
+    for row in found:
+        own = Buckets()
+        for times in (own, whole):
+            times.merge(row["level"], row["starts"], row["counts"], row["sums"])
+        every.append((row["topic"], own))
+    level, first, end = window(whole)
+    rates = []
+    for topic, times in every:
+        times.widen(level)
+        columns = zip(times.starts.tolist(), times.records.tolist(), times.values.tolist(),
+                      strict=True)  # fmt: skip
+        rates += [
+            {"topic": topic, "bucket": start, "records": records, "bytes": bytes_}
+            for start, records, bytes_ in columns
+        ]
+    width = WIDTHS_MS[level]
+    return rates, plot_sizes.Span(first - first % width, end, width)
 
 
-def _with_stored(partitions: Sequence[Row], scope: Scope) -> list[Row]:
+def _with_stored(found: Sequence[Row], scope: Scope) -> list[Row]:
     """All partitions, empty ones too, with what they take in segments and their rate."""
-    known = {(row["topic"], row["partition"]): row for row in partitions}
+    known = {
+        (row["topic"], partition["partition"]): {"topic": row["topic"], **partition}
+        for row in found
+        for partition in row["partitions"]
+    }
     stored = {(part.range.topic, part.range.partition): part.size_bytes for part in scope.parts}
     rows = []
     for topic, partition, _, _ in scope.ranges:
         empty: Row = {"topic": topic, "partition": partition, "records": 0, "bytes": 0,
-                      "first_ms": None, "last_ms": None}  # fmt: skip
+                      "timeless": 0, "first_ms": None, "last_ms": None}  # fmt: skip
         row = known.get((topic, partition), empty)
-        span = (row["last_ms"] - row["first_ms"]) / 1000 if row["records"] else 0.0
-        rate = round(row["records"] / span, 3) if span else None
+        timed = row["records"] - row["timeless"]
+        span = (row["last_ms"] - row["first_ms"]) / 1000 if timed else 0.0
+        rate = round(timed / span, 3) if span else None
         rows.append(
             row | {"stored_bytes": stored.get((topic, partition), 0), "records_per_s": rate}
         )
     return rows
 
 
-def by_topic(rows: Sequence[Row], skew: Sequence[Row]) -> list[Row]:
+def by_topic(rows: Sequence[Row], found: Sequence[Row]) -> list[Row]:
     """One row for each topic: sums, the largest partition, and how uneven partitions and keys
-    are. `skew`: topic, records of a key, how many keys have so many, whether that is "no key"."""
-    found = []
-    curves = _curves(skew)
-    for topic in sorted({row["topic"] for row in rows}):
-        own = [row for row in rows if row["topic"] == topic]
+    are. `rows`: of partitions; `found`: of topics that have records (tally.TOPIC_DDL)."""
+    known = {row["topic"]: row for row in found}
+    partitions: dict[str, list[Row]] = {}
+    for row in rows:
+        partitions.setdefault(row["topic"], []).append(row)
+    made = []
+    for topic, own in sorted(partitions.items()):
         records = [row["records"] for row in own]
         largest = max(own, key=lambda row: row["records"])
-        keyed = curves.get(topic, [])
-        total = sum(records)
-        found.append(
+        of = known.get(topic, {"keys": 0, "keyless": 0})
+        keyed = of["keys"] > 0
+        most = max((top["records"] for top in of["top"]), default=0) if keyed else 0
+        made.append(
             {
-                "topic": topic, "partitions": len(own), "records": total,
+                "topic": topic, "partitions": len(own), "records": sum(records),
                 "bytes": sum(row["bytes"] for row in own),
                 "stored_bytes": sum(row["stored_bytes"] for row in own),
-                "first_ms": min((row["first_ms"] for row in own if row["records"]), default=None),
-                "last_ms": max((row["last_ms"] for row in own if row["records"]), default=None),
+                "first_ms": _extreme(min, own, "first_ms"),
+                "last_ms": _extreme(max, own, "last_ms"),
                 "largest_partition": largest["partition"],
                 "largest_share": round(largest_share(records), 4),
                 "gini_partitions": round(gini((count, 1) for count in records), 4),
-                "keys": sum(keys for _, keys in keyed),
-                "keyless": total - sum(count * keys for count, keys in keyed),
-                "largest_key_share": round(keyed[-1][0] / total, 4) if keyed else None,
-                "gini_keys": round(gini(keyed), 4) if keyed else None,
+                "keys": of["keys"], "keyless": of["keyless"],
+                "largest_key_share": round(most / sum(records), 4) if keyed else None,
+                "gini_keys": round(of["gini"], 4) if keyed else None,
             }
         )  # fmt: skip
+    return made
+
+
+def _extreme(which: Any, rows: Sequence[Row], name: str) -> int | None:
+    found: int | None = which((row[name] for row in rows if row[name] is not None), default=None)
     return found
 
 
-def _curves(skew: Sequence[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
-    """For each topic (records of a key, keys that have so many), rising, without "no key"."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    for row in skew:
-        if not row["keyless"]:
-            found.setdefault(row["topic"], []).append((row["records"], row["keys"]))
-    return found
+def _curves(found: Sequence[Row]) -> dict[str, list[tuple[float, int]]]:
+    """For each topic (records of a key, keys that have so many)."""
+    return {
+        row["topic"]: list(zip(row["curve_records"], row["curve_keys"], strict=True))
+        for row in found
+        if row["keys"]
+    }
 
 
-def _ranked(top: Sequence[Row], topics: Sequence[Row]) -> list[Row]:
+def _ranked(found: Sequence[Row], topics: Sequence[Row]) -> list[Row]:
     """Keys by records, as words and in hexadecimal, with their share of the topic's records."""
     totals = {row["topic"]: row["records"] for row in topics}
+    every = [{"topic": row["topic"], **top} for row in found for top in row["top"]]
     return [
         {
-            "topic": row["topic"], "key": text_of(row["key"]), "key_hex": row["key"].hex(),
-            "records": row["records"], "bytes": row["bytes"],
+            "topic": row["topic"], "key": text_of(row["text"], row["length"]),
+            "key_hex": row["text"].hex(), "records": row["records"], "bytes": row["bytes"],
             "share": round(row["records"] / totals[row["topic"]], 6),
+            "records_off": row["records_off"], "bytes_off": row["bytes_off"],
         }
-        for row in sorted(top, key=lambda row: (-row["records"], row["topic"], row["key"]))
+        for row in sorted(every, key=lambda row: (-row["records"], row["topic"], row["text"]))
     ]  # fmt: skip
 
 
@@ -178,11 +179,8 @@ def _arrow(rows: Sequence[Row]) -> pa.Table:
 
 
 def _subtitle(scope: Scope, rows: Sequence[Row]) -> str:
-    firsts = [row["first_ms"] for row in rows if row["records"]]
-    lasts = [row["last_ms"] for row in rows if row["records"]]
-    return (
-        f"{scope.words()}, {plots.span_text(min(firsts, default=None), max(lasts, default=None))}"
-    )
+    first, last = _extreme(min, rows, "first_ms"), _extreme(max, rows, "last_ms")
+    return f"{scope.words()}, {plots.span_text(first, last)}"
 
 
 def _sentences(topics: Sequence[Row], rows: Sequence[Row]) -> list[str]:
@@ -190,7 +188,7 @@ def _sentences(topics: Sequence[Row], rows: Sequence[Row]) -> list[str]:
         sum(row[name] for row in rows) for name in ("records", "bytes", "stored_bytes")
     )
     sentences = [
-        f"{records:,} records ({number(records)}) with {size(payload)} in keys and values; "
+        f"{records:,} record{'' if records == 1 else 's'} with {size(payload)} in keys and values; "
         f"{size(stored)} as they are stored."
     ]
     uneven = [row for row in topics if row["largest_share"] * row["partitions"] > 2]
@@ -200,4 +198,34 @@ def _sentences(topics: Sequence[Row], rows: Sequence[Row]) -> list[str]:
             f"{100 * row['largest_share']:.3g} % of the records, "
             f"{row['largest_share'] * row['partitions']:.3g} times an even share."
         )
+    return sentences
+
+
+def _estimates(found: Sequence[Row]) -> list[str]:
+    """What is not exact: topics of more keys than are counted one by one."""
+    return [
+        f"{row['topic']}: about {number(row['keys'])} keys (to {_error(row['sampled'])}): more "
+        f"than the {keys_.ROOM:,} that are counted one by one, so how uneven they are is estimated "
+        f"from {row['sampled']:,} of them; counts of the largest are too low by "
+        f"{max((top['records_off'] for top in row['top']), default=0):,} records at most."
+        for row in found
+        if row["sampled"]
+    ]
+
+
+def _error(sampled: int) -> str:
+    """Two standard errors of a number of keys by that many of them."""
+    return f"{200 / sampled**0.5:.2g} %"
+
+
+def _times(rows: Sequence[Row], now_ms: int) -> list[str]:
+    sentences = []
+    timeless = sum(row["timeless"] for row in rows)
+    if timeless:
+        sentences.append(f"{timeless:,} records have no timestamp, and are in no rate.")
+    last = _extreme(max, rows, "last_ms")
+    if last is not None and last > now_ms + SKEW_MS:
+        ahead = next(row for row in rows if row["last_ms"] == last)
+        sentences.append(f"Some are dated in the future, the last in {ahead['topic']}-"
+                         f"{ahead['partition']}: {plots.moment_text(last)}.")  # fmt: skip
     return sentences

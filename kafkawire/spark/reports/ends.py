@@ -1,0 +1,107 @@
+"""Where each partition ended at each time: what lag is measured against.
+
+The end at a time is the first offset of a later record, as ListOffsets finds it. So tasks keep, for
+each bucket of time, the first offset that a record of that time has; what they found of a partition
+is merged by another task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkawire.spark.columns import OFFSET, TIMESTAMP
+from kafkawire.spark.model import Source, Task
+from kafkawire.spark.reports.buckets import Buckets
+from kafkawire.spark.reports.measures import BUCKETS
+from kafkawire.spark.reports.runs import milliseconds, runs
+from kafkawire.spark.reports.scope import Rows, Work
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkawire.spark.places import Place
+
+DDL = (
+    "topic STRING, partition INT, newest BIGINT, level INT, starts ARRAY<BIGINT>, "
+    "counts ARRAY<BIGINT>, firsts ARRAY<BIGINT>"
+)
+ROOM = BUCKETS + 16
+"""As many as a plot has steps: so they are never wider than its steps are."""
+Row = dict[str, Any]
+
+
+class Ends:
+    """The first offset of each bucket, and the newest time, of a partition or a range of it."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic, self.partition, self.newest = topic, partition, -1
+        self.buckets = Buckets(np.minimum, ROOM)
+
+    def feed(self, offsets: Any, stamps: Any) -> None:
+        """The next records; times in ms."""
+        if len(stamps):
+            self.newest = max(self.newest, int(stamps.max()))
+            self.buckets.feed(stamps, offsets)
+
+    def merge(self, row: Mapping[str, Any]) -> None:
+        """Of another range (DDL)."""
+        self.newest = max(self.newest, row["newest"])
+        self.buckets.merge(row["level"], row["starts"], row["counts"], row["firsts"])
+
+    def row(self) -> Row:
+        """DDL."""
+        found = self.buckets
+        return {
+            "topic": self.topic, "partition": self.partition, "newest": self.newest,
+            "level": found.level, "starts": found.starts.tolist(),
+            "counts": found.records.tolist(), "firsts": found.values.tolist(),
+        }  # fmt: skip
+
+
+def finder(first: int, until: int) -> Work:
+    """What tasks do: a row for each partition in a task. Only times in [first, until] (ms) count:
+    what is older is below every end asked for, and what is newer is from the future."""
+
+    def find(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
+        every = runs(source, places, task, (OFFSET, TIMESTAMP))
+        for (topic, partition), own in groupby(every, key=lambda run: (run.topic, run.partition)):
+            ends = Ends(topic, partition)
+            for run in own:
+                offsets, stamps = run.columns
+                times = milliseconds(stamps)
+                counted = (times >= first) & (times <= until)
+                ends.feed(offsets.to_numpy(zero_copy_only=False)[counted], times[counted])
+            yield [ends.row()]
+
+    return find
+
+
+def merged(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
+    """Rows of ranges, in the order of topics, to one for each partition."""
+    for topic, own in groupby(rows, key=itemgetter("topic")):
+        whole: dict[int, Ends] = {}
+        for row in own:
+            number = row["partition"]
+            whole.setdefault(number, Ends(topic, number)).merge(row)
+        for number in sorted(whole):
+            yield whole[number].row()
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """One row for each bucket: topic, partition, start (ms), first (offset)."""
+    import pyarrow as pa
+
+    many = [len(row["starts"]) for row in rows]
+    return pa.table(
+        {
+            "topic": pa.array(np.repeat([row["topic"] for row in rows], many), pa.string()),
+            "partition": pa.array(np.repeat([row["partition"] for row in rows], many), pa.int32()),
+            "start": pa.array([at for row in rows for at in row["starts"]], pa.int64()),
+            "first": pa.array([at for row in rows for at in row["firsts"]], pa.int64()),
+        }
+    )

@@ -1,0 +1,69 @@
+"""The records of a task, partition by partition, as columns: what a report's tasks look at.
+
+A task is read as a whole, so that small pieces of a file that lie side by side are one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from kafkawire.spark.columns import PARTITION, TOPIC, Selection
+from kafkawire.spark.model import Source, Task
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkawire.spark.places import Place
+
+
+class Run(NamedTuple):
+    """Records of a partition that follow each other: the columns asked for, as Arrow arrays."""
+
+    topic: str
+    partition: int
+    columns: tuple[Any, ...]
+
+
+def runs(
+    source: Source, places: Sequence[Place], task: Task, columns: Sequence[str]
+) -> Iterator[Run]:
+    """All records of a task, in the order of its parts."""
+    from kafkawire.spark.reading import read_task
+
+    topics = {part.range.topic for part in task.parts}
+    # A topic's name for each record costs more than its number of a partition: only where needed.
+    named = (TOPIC,) if len(topics) > 1 else ()
+    selection = Selection((*columns, PARTITION, *named))
+    for batch in read_task(source, places, task, selection):
+        topic = next(iter(topics))
+        for start, stop in _borders(batch, len(columns)):
+            some = batch.slice(start, stop - start)
+            partition = some.column(len(columns))[0].as_py()
+            if named:
+                topic = some.column(len(columns) + 1)[0].as_py()
+            yield Run(topic, partition, tuple(some.columns[: len(columns)]))
+
+
+def _borders(batch: pa.RecordBatch, first: int) -> Iterator[tuple[int, int]]:
+    """Where each run begins and ends: a column from `first` on changes there."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ends = [np.array([], np.int64)]
+    for column in batch.columns[first:]:
+        encoded = pc.run_end_encode(column, run_end_type=pa.int64())
+        ends.append(encoded.run_ends.to_numpy(zero_copy_only=False))
+    start = 0
+    for end in np.unique(np.concatenate(ends)).tolist():
+        yield start, end
+        start = end
+
+
+def milliseconds(stamps: pa.Array) -> Any:
+    """Timestamps of Arrow as Kafka has them: ms since 1970, -1 for none."""
+    import pyarrow as pa
+
+    return stamps.cast(pa.int64()).to_numpy(zero_copy_only=False) // 1000
