@@ -87,6 +87,16 @@ def test_what_is_asked_for_and_not_taken_is_bounded_in_bytes() -> None:
     assert place.meter.most_size <= 40
 
 
+def test_steps_of_next_to_nothing_are_bounded_too() -> None:
+    place = Slow()
+    place.open(*range(20))
+    taken = InFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
+    for number in range(20):
+        assert next(taken) == str(number)
+        asked = min(20, number + 1 + 3)
+        eventually(lambda: len(place.meter.asked) == asked)  # noqa: B023
+
+
 def test_a_step_that_is_larger_than_the_room_is_alone() -> None:
     place = Slow()
     place.open(*range(9))

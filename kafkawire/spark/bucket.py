@@ -25,6 +25,7 @@ from botocore import exceptions as boto
 from botocore.config import Config
 
 from kafkawire.manifest.url import TierUrl
+from kafkawire.spark.model import REQUESTS_AT_MOST
 from kafkawire.spark.places import GET_BYTES_AT_MOST, Place, PlaceError, name_checked, too_large
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 30
 """The second is between two packets, not of a whole request."""
 ATTEMPTS = 6
 """Of a request, and of reading a body: with botocore's back-off half a minute at most."""
-CONNECTIONS = 40
-"""Kept by a client: for 32 small files at a time (manifests), or what reads and what writes."""
+CONNECTIONS = REQUESTS_AT_MOST + 8
+"""Kept by a client: for what reads, and for what writes beside it."""
 DELETE_AT_MOST = 1000
 """S3's bound on one request."""
 _CREDENTIALS = {

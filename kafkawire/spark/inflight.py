@@ -49,10 +49,12 @@ before it is done."""
 
 class InFlight(Generic[T]):
     """Requests of one reader: at most `at_once` are under way, and what was asked for and is not
-    taken yet has at most `most_bytes`, or is one step. What is being taken comes on top."""
+    taken yet are as many steps at most, of `most_bytes`, or one. What is being taken comes on top.
+    """
 
     def __init__(self, at_once: int, most_bytes: int) -> None:
         self._pool = ThreadPoolExecutor(at_once, "kafkawire-ahead")
+        self._at_once = at_once
         self._most_bytes = most_bytes
         self._bytes = 0
         self._asked: deque[tuple[Step[T], list[Future[Buffer | None]]]] = deque()
@@ -83,7 +85,8 @@ class InFlight(Generic[T]):
                 wait([self._next])
             else:
                 size = self._next.size_bytes
-                if self._asked and self._bytes + size > self._most_bytes:
+                is_full = len(self._asked) >= self._at_once
+                if is_full or (self._asked and self._bytes + size > self._most_bytes):
                     break
                 self._bytes += size
                 coming = [self._pool.submit(_read, each) for each in self._next.ranges]
