@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
+import socket
 import threading
 from pathlib import Path
 
@@ -174,6 +176,30 @@ def test_a_body_that_breaks_off_is_read_again() -> None:
         with pytest.raises(PlaceError, match="cannot read s3://bucket/p/a"):
             at(stub).get_range("a", 0, 10)
         assert len(stub.asked) == 6
+
+
+@pytest.mark.usefixtures("_credentials")
+def test_a_request_without_any_answer_is_tried_six_times() -> None:
+    """And not six times six, as a request and as a body."""
+    closed = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+                    closed.append(1)
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        try:
+            place = open_place(f"s3://bucket?endpoint=http://127.0.0.1:{listener.getsockname()[1]}")
+            with pytest.raises(PlaceError, match="cannot read s3://bucket/a"):
+                place.get_range("a", 0, 10)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(20)
+    assert len(closed) == 6
 
 
 @pytest.mark.usefixtures("_credentials")
