@@ -21,13 +21,10 @@ import pytest
 
 from kafkawire.codec.batches import Record, iter_batches, pack, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.metadata.catalog import NewTopic
-from log.manager import Log
 from log.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.loglife import Life, expect
 from tests.kit.logmodel import Model, Producer
-from tests.kit.logs import FOLDER
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
 
@@ -122,20 +119,10 @@ class CleaningLife(Life):
     model: Updates
 
     async def start(self) -> None:
-        model = self.model
         catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
         storage = self.metadata.storage(self.env.clock.now_ms)
-        log = await Log.open(self.env, FOLDER, model.config, catalog, storage, self.metadata, 1)
-        if not catalog.by_name:
-            new = NewTopic("t", [1] * PARTITIONS, model.configs)
-            (info,) = await self.metadata.create_topics([new])
-            catalog.add_topic(info)
-            log.add_topics([info])
-        self.log = log
-        rows = catalog.by_name["t"].partitions
-        await log.loader.load(row.number for row in rows if row.number < log.loader.fresh_from)
-        self.partitions = [log.loader.get(row.number) for row in rows]
+        await self.open_log(catalog, storage, self.model.configs)
 
     async def check(self) -> None:
         """Everything promised so far holds."""

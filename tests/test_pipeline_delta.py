@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from kafkawire.spark.pipeline import committing
 from kafkawire.spark.pipeline.committing import CommitError
 from kafkawire.spark.pipeline.delta import DeltaTable
 from kafkawire.spark.places import open_place
-from tests.kit.lake import SCHEMA, job, record, wrote
+from tests.kit.lake import SCHEMA, drive_at_once, job, record, wrote
 from tests.kit.minio import Minio
 
 
@@ -91,24 +90,7 @@ def race(table: DeltaTable, url: str) -> None:
         [record(run, [wrote(table.place, run, run, run + 1, attempt=attempt)]) for run in (1, 2, 3)]
         for attempt in ("aa", "bb", "cc")
     ]
-    failures: list[BaseException] = []
-    barrier = threading.Barrier(len(runs))
-
-    def drive(records: list[Any]) -> None:
-        mine = DeltaTable(job(url, "delta"), open_place(url))
-        try:
-            for one in records:
-                barrier.wait(30)
-                mine.commit(one)
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=drive, args=(records,)) for records in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
+    drive_at_once(lambda: DeltaTable(job(url, "delta"), open_place(url)), runs)
 
 
 def test_somebody_else_writes_too(

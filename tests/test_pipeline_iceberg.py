@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.state import State
 from kafkawire.spark.places import open_place
 from tests.kit import lake
-from tests.kit.lake import SCHEMA, job, record
+from tests.kit.lake import SCHEMA, at_once, drive_at_once, job, record
 from tests.kit.minio import SECRET, USER, Minio
 
 NAME = "kafkawire.t"
@@ -117,43 +116,18 @@ def test_many_drivers_at_once(table: IcebergTable, tmp_path: Path) -> None:
         [record(run, [wrote(table, run, run, run + 1, attempt=attempt)]) for run in (1, 2)]
         for attempt in ("aa", "bb", "cc")
     ]
-    failures: list[BaseException] = []
-    barrier = threading.Barrier(len(runs))
 
-    def drive(records: list[Any]) -> None:
+    def made() -> IcebergTable:
         mine = IcebergTable(job(tmp_path / "t", "iceberg"), open_place(str(tmp_path / "t")))
-        try:
-            mine.prepare(SCHEMA, ())
-            for one in records:
-                barrier.wait(30)
-                mine.commit(one)
-        except BaseException as failure:
-            failures.append(failure)
+        mine.prepare(SCHEMA, ())
+        return mine
 
-    threads = [threading.Thread(target=drive, args=(records,)) for records in runs]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
+    drive_at_once(made, runs)
     assert offsets(tmp_path / "t") == [1, 2]
 
 
 def test_creating_it_twice_at_once(tmp_path: Path) -> None:
-    failures: list[BaseException] = []
-
-    def create() -> None:
-        try:
-            table_at(tmp_path / "t")
-        except BaseException as failure:
-            failures.append(failure)
-
-    threads = [threading.Thread(target=create) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failures
+    at_once([lambda: table_at(tmp_path / "t")] * 3)
     assert loaded(tmp_path / "t").schema().column_names[:3] == ["_topic", "_partition", "_offset"]
 
 

@@ -232,6 +232,16 @@ class Uploads:
         self.done: dict[int, float] = {}
         self.fails: Callable[[int], Fault | None] = lambda _: None
 
+    def upload_all(self, segments: list[tuple[float, int, bool]], steps: int) -> None:
+        """Register segments, and go on until they are uploaded: nothing starves."""
+        for at, (due, size, history) in enumerate(segments):
+            self.dispatcher.register(candidate(at, due, size, history=history), 0.0)
+        for _ in range(steps):
+            if not self.dispatcher.candidates:
+                break
+            self.step()
+        assert set(self.done) == set(range(len(segments)))
+
     def step(self) -> None:
         """Decide, check the bounds, go on to when something happens."""
         dispatcher, rules = self.dispatcher, self.dispatcher.limits
@@ -266,13 +276,7 @@ def test_promises_hold_whenever_uploads_succeed(
     what there is everything is there in time."""
     dispatcher = Dispatcher(limits(uploads=uploads, buffer_bytes=buffer))
     world = Uploads(dispatcher, seconds=1.0)
-    for at, (due, size, history) in enumerate(segments):
-        dispatcher.register(candidate(at, due, size, history=history), 0.0)
-    for _ in range(2000):
-        if not dispatcher.candidates:
-            break
-        world.step()
-    assert set(world.done) == set(range(len(segments)))  # nothing starves
+    world.upload_all(segments, steps=2000)
     for at, (due, _, _) in enumerate(segments):
         assert world.begun[at] >= due
         assert world.done[at] <= due + 60  # candidate(): the promise
@@ -286,13 +290,7 @@ def test_nothing_starves_whatever_fails(
     world = Uploads(dispatcher, seconds=0.5)
     left = data.draw(st.lists(st.sampled_from(list(Fault)), max_size=40))
     world.fails = lambda _: left.pop() if left else None
-    for at, (due, size, history) in enumerate(segments):
-        dispatcher.register(candidate(at, due, size, history=history), 0.0)
-    for _ in range(5000):
-        if not dispatcher.candidates:
-            break
-        world.step()
-    assert set(world.done) == set(range(len(segments)))
+    world.upload_all(segments, steps=5000)
 
 
 @given(SEGMENTS, st.integers(MIB, 100 * MIB))
@@ -300,13 +298,7 @@ def test_the_rate_is_kept(segments: list[tuple[float, int, bool]], rate: int) ->
     """From any moment on, what begins is at most the rate for the time and one object more."""
     dispatcher = Dispatcher(limits(bytes_per_second=rate))
     world = Uploads(dispatcher, seconds=0.1)
-    for at, (due, size, history) in enumerate(segments):
-        dispatcher.register(candidate(at, due, size, history=history), 0.0)
-    for _ in range(5000):
-        if not dispatcher.candidates:
-            break
-        world.step()
-    assert set(world.done) == set(range(len(segments)))
+    world.upload_all(segments, steps=5000)
     started = sorted((when, segments[at][1]) for at, when in world.begun.items())
     for first in range(len(started)):
         total = 0

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ from kafkawire.spark.pipeline.job import Job, from_dict
 from kafkawire.spark.pipeline.naming import Values, file_path
 from kafkawire.spark.pipeline.parquetfile import Encoding, ParquetFile
 from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
+from kafkawire.spark.pipeline.table import Table
 from kafkawire.spark.places import Place
 
 UTC = pa.timestamp("us", tz="UTC")
@@ -90,3 +94,24 @@ def record(run: int, files: Sequence[FileFacts]) -> Record:
 def _array(values: list[Any], type: pa.DataType) -> pa.Array:
     texts = all(isinstance(value, str | None) for value in values)
     return pa.array(values, pa.string()).cast(type) if texts else pa.array(values, type)
+
+
+def at_once(acts: Sequence[Callable[[], object]]) -> None:
+    """Each in a thread of its own; what one of them raises is raised."""
+    with ThreadPoolExecutor(len(acts)) as pool:
+        for act in [pool.submit(act) for act in acts]:
+            act.result(60)
+
+
+def drive_at_once(make: Callable[[], Table], runs: Sequence[Sequence[Record]]) -> None:
+    """A driver for each list of runs, with a table of its own making, commits them: all drivers
+    their first one at the same time, then all their second one, and so on."""
+    barrier = threading.Barrier(len(runs))
+
+    def drive(records: Sequence[Record]) -> None:
+        mine = make()
+        for one in records:
+            barrier.wait(30)
+            mine.commit(one)
+
+    at_once([partial(drive, records) for records in runs])

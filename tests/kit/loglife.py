@@ -6,12 +6,13 @@ import asyncio
 from itertools import pairwise
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.catalog import Catalog, NewTopic
 from kafkawire.metadata.store import MetadataError
 from log.env import Env
 from log.fsck.check import check as fsck
 from log.manager import Log
 from log.partition import Partition
+from offsets.memory_storage import MemoryStorage
 from offsets.storage import DELETING, LIVE, STARTED, Swap
 from tests.kit.env import EPOCH_MS, sim_env
 from tests.kit.logmodel import Model, Producer
@@ -59,7 +60,6 @@ class Life:
 
     async def start(self) -> None:
         """Open everything, as Broker.start does."""
-        model = self.model
         catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
         storage = self.metadata.storage(self.env.clock.now_ms)
@@ -74,9 +74,18 @@ class Life:
         if catalog.by_name:
             report = await fsck(self.env, FOLDER, 1, catalog, storage)
             assert report.clean, [p for p in report.problems if not p.harmless]
-        log = await Log.open(self.env, FOLDER, model.config, catalog, storage, self.metadata, 1)
+        await self.open_log(catalog, storage)
+
+    async def open_log(
+        self, catalog: Catalog, storage: MemoryStorage, configs: dict[str, str] | None = None
+    ) -> None:
+        """The log, with the only topic, which the first life makes."""
+        log = await Log.open(
+            self.env, FOLDER, self.model.config, catalog, storage, self.metadata, 1
+        )
         if not catalog.by_name:
-            (info,) = await self.metadata.create_topics([NewTopic("t", [1] * PARTITIONS, {})])
+            new = NewTopic("t", [1] * PARTITIONS, configs or {})
+            (info,) = await self.metadata.create_topics([new])
             catalog.add_topic(info)
             log.add_topics([info])
         self.log = log
