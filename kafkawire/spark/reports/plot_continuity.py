@@ -110,6 +110,7 @@ def draw(
         _name_strips(axes, shown)
     else:
         _name_topics(axes, shown)
+        _mark(axes, shown, bad)
     colours = {"a record for every offset": PRESENT, "compacted, control, aborted": EXPLAINED,
                "lost, damaged, twice": WRONG, "empty": EMPTY}  # fmt: skip
     made.legend(
@@ -135,27 +136,50 @@ def _name_strips(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         )  # fmt: skip
 
 
+def _mark(
+    axes: Any,
+    rows: Sequence[Mapping[str, Any]],
+    bad: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
+) -> None:
+    """A dot where strips that are too thin to be seen have something wrong."""
+    places = []
+    for index, row in enumerate(rows):
+        span = row["end"] - row["start"]
+        for base, end in bad.get((row["topic"], row["partition"]), ()):
+            places.append((100 * ((base + end) / 2 - row["start"]) / max(span, 1), index + 0.5))
+        if wrong(row) and not bad.get((row["topic"], row["partition"])):
+            places.append((0, index + 0.5))
+    if places:
+        axes.scatter(*zip(*places, strict=True), s=34, color=plots.RED, edgecolors="white",
+                     linewidths=0.8, zorder=3, clip_on=False)  # fmt: skip
+
+
 def _name_topics(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    """One name for the strips of a topic, if there is room for it; figures of the topic."""
+    """One name for the strips of a topic, if there is room for it; figures of the topic. Topics
+    with something wrong come before the others."""
     starts = [i for i, row in enumerate(rows) if not i or row["topic"] != rows[i - 1]["topic"]]
     room = max(len(rows) / 70, 5)  # strips that a line of text covers
-    said = -room
-    ticks, names = [], []
-    for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
+    for start in starts:
         axes.axhline(start, color="white", linewidth=1.2)
+    spans = list(zip(starts, [*starts[1:], len(rows)], strict=True))
+    spans.sort(key=lambda span: -sum(wrong(row) for row in rows[slice(*span)]))
+    said: dict[float, str] = {}
+    for start, end in spans:
         middle = (start + end) / 2
-        if middle - said < room:
+        if any(abs(middle - other) < room for other in said):
             continue
-        said = middle
         of_topic = rows[start:end]
-        ticks.append(middle)
-        names.append(f"{plots.shortened(of_topic[0]['topic'], 24)} ({len(of_topic)})")
-        amiss = sum(wrong(row) for row in of_topic)
+        said[middle] = f"{plots.shortened(of_topic[0]['topic'], 24)} ({len(of_topic)})"
+        amiss = [row for row in of_topic if wrong(row)]
         text = several(sum(row["records"] for row in of_topic))
+        if amiss:
+            which = "partition " if len(amiss) == 1 else "partitions "
+            which += ", ".join(str(row["partition"]) for row in amiss[:3])
+            which += ", ..." if len(amiss) > 3 else ""
+            text += f", {number(sum(map(wrong, amiss)))} wrong: {which}"
         axes.annotate(
-            f"{text}, {number(amiss)} wrong" if amiss else text, (100, middle), xytext=(6, 0),
-            textcoords="offset points", va="center", fontsize=8.5, annotation_clip=False,
-            color=plots.RED if amiss else plots.GREY,
+            text, (100, middle), xytext=(6, 0), textcoords="offset points", va="center",
+            fontsize=8.5, annotation_clip=False, color=plots.RED if amiss else plots.GREY,
         )  # fmt: skip
-    axes.set_yticks(ticks, names)
+    axes.set_yticks(sorted(said), [said[middle] for middle in sorted(said)])
     axes.tick_params(axis="y", labelcolor=plots.INK)
