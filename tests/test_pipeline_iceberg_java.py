@@ -201,10 +201,14 @@ def test_drivers_that_are_killed_at_their_commit(jvm: Any, world: World) -> None
     world.check(jvm)
 
 
-def test_a_second_driver(jvm: Any, world: World) -> None:
-    """It does the same run, and commits it when the first one's commit is on its way."""
-    for _ in range(3):
+def test_a_second_driver(jvm: Any, world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """It does the same run, and commits it when the first one's commit is on its way. Old metadata
+    files the server deletes, and nobody else tries to."""
+    for run in range(3):
         world.tier.grow(50)
+        if run == 1:
+            with world.loaded().transaction() as change:
+                change.set_properties({"write.metadata.previous-versions-max": "1"})
         other = world.engine()
 
         def first() -> None:
@@ -215,4 +219,6 @@ def test_a_second_driver(jvm: Any, world: World) -> None:
         world.engine().run()
         assert world.front.before is None
     assert world.runs() == ["1", "2", "3"]
+    assert len(world.loaded().metadata.metadata_log) == 1
+    assert not [one for one in caplog.messages if "Failed to delete" in one]
     world.check(jvm)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.exceptions import (
     NamespaceAlreadyExistsError,
     NoSuchNamespaceError,
@@ -271,6 +272,8 @@ class IcebergTable:
         table.metadata.properties["commit.retry.num-retries"] = "0"
         # It merges manifests only if told to; by the specification it is to unless told not to.
         table.metadata.properties.setdefault("commit.manifest-merge.enabled", "true")
+        if isinstance(catalog, RestCatalog):
+            table.metadata.metadata_log.clear()  # old ones are its server's to delete
         return table
 
     def _needed(self, catalog: Catalog) -> Loaded:
