@@ -90,8 +90,8 @@ clean:
 # Apache Kafka's own tools, Delta's and Iceberg's code for Spark, where there is a Java to run them.
 java: | .venv/bin/python
 	@if command -v java >/dev/null && command -v mvn >/dev/null; then \
-	  for jars in tests/java tests/jars; do \
-	    sh $$jars/install.sh >/dev/null || echo "the jars cannot be had: see $$jars"; \
+	  for jars in tables catalog kafka; do \
+	    sh tests/jars/install.sh $$jars >/dev/null || echo "no jars of tests/jars/$$jars"; \
 	  done; \
 	else echo "no Java or no Maven here: tests marked java are skipped"; fi
 

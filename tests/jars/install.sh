@@ -1,28 +1,22 @@
 #!/bin/sh
-# Fetches the jars of a pom.xml by Maven into $KAFKAWIRE_TEST_HOME (~/.cache/kafkawire-tests):
-# `install.sh tables` those by which Spark reads tables, `install.sh catalog` a REST catalog; both
-# without an argument. Does nothing when they are there; prints their folder. Called by make test
-# and tests/kit/jars.py.
+# install.sh NAME: fetches the jars of NAME/pom.xml by Maven into $KAFKAWIRE_TEST_HOME
+# (~/.cache/kafkawire-tests)/NAME, for tables (by which Spark reads tables), catalog (a REST catalog)
+# or kafka (Apache Kafka and its tools). Does nothing when they are there; prints their folder.
+# Called by make test and tests/kit/jars.py.
 set -eu
-here=$(cd "$(dirname "$0")" && pwd)
+pom=$(cd "$(dirname "$0")" && pwd)/$1/pom.xml
+home=${KAFKAWIRE_TEST_HOME:-$HOME/.cache/kafkawire-tests}/$1
+case $1 in
+  tables) more=-DexcludeTransitive=true ;; # the rest Spark brings
+  kafka) more=-DincludeScope=runtime ;;
+  *) more= ;;
+esac
+want=$(cksum < "$pom")
 
-install() {
-  pom=$1 home=${KAFKAWIRE_TEST_HOME:-$HOME/.cache/kafkawire-tests}/$2 more=$3
-  want=$(cksum < "$pom")
-  if [ "$(cat "$home/installed" 2>/dev/null)" != "$want" ]; then
-    rm -rf "$home"
-    mkdir -p "$home"
-    mvn -q -B -ntp -f "$pom" dependency:copy-dependencies \
-      -DoutputDirectory="$home/libs" $more >&2
-    echo "$want" > "$home/installed"
-  fi
-  echo "$home/libs"
-}
-
-[ $# -gt 0 ] || set -- tables catalog
-for which in "$@"; do
-  case $which in
-    tables) install "$here/pom.xml" tables -DexcludeTransitive=true ;; # the rest Spark brings
-    catalog) install "$here/catalog/pom.xml" catalog "" ;;
-  esac
-done
+if [ "$(cat "$home/installed" 2>/dev/null)" != "$want" ]; then
+  rm -rf "$home"
+  mkdir -p "$home"
+  mvn -q -B -ntp -f "$pom" dependency:copy-dependencies -DoutputDirectory="$home/libs" $more >&2
+  echo "$want" > "$home/installed"
+fi
+echo "$home/libs"

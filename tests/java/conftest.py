@@ -1,7 +1,7 @@
 """Apache Kafka's own command line tools as clients: each call is a JVM of its own, 1-2 s. And
 Apache Kafka itself, to be compared with.
 
-Skipped where there is no Java or no Maven. In CI a machine with Java must also have the jars.
+Skipped where there is no Java or no Maven. In CI a machine with both must also have the jars.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kafkawire.client.connection import Connection
 from kafkawire.messages import find_coordinator, init_producer_id
 from tests.java.apache import shared_kafka
 from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
+from tests.kit.jars import kafka_jars
 from tests.real.conftest import (  # noqa: F401  (fixtures and a hook, by name)
     OTHER_BROKER,
     START_MS,
@@ -37,7 +38,6 @@ from tests.real.conftest import (  # noqa: F401  (fixtures and a hook, by name)
 )
 
 HERE = Path(__file__).parent
-IN_CI = os.environ.get("CI") == "true"
 TOOLS = "org.apache.kafka.tools."
 CLASSES = {
     "ConfigCommand": "kafka.admin.ConfigCommand",
@@ -70,13 +70,7 @@ def jars() -> Path:
     """The folder of jars; fetched by the first who asks."""
     if shutil.which("java") is None:
         pytest.skip("there is no java here")
-    command = ["sh", str(HERE / "install.sh")]
-    with one_at_a_time():
-        done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
-    if done.returncode != 0:
-        assert not IN_CI, f"Java is here but the jars cannot be had:\n{done.stderr[-3000:]}"
-        pytest.skip(f"the jars cannot be had: {done.stderr.strip()[-200:]}")
-    return Path(done.stdout.strip())
+    return kafka_jars()
 
 
 @pytest.fixture(scope="session")

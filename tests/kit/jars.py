@@ -1,5 +1,5 @@
-"""Jars fetched by Maven once and kept: those by which Spark reads Delta and Iceberg tables, and
-Iceberg's own REST catalog."""
+"""Jars fetched by Maven once and kept: those by which Spark reads Delta and Iceberg tables,
+Iceberg's own REST catalog, Apache Kafka and its tools."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ FETCHED_WITHIN_S = 300.0
 
 def table_jars() -> str:
     """Their paths with commas between, as `spark.jars` has them."""
-    return ",".join(_jars("tables"))
+    return ",".join(_paths("tables"))
 
 
 def catalog_jars() -> list[str]:
     """Paths of all that the REST catalog needs but for Hadoop's classes."""
-    return _jars("catalog")
+    return _paths("catalog")
 
 
-def _jars(which: str) -> list[str]:
+def kafka_jars() -> Path:
+    """Their folder."""
+    return _folder("kafka")
+
+
+def _paths(which: str) -> list[str]:
+    return [str(path) for path in sorted(_folder(which).glob("*.jar"))]
+
+
+def _folder(which: str) -> Path:
     """Where they cannot be had the test is skipped; where CI is set and there is a Maven, it
     fails."""
     if shutil.which("mvn") is None:
-        pytest.skip("there is no Maven to fetch the jars of Delta and Iceberg with")
+        pytest.skip("there is no Maven to fetch jars with")
     place = Path(tempfile.gettempdir()) / f"kafkawire-tests-jars-{os.getuid()}.lock"
     with place.open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
@@ -38,8 +47,8 @@ def _jars(which: str) -> list[str]:
             [str(INSTALL), which], capture_output=True, text=True, timeout=FETCHED_WITHIN_S
         )
     if found.returncode:
-        message = f"the jars of Delta and Iceberg cannot be had: {found.stderr[-500:]}"
+        message = f"the jars of tests/jars ({which}) cannot be had: {found.stderr[-500:]}"
         if os.environ.get("CI"):
             pytest.fail(message)
         pytest.skip(message)
-    return [str(path) for path in sorted(Path(found.stdout.strip()).glob("*.jar"))]
+    return Path(found.stdout.strip())
