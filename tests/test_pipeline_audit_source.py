@@ -77,6 +77,10 @@ def test_rows_that_the_source_cannot_have_had_are_a_problem() -> None:
     hold_against(each, SourceState(0, 2), source([ROW] * 3))
     assert [problem.kind for problem in each.problems] == [BEYOND]
     each = report_of([0, 1, 2])
+    hold_against(each, SourceState(0, 2), source([ROW] * 3), whole=False)  # segments lag behind
+    assert each.clean
+    assert "--bootstrap asks a broker" in each.notes[0]
+    each = report_of([0, 1, 2])
     each.next = 3
     hold_against(each, SourceState(0, 7), source([ROW] * 7))
     assert each.clean

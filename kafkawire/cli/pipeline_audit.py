@@ -95,7 +95,7 @@ def _row(each: PartitionReport, reasons: list[str], compared: bool) -> dict[str,
     if each.source is not None:
         row["source"] = f"{each.source.start}..{each.source.end}"
     if compared:
-        row["source records"] = None if each.counts is None else each.counts.records
+        row["records"] = None if each.counts is None else each.counts.records
         row["counts"] = "not compared" if each.counts is None else each.counts.verdict
     row["verdict"] = "ok" if each.clean else ", ".join(p.kind for p in each.all_problems())
     return row

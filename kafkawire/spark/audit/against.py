@@ -57,15 +57,22 @@ def _compare_one(each: PartitionReport, catalog: Catalog) -> None:
         return
     bounds = catalog.bounds(each.topic, each.partition)
     state = SourceState(bounds.start, bounds.end)
-    hold_against(each, state, lambda wanted: _reread(catalog, wanted))
+    whole = bool(catalog.source.bootstrap)
+    hold_against(each, state, lambda wanted: _reread(catalog, wanted), whole=whole)
 
 
-def hold_against(each: PartitionReport, state: SourceState, read: Reread) -> None:
-    """What the source's bounds and, where something is unexplained, its records say."""
+def hold_against(
+    each: PartitionReport, state: SourceState, read: Reread, *, whole: bool = True
+) -> None:
+    """What the source's bounds and, where something is unexplained, its records say. `whole`: its
+    end is that of the log, not just of the segments."""
     each.source = state
     if each.last >= state.end:
         text = f"there are rows up to offset {each.last}, and the source ends at {state.end}"
-        each.problems.append(Problem(BEYOND, text))
+        if whole:
+            each.problems.append(Problem(BEYOND, text))
+        else:
+            each.notes.append(f"{text}, as its segments do: --bootstrap asks a broker for the rest")
     if 0 <= each.next < state.end:
         each.notes.append(f"{state.end - each.next} offsets behind the source")
     if 0 <= each.first < state.start:

@@ -41,8 +41,8 @@ from kafkawire.spark.model import Account, OffsetRange, Part
 if TYPE_CHECKING:
     from kafkawire.spark.catalog import Catalog
 
-FEWER, MORE = "fewer than the source", "more than the source"
-"""Rows and dead letters, with what the accounts explain."""
+FEWER, MORE = "fewer rows", "more rows"
+"""Than the source has records, with dead letters and what the accounts explain."""
 READ_AT_MOST = 64 << 20
 """Stored bytes of one stretch that is read to count it: a second's work, from a disk or S3."""
 READ_IN_ALL = 1 << 30

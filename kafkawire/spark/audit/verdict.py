@@ -87,8 +87,8 @@ class Counts:
             yield f"the source was compacted after the run: the table has {records} more"
         if self.trusted:
             yield (
-                f"{self.trusted} of the source's records are control or aborted ones, or damaged, by "
-                "the runs' accounts"
+                f"{self.trusted} of the source's records are control or aborted ones, or damaged, "
+                "by the runs' accounts"
             )
         for base, end, why in self.uncompared[:SHOWN]:
             yield f"records of offsets [{base}, {end}) are not compared by number: {why}"
