@@ -261,6 +261,12 @@ def test_the_catalog_of_the_librarys_own_configuration(
     assert offsets(front) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("name", ["orders", ".orders", ""])
+def test_a_name_without_a_namespace(name: str, front: Front, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"catalog name is '.*', it must be NAMESPACE.TABLE"):
+        table_at(front, tmp_path / "t", name=name)
+
+
 def test_a_table_that_is_somewhere_else(front: Front, tmp_path: Path) -> None:
     """Files at one path, and a table that would mean them at another."""
     table_at(front, tmp_path / "t")

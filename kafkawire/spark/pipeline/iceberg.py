@@ -161,7 +161,7 @@ class IcebergTable:
                 change.set_properties({self._runs: str(record.run)})
                 with change.update_snapshot(properties(record)).merge_append() as append:
                     for file in record.files:
-                        append.append_data_file(data_file(file, table.location(), table.metadata))
+                        append.append_data_file(data_file(file, _root(table), table.metadata))
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
         """See Table. Where somebody else has removed an old file meanwhile nothing is replaced: its
@@ -174,7 +174,7 @@ class IcebergTable:
             last = self._last(table, self._compactions, "kafkawire.compaction")
             if not is_next(last, number, "compaction", self._name):
                 return
-            paths = {f"{table.location()}/{file.path}" for file in old}
+            paths = {f"{_root(table)}/{file.path}" for file in old}
             there = [
                 task.file
                 for task in table.scan().plan_files()
@@ -189,9 +189,7 @@ class IcebergTable:
                     for file in there:
                         overwrite.delete_data_file(file)
                     for made in new:
-                        overwrite.append_data_file(
-                            data_file(made, table.location(), table.metadata)
-                        )
+                        overwrite.append_data_file(data_file(made, _root(table), table.metadata))
 
     def tidy(self) -> int:
         """See Table. Raises CommitError."""
@@ -207,7 +205,7 @@ class IcebergTable:
             old = expirable(table, before_ms) if table is not None else []
             if table is None or not old:
                 return
-            root = f"{table.location().rstrip('/')}/"
+            root = f"{_root(table)}/"
             theirs = only_theirs(table, old)
             paths = [path.removeprefix(root) for path in sorted(theirs) if path.startswith(root)]
             ids = [one.snapshot_id for one in old]
@@ -247,7 +245,7 @@ class IcebergTable:
             found = []
             for task in table.scan().plan_files():
                 file = task.file
-                one = file_facts(file, table.location(), specs[file.spec_id], schema)
+                one = file_facts(file, _root(table), specs[file.spec_id], schema)
                 found.append(one if not task.delete_files else _not_ours(one))
             return found
 
@@ -289,6 +287,11 @@ class IcebergTable:
                 f"the catalog has the table {self._name} at {there}, [table] path is "
                 f"{location(self.place)}: they must be the same place"
             )
+
+
+def _root(table: Loaded) -> str:
+    """Of its files' paths; some catalogs write it with a slash at the end."""
+    return table.location().rstrip("/")
 
 
 def _light(table: Loaded) -> Loaded:

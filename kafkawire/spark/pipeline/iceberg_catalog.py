@@ -53,11 +53,15 @@ class OpenedCatalog:
     """Which catalog a job means. `table`: the table's name in it; nothing is asked yet."""
 
     def __init__(self, job: Job, place: Place) -> None:
-        """Raises CommitError."""
+        """Raises CommitError, JobError."""
         self._place = place
         said = dict(job.table.catalog or {})
         last = re.sub(r"\W", "_", location(place).rpartition("/")[2])
         self.table = str(said.pop("name", f"{NAMESPACE}.{last}"))
+        if not self.table.strip(".").count("."):
+            raise JobError(
+                f"[table] catalog name is {self.table!r}, it must be NAMESPACE.TABLE, like shop.orders"
+            )
         self._own = not said  # a name alone is known to pyiceberg's configuration, or to nobody
         self._name = said.pop("catalog_name", CATALOG)
         self._said = said
