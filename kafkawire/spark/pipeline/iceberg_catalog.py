@@ -59,9 +59,7 @@ class OpenedCatalog:
         last = re.sub(r"\W", "_", location(place).rpartition("/")[2])
         self.table = str(said.pop("name", f"{NAMESPACE}.{last}"))
         if not self.table.strip(".").count("."):
-            raise JobError(
-                f"[table] catalog name is {self.table!r}, it must be NAMESPACE.TABLE, like shop.orders"
-            )
+            raise JobError(f"[table] catalog name is {self.table!r}, it must be NAMESPACE.TABLE")
         self._own = not said  # a name alone is known to pyiceberg's configuration, or to nobody
         self._name = said.pop("catalog_name", CATALOG)
         self._said = said
