@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -128,15 +131,27 @@ def test_a_source_is_a_url_or_brokers() -> None:
     assert source_of("s3://bucket/prefix?endpoint=http://h:9000", "").url.startswith("s3://")
 
 
+class FakeSpark:
+    def __init__(self) -> None:
+        self.sparkContext, self.cancelled = self, threading.Event()
+
+    def cancelAllJobs(self) -> None:
+        self.cancelled.set()
+
+
 class FakeShell:
     """Answers with the statement, or fails where it is `bad`."""
 
     def __init__(self, spark: Any, source: Source) -> None:
-        self.closed = False
+        self.spark, self.closed = spark, False
 
     def run(self, statement: str, limit: int) -> Result:
         if statement == "bad":
             raise QueryError("it is bad")
+        if statement == "long":
+            os.kill(os.getpid(), signal.SIGINT)
+            assert self.spark.cancelled.wait(30)
+            raise QueryError("cancelled")
         return Result(["s"], [(statement,)])
 
     def close(self) -> None:
@@ -152,7 +167,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, bool], list[str
         monkeypatch.setattr(stdin, "isatty", lambda: terminal, raising=False)
         monkeypatch.setattr("sys.stdin", stdin)
         heard: list[str] = []
-        run(None, Source("/d"), sql, lambda result: heard.append(result.rows[0][0]), 10)
+        run(FakeSpark(), Source("/d"), sql, lambda result: heard.append(result.rows[0][0]), 10)
         return heard
 
     return ask
@@ -187,3 +202,13 @@ def test_a_format_that_is_none_is_said(capsys: pytest.CaptureFixture[str]) -> No
     with pytest.raises(SystemExit, match="2"):
         pipeline_query.query("select 1", form="xml")
     assert "table, csv, json" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_statement_and_not_the_prompt(
+    told: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert told("", "long;\nselect 2;\n", True) == ["select 2"]
+    assert capsys.readouterr().err == "stopped\n"
+    with pytest.raises(KeyboardInterrupt):
+        told("long; select 2", "", False)

@@ -9,6 +9,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +19,11 @@ from kafkawire.cli.tables import fail, print_json_line, print_table
 from kafkawire.cli.typed import LOCAL
 
 if TYPE_CHECKING:
-    from kafkawire.spark.query import Result
+    from kafkawire.spark.query import Result, Shell
 
 FORMATS = ("table", "csv", "json")
 HISTORY_LINES = 1000
+CANCEL_EVERY_S = 0.5
 CELL_CHARACTERS = 200
 """Of a value in a table; csv and json have all of it."""
 HELP = (
@@ -65,6 +67,8 @@ def query(
         run(spark, asked, sql, lambda result: show(result, form, limit), limit)
     except SourceError as error:
         fail(error)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
     finally:
         spark.stop()
 
@@ -90,22 +94,34 @@ def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit
     try:
         if sql:
             for statement in statements_of(sql):
-                told(shell.run(statement, limit))
+                told(_answer(shell, spark, statement, limit))
             return
         failed = False
         for statement in _typed():
             try:
-                told(shell.run(statement, limit))
+                told(_answer(shell, spark, statement, limit))
             except SourceError as error:
                 print(f"kafkawire: {error}", file=sys.stderr)
                 failed = True
             except KeyboardInterrupt:
-                spark.sparkContext.cancelAllJobs()
                 print("stopped", file=sys.stderr)
         if failed and not sys.stdin.isatty():
             raise SystemExit(1)
     finally:
         shell.close()
+
+
+def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:
+    """In a thread of its own, since Ctrl-C would break a call to Spark's Java in two, which it says
+    at length. Its jobs are cancelled then, until there are none: planning may still begin one."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(shell.run, statement, limit)
+        try:
+            return coming.result()
+        except KeyboardInterrupt:
+            while not wait([coming], CANCEL_EVERY_S).done:
+                spark.sparkContext.cancelAllJobs()
+            raise
 
 
 def _typed() -> Iterator[str]:
