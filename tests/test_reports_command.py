@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from kafkawire.cli.app import app
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.pipeline_report import ROWS_PRINTED, show, time_ms, where, whole_path
+from kafkawire.cli.progress import Told
 from kafkawire.spark.model import Source
 from kafkawire.spark.reports.jobs import REPORTS
 from kafkawire.spark.reports.report import Report
@@ -58,6 +60,34 @@ def test_what_is_wrong_is_said_before_spark_is_started(
 def test_help_names_every_report() -> None:
     shown = CliRunner().invoke(app, ["pipeline", "report", "--help"]).stdout
     assert all(f"{name}:" in shown for name in REPORTS)
+
+
+WORDS = ["pipeline", "report", "sizes", "--source", "/d"]
+
+
+def test_progress_is_told_in_lines_where_there_is_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(name: str, request: object, master: str, told: Told) -> Report:
+        for count in range(41):
+            told("ranges read", count, 40)
+        return Report(name, ["Done."])
+
+    monkeypatch.setattr("kafkawire.cli.pipeline_report._made", made)
+    done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
+    assert (done.exit_code, done.stdout) == (0, "Done.\n")
+    lines = done.stderr.splitlines()
+    assert (len(lines), lines[-1]) == (10, "ranges read: 40 of 40")
+
+
+def test_an_interruption_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kafkawire.cli.pipeline_report._made", made)
+    done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
+    assert (done.exit_code, done.stderr) == (130, "kafkawire: interrupted; nothing was written\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_long_tables_are_cut_and_times_readable(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkawire.spark.model import Source, Task
+from kafkawire.spark.places import open_place
 from kafkawire.spark.plan import plan_tasks
 from kafkawire.spark.reports import ends, late, plots, sizes, tally
 from kafkawire.spark.reports.buckets import ROOM, Buckets, window
@@ -112,6 +114,22 @@ def test_the_report_says_what_is_odd_and_draws_the_rest(
     assert f"{timeless} records have no timestamp" in said
     assert "dated in the future, the last in" in said
     assert report.plot[:4] == b"\x89PNG"
+
+
+def test_nothing_but_records_without_a_time_is_reported_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "DPI", 40)
+    url = str(tmp_path / "tier")
+    tier(url, [("a", 0, offset, NO_TIME, None, b"v") for offset in range(3)])
+    scope = prepared("sizes", Request(Source(url)))
+    tasks = plan_tasks(scope.parts)
+    report = sizes.made(list(tally.merged(iter(done(scope, tally.tally, tasks)))), scope)
+    assert report.write(open_place(str(tmp_path / "out")))[-1] == "sizes.png"
+    assert [table.name for table in report.tables] == ["sizes", "sizes-partitions"]
+    rows = late.by_partition(done(scope, late.counter(T0, {}), tasks))
+    assert (rows[0]["records"], rows[0]["timeless"]) == (0, 3)
+    scope.close()
 
 
 def test_late_is_what_counting_gives(scope: Scope, records: list[Record]) -> None:

@@ -54,7 +54,8 @@ def made(found: Sequence[Row], scope: Scope) -> Report:
                "largest_key_share", "gini_keys")  # fmt: skip
     report.add("sizes-partitions", "Partitions", _arrow(rows), "topic", "partition", "records",
                "bytes", "stored_bytes", "records_per_s")  # fmt: skip
-    report.add("sizes-rates", f"Rates by {duration(shown.width)}", _arrow(rates))
+    if rates:
+        report.add("sizes-rates", f"Rates by {duration(shown.width)}", _arrow(rates))
     if keys:
         report.add("sizes-keys", "Largest keys", _arrow(keys), "topic", "key", "records", "bytes",
                    "share")  # fmt: skip
