@@ -27,9 +27,9 @@ from tests.kit.pipelines import (
 
 def crash_everywhere(fresh: Callable[[], Bench], act: Callable[[Bench, Any], object]) -> int:
     """End the process at each of its calls in turn, then do all of it again; how many there are."""
-    point = 0
+    point, begun = 0, fresh()
     while True:
-        bench, counting = fresh(), Counting(point)
+        bench, counting = begun.copied(), Counting(point)
         try:
             act(bench, counting)
         except Killed:
@@ -105,13 +105,14 @@ def test_two_drivers_write_a_run_once(monkeypatch: pytest.MonkeyPatch, meanwhile
 
 @pytest.mark.parametrize("other", ["run", "compact"])
 def test_a_compaction_may_meet_another_driver(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
+    begun = Bench(World({"a": [(0, 6)], "b": [(0, 1)]}), monkeypatch)
+    begun.run()
+    grow(begun, by=2)
+    begun.run()
+    grow(begun, by=2)
     point, acted = 0, True
     while acted:
-        bench = Bench(World({"a": [(0, 6)], "b": [(0, 1)]}), monkeypatch)
-        bench.run()
-        grow(bench, by=2)
-        bench.run()
-        grow(bench, by=2)
+        bench = begun.copied()
         hook = _Meanwhile(getattr(bench.engine(), other), point)
         with contextlib.suppress(JobError):  # it says that another one does this
             bench.engine(hook).compact()
@@ -157,14 +158,14 @@ def test_a_kill_within_a_compaction_leaves_each_row_once(monkeypatch: pytest.Mon
 
 
 def test_a_run_finishes_a_compaction_that_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = Bench(World({"a": [(0, 9)], "b": [(0, 5)]}), monkeypatch)
+    begun.run()
+    grow(begun, by=2)
+    begun.run()
+    grow(begun, by=2)
     point, ended = 0, True
     while ended:
-        bench = Bench(World({"a": [(0, 9)], "b": [(0, 5)]}), monkeypatch)
-        bench.run()
-        grow(bench, by=2)
-        bench.run()
-        grow(bench, by=2)
-        ended = False
+        bench, ended = begun.copied(), False
         try:
             bench.engine(Counting(point)).compact()
         except Killed:

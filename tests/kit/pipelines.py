@@ -234,6 +234,12 @@ class Bench:
         self.patch.setattr("kafkawire.spark.pipeline.engine.open_catalog", self.world.catalog)
         self.patch.setattr("kafkawire.spark.pipeline.tasks.read_task", self.world.read)
 
+    def copied(self) -> Bench:
+        """Another one that is as this one is now."""
+        topics = {name: list(parts) for name, parts in self.world.topics.items()}
+        places = [MemoryPlace(dict(it.files), it.tier.url) for it in (self.place, self.dead)]
+        return Bench(replace(self.world, topics=topics), self.patch, self.job, *places)
+
     def engine(self, hook: Callable[[str, str, str], None] | None = None) -> Engine:
         """A driver of its own, and the process its tasks are in."""
         place = self.place.on(hook) if hook else self.place
