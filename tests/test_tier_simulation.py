@@ -26,9 +26,9 @@ from log.partition import Partition
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled
-from tests.kit.tierlife import expect
+from tests.kit.tierlife import Watched, expect
 from tests.kit.tierpoints import Points
-from tests.kit.tierworld import TierProcess, TierWorld, read_partition
+from tests.kit.tierworld import TierWorld, read_partition
 from tiering.scrubplan import ScrubReport
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
@@ -41,21 +41,13 @@ TRIES = 60
 READ_ERRORS = (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.OFFSET_OUT_OF_RANGE)
 
 
-class Life(TierProcess):
+class Life(Watched):
     """One process with its clients. `quiet_until`: no faults of the bucket before."""
 
     def __init__(self, world: TierWorld) -> None:
         super().__init__(world, Points())
         world.bucket.faults = StoreFaults(delay_s=(0.001, 0.02))
         self.made = 0
-
-    def requested(self, kind: str, key: str) -> None:
-        if kind in ("put", "delete"):
-            check_moment(self.world)
-
-    def committed(self, method: str) -> None:
-        if "object" in method or "local" in method:
-            check_moment(self.world)
 
     async def main(self) -> None:
         await self.start()

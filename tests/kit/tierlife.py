@@ -20,8 +20,8 @@ def expect(failure: KafkaError, *codes: ErrorCode) -> None:
         raise failure
 
 
-class Life(TierProcess):
-    """One process, looked at whenever the bucket has changed."""
+class Watched(TierProcess):
+    """One process, looked at whenever the bucket, or what SQL knows of it, has changed."""
 
     def requested(self, kind: str, key: str) -> None:
         if kind in ("put", "delete"):
@@ -30,6 +30,10 @@ class Life(TierProcess):
     def committed(self, method: str) -> None:
         if "object" in method or "local" in method:
             check_moment(self.world)
+
+
+class Life(Watched):
+    """One process, and what may be done in it."""
 
     async def topic(self, name: str, partitions: int = 1, **configs: str) -> None:
         """A tiered topic whose segments are uploaded at once."""
