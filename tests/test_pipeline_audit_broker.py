@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka.admin import (
@@ -35,28 +35,21 @@ from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
 from tests.kit.pipeline_tables import ROW, MadeTable, forge
 from tests.kit.spark import need_java
-from tests.kit.sparktopics import START_MS, Row, Topics
+from tests.kit.sparktopics import HASTY, START_MS, Row, Topics
+from tests.kit.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
 
-WITHIN_S = 60.0
-SETTINGS = {
-    "journal.roll.ms": "200",
-    "cut.interval.ms": "50",
-    "log.segment.delete.delay.ms": "0",
-    "segment.dead.max.ms": "1",
-    "log.cleaner.backoff.ms": "100",
-}
 NAMES = ("keyed", "short", "forged")
 COUNT = 300
 
 
 @pytest.fixture(scope="module")
 def broker(kafkawire_broker_factory: Factory) -> Iterator[BrokerProcess]:
-    made = kafkawire_broker_factory(settings=SETTINGS)
+    made = kafkawire_broker_factory(settings=HASTY)
     yield made
     made.stop()
 
@@ -101,13 +94,6 @@ def table(
     return folder / "table"
 
 
-def until(true: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < end, f"not in {WITHIN_S} s: {what}"
-        time.sleep(0.1)
-
-
 def alter(bootstrap: str, topic: str, **settings: str) -> None:
     """Settings by name with underscores for dots."""
     entries = [
@@ -142,8 +128,8 @@ def test_counts_hold_whatever_becomes_of_the_topics_and_tell_what_becomes_of_the
     alter(bootstrap, "keyed", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01")
     alter(bootstrap, "short", retention_ms=str(86_400_000))
     catalog = open_catalog(Source(str(topics.broker.data)))
-    until(lambda: catalog.refreshed().bounds("short", 0).start == 100, "deleted")
-    until(lambda: catalog.refreshed().counted("keyed", 0).records.sum() < 200, "cleaned")
+    wait_until(lambda: catalog.refreshed().bounds("short", 0).start == 100, "deleted")
+    wait_until(lambda: catalog.refreshed().counted("keyed", 0).records.sum() < 200, "cleaned")
     forge(table, "forged", 123, COMPACTED)
 
     found = partitions(spark, table, source)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,25 +39,18 @@ from tests.kit import sparkfiles
 from tests.kit.minio import Minio
 from tests.kit.spark import environment
 from tests.kit.sparkfiles import Files, Share, batch, batches, marker
-from tests.kit.sparktopics import Row, Topics
+from tests.kit.sparktopics import HASTY, Row, Topics
+from tests.kit.waiting import WITHIN_S, wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
 
-WITHIN_S = 60.0
 SELECTION = Selection(("offset", "key", "value"))
 LARGE = 10_000_000
 Record = tuple[int, bytes | None, bytes | None]
-SETTINGS = {
-    "journal.roll.ms": "200",
-    "cut.interval.ms": "50",
-    "log.segment.delete.delay.ms": "0",
-    "segment.dead.max.ms": "1",
-    "log.cleaner.backoff.ms": "100",
-    "message.max.bytes": str(2 * LARGE),
-}
+SETTINGS = HASTY | {"message.max.bytes": str(2 * LARGE)}
 
 
 @pytest.fixture(scope="module")
@@ -83,14 +76,6 @@ def now_ms() -> int:
 
 def rows(*values: bytes | None, key: bytes | None = b"k") -> list[Row]:
     return [Row("", 0, -1, now_ms(), key, value, None) for value in values]
-
-
-def until(true: Callable[[], Any], what: str) -> Any:
-    end = time.monotonic() + WITHIN_S
-    while not (found := true()):
-        assert time.monotonic() < end, f"not in {WITHIN_S} s: {what}"
-        time.sleep(0.1)
-    return found
 
 
 def plan(folder: Path, topic: str, **more: Any) -> tuple[Source, Part]:
@@ -152,7 +137,7 @@ def odd(topics: Topics, folder: Path) -> None:
     for key, value in ODD:
         producer.produce("odd", value, key, 0)
         producer.flush()
-    until(lambda: _end(folder, "odd") == len(ODD), "in segments")
+    wait_until(lambda: _end(folder, "odd") == len(ODD), "in segments")
 
 
 @pytest.mark.usefixtures("odd")
@@ -179,16 +164,16 @@ def compacted(topics: Topics, folder: Path) -> None:
         values = [b"%d:%d" % (turn, n) for n in range(100)]
         made = [rows(value, key=key)[0] for key, value in zip(keys, values, strict=True)]
         topics.produce("compacted", made, ("none", "zstd", "lz4", "gzip")[turn])
-        until(lambda: _end(folder, "compacted") >= 100 * (turn + 1), "in segments")  # noqa: B023
+        wait_until(lambda: _end(folder, "compacted") >= 100 * (turn + 1), "in segments")  # noqa: B023
     topics.produce("compacted", rows(None, key=b"3"))
-    until(lambda: _end(folder, "compacted") == 401, "in segments")
+    wait_until(lambda: _end(folder, "compacted") == 401, "in segments")
 
     def cleaned() -> list[Record]:
         found, account = read(*plan(folder, "compacted"))
         assert account.counts.get(COMPACTED, 0) == 401 - len(found)
         return found if len(found) < 50 else []
 
-    until(cleaned, "cleaned")
+    wait_until(cleaned, "cleaned")
 
 
 @pytest.mark.usefixtures("compacted")
@@ -205,15 +190,15 @@ def test_a_log_start_that_passes_a_plan(topics: Topics, folder: Path) -> None:
     topics.make("short", 1)
     for turn in range(3):
         topics.produce("short", rows(*[b"%d" % n for n in range(turn * 100, turn * 100 + 100)]))
-        until(lambda: _end(folder, "short") == 100 * (turn + 1), "in segments")  # noqa: B023
+        wait_until(lambda: _end(folder, "short") == 100 * (turn + 1), "in segments")  # noqa: B023
     source, part = plan(folder, "short")
     before = set(segments(folder))
     admin = AdminClient({"bootstrap.servers": topics.bootstrap})
     gone = TopicPartition("short", 0, 150)
     for future in admin.delete_records([gone]).values():
         future.result(30)
-    until(lambda: before - set(segments(folder)), "a segment is gone")
-    until(lambda: open_catalog(source).bounds("short", 0).start == 150, "in the manifest")
+    wait_until(lambda: before - set(segments(folder)), "a segment is gone")
+    wait_until(lambda: open_catalog(source).bounds("short", 0).start == 150, "in the manifest")
     with pytest.raises(DataLoss, match=r"partition 0 of topic 'short'"):
         read(source, part)
     found, account = read(Source(str(folder), fail_on_data_loss=False), part)
@@ -231,13 +216,13 @@ def test_segments_that_are_merged_while_a_task_reads(topics: Topics, folder: Pat
         wanted += values
         topics.produce("other", rows(b"beside" * 200))
         topics.produce("merged", rows(*values))
-        until(lambda: _end(folder, "merged") == len(wanted), "in segments")  # noqa: B023
+        wait_until(lambda: _end(folder, "merged") == len(wanted), "in segments")  # noqa: B023
     source, part = plan(folder, "merged")
     files = {Path(folder, "brokers", "1", piece.key) for piece in part.pieces}
     files = {path for path in segments(folder) if path.name in {each.name for each in files}}
     assert files
     topics.delete("other")  # half of those that it shares is dead
-    until(lambda: files - set(segments(folder)), "a segment of the plan is gone")
+    wait_until(lambda: files - set(segments(folder)), "a segment of the plan is gone")
     found, account = read(source, part)
     assert [value for _, _, value in found] == wanted
     assert not account.counts
@@ -247,12 +232,12 @@ def test_segments_that_are_merged_while_a_task_reads(topics: Topics, folder: Pat
 def test_a_topic_that_is_deleted_after_the_plan(topics: Topics, folder: Path) -> None:
     topics.make("gone", 1)
     topics.produce("gone", rows(*[b"x"] * 50))
-    until(lambda: _end(folder, "gone") == 50, "in segments")
+    wait_until(lambda: _end(folder, "gone") == 50, "in segments")
     source, part = plan(folder, "gone")
     files = {piece.key.rpartition("/")[2] for piece in part.pieces}
     topics.delete("gone")
-    until(lambda: not files & {path.name for path in segments(folder)}, "its segment is gone")
-    until(lambda: "gone" not in open_catalog(source).topics, "in the manifest")
+    wait_until(lambda: not files & {path.name for path in segments(folder)}, "its segment is gone")
+    wait_until(lambda: "gone" not in open_catalog(source).topics, "in the manifest")
     with pytest.raises(DataLoss, match="gone"):
         read(source, part)
     found, account = read(Source(str(folder), fail_on_data_loss=False), part)
@@ -268,10 +253,10 @@ def test_spark_tells_of_damage_on_the_disk(
     topics.make("sound", 1)
     made = [Row("", n % 2, -1, now_ms(), None, b"%d" % n * 50, None) for n in range(400)]
     topics.produce("harmed", made)
-    until(lambda: _end(folder, "harmed") == 200, "in segments")
+    wait_until(lambda: _end(folder, "harmed") == 200, "in segments")
     time.sleep(0.5)
     topics.produce("sound", rows(*[b"x"] * 70))
-    until(lambda: _end(folder, "sound") == 70, "in segments")
+    wait_until(lambda: _end(folder, "sound") == 70, "in segments")
     copied = _copied(folder, tmp_path)
     source = Source(str(copied))
     part = open_catalog(source).part(OffsetRange("harmed", 1, 0, 200))
@@ -324,7 +309,7 @@ def test_spark_reads_nulls_large_values_and_compacted_topics(
     spark: SparkSession, topics: Topics, folder: Path
 ) -> None:
     topics.make("empty", 3)
-    until(lambda: "empty" in open_catalog(Source(str(folder))).topics, "in the manifest")
+    wait_until(lambda: "empty" in open_catalog(Source(str(folder))).topics, "in the manifest")
     reader = spark.read.format("kafkawire").option("source", str(folder))
     frame = reader.option("subscribe", "odd,compacted,empty").load()
     found = frame.selectExpr("topic", "offset", "key IS NULL", "length(value)").collect()
@@ -384,7 +369,7 @@ def test_a_broker_that_is_killed_leaves_a_folder_that_can_be_read(
     for turn in range(3):
         topics.produce("t", rows(*[b"%d:%d" % (turn, n) for n in range(100)]))
         if turn:
-            until(lambda: _end(folder, "t") >= 100 * turn, "in segments")  # noqa: B023
+            wait_until(lambda: _end(folder, "t") >= 100 * turn, "in segments")  # noqa: B023
         broker.kill()
         wanted = [(row.offset, row.key, row.value) for row in topics.of("t")]
         if turn:
@@ -393,7 +378,7 @@ def test_a_broker_that_is_killed_leaves_a_folder_that_can_be_read(
             assert not account.counts
             assert len(found) >= 100 * turn
         broker.start()
-    until(lambda: _end(folder, "t") == 300, "in segments")
+    wait_until(lambda: _end(folder, "t") == 300, "in segments")
     found, account = read(*plan(folder, "t"))
     assert found == wanted
     assert not account.counts

@@ -28,6 +28,14 @@ QUICK = {
     "tier.delete.delay.ms": "1",
 }
 """Settings of a broker whose records are in segments, and those in the tier, within seconds."""
+HASTY = {
+    "journal.roll.ms": "200",
+    "cut.interval.ms": "50",
+    "log.segment.delete.delay.ms": "0",
+    "segment.dead.max.ms": "1",
+    "log.cleaner.backoff.ms": "100",
+}
+"""Settings of a broker that cuts, merges, cleans and deletes segments at once."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
