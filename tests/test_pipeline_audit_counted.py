@@ -22,6 +22,7 @@ from kafkawire.spark.audit.counting import FEWER, MORE
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import in_process
 from kafkawire.spark.audit.verdict import Counts, TableReport, Uncompared
+from kafkawire.spark.catalog import open_catalog
 from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Source
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
@@ -231,6 +232,20 @@ def test_a_segment_that_begins_below_its_log_start_counts_what_nobody_can_read(
     (only,) = report.partitions
     assert only.counts == Counts(36, 36)
     assert only.notes == ["its manifest counts 40 records in offsets [4, 40), and there are 36"]
+
+
+def test_of_a_segment_that_holds_in_part_nothing_is_said(world: World) -> None:
+    catalog = open_catalog(Source(world.url))
+    assert [column.tolist() for column in catalog.counted("orders", 0)] == [
+        [0, 40, 80], [40, 80, 120], [40, 40, 40], [0, 0, 0],
+    ]  # fmt: skip
+    world.files.put(9, Share(world.number, batches(40, [10] * 2), 40, 60), generation=2)
+    world.files.put(10, Share(world.number, batches(120, [10] * 4), 120, 160))
+    world.files.publish(starts={world.number: 7}, ends={world.number: 130})
+    counted = open_catalog(Source(world.url)).counted("orders", 0)
+    assert [column.tolist() for column in counted] == [
+        [7, 40, 60, 80, 120], [40, 60, 80, 120, 130], [-1, 20, -1, 40, -1], [0, 2, 0, 0, 0],
+    ]  # fmt: skip
 
 
 def test_a_table_without_accounts_is_compared_once_its_gaps_are_explained(world: World) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.spark.audit.continuity import Continuity
-from kafkawire.spark.audit.counts import Compared, Stretches, compare, stretches
+from kafkawire.spark.audit.counts import Compared, Stretches, compare, stretches, without_row
 from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.islands import between, islands
 from kafkawire.spark.catalog import Bounds, Counted
@@ -180,6 +180,35 @@ def test_together_segments_tell_what_each_alone_cannot() -> None:
     whole = [at for at, fate in enumerate(fates) if fate == ROW]
     found = held(made, whole, coverage([account(0, fates, listed=1)]))
     assert found == Compared([], 0, 20)
+
+
+def test_what_a_run_found_damaged_may_be_a_record_or_not() -> None:
+    fates = [ROW, DAMAGED, DAMAGED, COMPACTED, CONTROL, ROW]
+    borders = np.array([0, 2, 6])
+    least, most = without_row(coverage([account(0, fates)]), borders)
+    assert (least.tolist(), most.tolist()) == ([0, 1], [1, 2])
+    least, most = without_row(coverage([account(0, fates, listed=0)]), borders)
+    assert (least.tolist(), most.tolist()) == ([0, 0], [2, 3])
+
+
+def test_a_table_that_begins_or_ends_within_a_segment_has_a_part_of_it() -> None:
+    source = Partition([ROW] * 40, [20, 40])
+    made = stretches(5, 30, Bounds(0, 40, 40), source.counted())
+    assert made.borders.tolist() == [5, 20, 30]
+    assert made.records.tolist() == [-1, -1]
+    assert made.open() == [0, 1]
+
+
+def test_what_was_cleaned_hides_nothing_that_is_missing_beside_it() -> None:
+    """The first segment has lost ten records, of the second one is gone from the table."""
+    fates = [ROW] * 20 + [ROW, CONTROL] * 10
+    source = Partition(fates, [20, 30, 40], {0}, set(range(10)))
+    told = [*fates[:36], COMPACTED, *fates[37:]]
+    rows = [at for at, fate in enumerate(told) if fate == ROW]
+    found = held(source.cut(0, 40, 40), rows, coverage([account(0, told, listed=0)]))
+    (difference,) = found.differences
+    assert (difference.at, difference.range, found.cleaned) == (-1, (0, 40), 10)
+    assert difference.records - difference.most == 1
 
 
 def test_what_cannot_be_known_says_why() -> None:

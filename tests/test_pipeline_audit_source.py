@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkawire.spark.audit.against import BEYOND, hold_against
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Found
 from kafkawire.spark.audit.verdict import MISSING, PartitionReport, SourceState
-from kafkawire.spark.model import COMPACTED, CONTROL, Account, OffsetRange
+from kafkawire.spark.model import COMPACTED, CONTROL, DAMAGED, Account, OffsetRange
 from tests.test_pipeline_audit import ROW, examine
 
 
@@ -69,6 +69,14 @@ def test_what_the_source_has_deleted_stays_unexplained() -> None:
     assert each.gaps == {COMPACTED: 3}
     assert each.found[UNEXPLAINED] == Found(2, 1, [(1, 3)])  # type: ignore[list-item]
     assert any("below 5" in note for note in each.notes)
+
+
+def test_what_is_damaged_at_the_source_explains_nothing() -> None:
+    each = report_of([0, 3])
+    hold_against(each, SourceState(0, 4), source([ROW, COMPACTED, DAMAGED, ROW]))
+    assert each.gaps == {COMPACTED: 1}
+    assert each.found[UNEXPLAINED].offsets == 1
+    assert not each.clean
 
 
 def test_rows_that_the_source_cannot_have_had_are_a_problem() -> None:
