@@ -103,7 +103,7 @@ def without_row(coverage: Coverage, borders: Longs) -> tuple[Longs, Longs]:
     least = between(*_gaps(coverage, WITHOUT_ROW), borders)
     most = least + between(*_gaps(coverage, PERHAPS), borders)
     for stretch in coverage.stretches:
-        if stretch.kind == CUT_OFF:
+        if stretch.kind == CUT_OFF and not stretch.counts.keys() <= {COMPACTED, LOST}:
             low, high = _somewhere(stretch, borders)
             least, most = least + low, most + high
     return least, most
