@@ -345,3 +345,17 @@ def test_the_page_tells_every_verdict_and_the_bounds() -> None:
     assert told == ["counts", *(counts.verdict.replace("7", "N") for counts in every)]
     assert f"{counting.READ_AT_MOST >> 20} MiB for a range" in audited
     assert f"{counting.READ_IN_ALL >> 30} GiB in all" in audited
+
+
+def test_the_command_takes_a_broker_as_the_source(
+    world: World,
+    kafka: FakeKafka,
+    command: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world.run(kafka.address)
+    monkeypatch.setattr("kafkawire.spark.asking.Broker.segments", lambda self: ("", []))
+    for given in ({"source": kafka.address}, {"bootstrap": kafka.address}):
+        command(str(world.table), **given)
+        assert "0..150" in capsys.readouterr().out

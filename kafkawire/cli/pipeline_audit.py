@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kafkawire.cli.pipeline_query import source_of
 from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.cli.typed import Json
 
@@ -21,7 +22,8 @@ def audit(
     source: Annotated[
         str,
         typer.Option(
-            metavar="URL", help="Where the records came from: explain gaps from it, compare counts."
+            metavar="URL|HOST:PORT",
+            help="Where the records came from: explain gaps from it, compare counts.",
         ),
     ] = "",
     bootstrap: Annotated[
@@ -41,7 +43,9 @@ def audit(
     from kafkawire.spark.model import Source, SourceError
     from kafkawire.spark.session import open_session
 
-    against = Source(source, bootstrap) if source or bootstrap else None
+    against = source_of(source, bootstrap) if source else None
+    if bootstrap and not source:
+        against = Source(bootstrap=bootstrap)
     try:
         with bars() as told:
             spark = open_session(master, app_name="kafkawire audit")
