@@ -30,7 +30,8 @@ check: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	SIM_SEEDS=3 HYPOTHESIS_PROFILE=quick \
-	  $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not java" $(ARGS)
+	  $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not java" \
+	    --ignore tests/real --ignore tests/java $(ARGS)
 
 sim: .venv/.dev
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto tests/test_*_simulation.py $(ARGS)
