@@ -118,6 +118,27 @@ def test_what_workers_fork_from_costs_no_task_a_look_at_its_garbage() -> None:
     assert frozen > 50_000 > 50 * watched
 
 
+BROKEN = """
+import sys
+from kafkawire.spark import daemon
+sys.path.insert(0, sys.argv[1])
+daemon.PRELOADED = ("broken", "colorsys")
+daemon.preload()
+print("broken" in sys.modules, "colorsys" in sys.modules)
+"""
+
+
+@pytest.mark.real
+def test_what_workers_fork_from_stands_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
+    """The task imports it again, and says why it cannot be."""
+    (tmp_path / "broken.py").write_text("raise NameError('half written')")
+    ran = subprocess.run(
+        [sys.executable, "-c", BROKEN, str(tmp_path)],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert ran.stdout.split() == ["False", "True"]
+
+
 KEEPS = """
 from kafkawire.spark import daemon
 daemon.preload()

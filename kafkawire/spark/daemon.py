@@ -43,11 +43,12 @@ _MMAP_BYTES = 32 << 20
 
 
 def preload() -> None:
-    """Import what a task needs; what cannot be is left to the task, which says why."""
+    """Import what a task needs; what cannot be, for any reason, is left to the task: that says why,
+    and a daemon that ends only makes Spark wait for it."""
     for name, value in _SETTINGS.items():
         os.environ.setdefault(name, value)
     for name in PRELOADED:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
