@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,8 @@ T = TypeVar("T")
 
 POLL_S = 0.25
 """Between two looks: often enough for a bar, and costs nothing beside a job."""
+POLLS_AT_MOST = 20
+"""For tasks of a job that was ended: one that does not notice in five seconds is left to itself."""
 
 
 def watched(frame: DataFrame, look: Callable[[str], None]) -> list[Any]:
@@ -47,10 +50,22 @@ def watching(context: SparkContext, work: Callable[[], T], look: Callable[[str],
     except BaseException:
         context.cancelJobGroup(group)
         thread.join()
+        _until_idle(context, group)
         raise
     if failure:
         raise failure[0]
     return outcome[0]
+
+
+def _until_idle(context: SparkContext, group: str) -> None:
+    """Its tasks end some time after their job; a session that is stopped before complains."""
+    tracker = context.statusTracker()
+    for _ in range(POLLS_AT_MOST):
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
+        if not any(stage.numActiveTasks for stage in stages if stage):
+            return
+        time.sleep(POLL_S)
 
 
 def completed(context: SparkContext, group: str) -> int:
