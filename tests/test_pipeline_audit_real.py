@@ -54,9 +54,9 @@ def test_spark_says_what_is_said_without_it(spark: SparkSession, tmp_path: Path)
 
 
 def test_what_a_run_wrote_is_clean(spark: SparkSession, topics: Topics, tmp_path: Path) -> None:
-    source = {"bootstrap": topics.bootstrap, "subscribe": "pipeline.audit"}
+    read = {"bootstrap": topics.bootstrap, "subscribe": "pipeline.audit"}
     table = {"path": str(tmp_path / "table")}
-    job = from_dict({"job": {"name": "audit"}, "source": source, "table": table})
+    job = from_dict({"job": {"name": "audit"}, "source": read, "table": table})
     job = replace(job, running=replace(job.running, task_bytes=10_000))
     Engine(job, OnSpark(spark)).run()
     source = Source(bootstrap=topics.bootstrap)

@@ -77,6 +77,7 @@ class Ending:
         self.place, self.hides = table.place, table.hides
         self.prepare, self.file_schema = table.prepare, table.file_schema
         self.committed, self.compacted, self.files = table.committed, table.compacted, table.files
+        self.tidy = table.tidy
 
     def commit(self, record: Record) -> None:
         self._around(lambda: self._table.commit(record))
