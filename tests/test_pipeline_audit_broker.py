@@ -217,7 +217,6 @@ def test_ctrl_c_ends_an_audit_with_130(moment: str, tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == 130, said
-    # Spark's own workers may say before that they were cut off in the middle of a task.
     assert said.endswith("kafkawire: interrupted; an audit changes nothing\n")
-    assert "kafkawire/cli" not in said
+    assert "Traceback" not in said  # nor of Spark's workers
     assert not printed

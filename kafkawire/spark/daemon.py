@@ -19,6 +19,7 @@ import gc
 import importlib
 import os
 import sys
+from typing import Any
 
 _TASKS = "pyspark.worker"
 """What runs tasks; the other modules plan, on the driver, and import what they need themselves."""
@@ -69,6 +70,16 @@ def main() -> None:
 
     if sys.argv[1:2] == [_TASKS]:
         preload()
+    work: Any = daemon.worker
+
+    def worker(sock: object, authenticated: bool) -> int:
+        try:
+            code: int = work(sock, authenticated)
+        except BrokenPipeError:  # its task was ended, which is not worth a traceback
+            return 1
+        return code
+
+    daemon.worker = worker
     daemon.manager()
 
 
