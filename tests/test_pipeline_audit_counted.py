@@ -97,6 +97,19 @@ def test_whole_segments_are_counted_by_the_manifest(
     assert world.counts().verdict == "equal"
 
 
+def test_a_topic_made_anew_at_the_source_says_nothing_of_the_table(world: World) -> None:
+    topics = world.files.topics
+    world.files.drop(topics["orders"].id)
+    topics["orders"] = topics["orders"]._replace(id=b"another".ljust(16))
+    world.files.publish()
+    report = world.report()
+    (only,) = report.partitions
+    assert report.clean
+    assert only.source is None
+    assert only.counts is None
+    assert only.notes == ["the source's topic of this name is another, made anew since the run"]
+
+
 def test_a_row_that_is_gone_with_its_account_is_told_by_the_count_alone(world: World) -> None:
     forge(world.table, "orders", 53, COMPACTED)
     assert audit(str(world.table), in_process)[0].clean

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -297,6 +297,17 @@ class Catalog:
 def _age(facts: TopicFacts) -> int:
     """Of topics that have the same name one was made after the other was deleted."""
     return facts.created_ms
+
+
+def ids_of(catalog: Catalog, topics: Iterable[str]) -> dict[str, str]:
+    """Of those that are there and have one, in hex."""
+    found = {name: catalog.facts(name).id for name in topics if name in catalog.topics}
+    return {name: each.hex() for name, each in found.items() if each != ZERO_UUID}
+
+
+def remade(catalog: Catalog, ids: Mapping[str, str]) -> set[str]:
+    """Topics that had other ids."""
+    return {name for name, now in ids_of(catalog, ids).items() if now != ids[name]}
 
 
 def open_catalog(source: Source) -> Catalog:

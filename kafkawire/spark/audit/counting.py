@@ -7,7 +7,7 @@ range is read, offsets only, if that is little; so is what differs, before anybo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,10 +64,16 @@ class _One:
 
 
 class Counting:
-    """Of one audit. `coverages`: None for a table whose runs nobody knows."""
+    """Of one audit. `coverages`: None for a table whose runs nobody knows; `others`: topics of the
+    source that are not those of the table."""
 
-    def __init__(self, catalog: Catalog, coverages: Mapping[Where, Coverage] | None) -> None:
-        self._catalog = catalog
+    def __init__(
+        self,
+        catalog: Catalog,
+        coverages: Mapping[Where, Coverage] | None,
+        others: Container[str] = (),
+    ) -> None:
+        self._catalog, self._others = catalog, others
         self._coverages = coverages
         self._stretches = {
             where: self._cut(where, known.base, known.end)
@@ -96,7 +102,8 @@ class Counting:
         self._read_differing(found, told)
 
     def _is_there(self, where: Where) -> bool:
-        return where[1] < self._catalog.topics.get(where[0], 0)
+        topic, partition = where
+        return topic not in self._others and partition < self._catalog.topics.get(topic, 0)
 
     def _cut(self, where: Where, base: int, end: int) -> Stretches:
         bounds, counted = self._catalog.bounds(*where), self._catalog.counted(*where)

@@ -29,14 +29,15 @@ def audit(
     else:
         from kafkawire.spark.audit.against import compare
         from kafkawire.spark.audit.counting import Counting
-        from kafkawire.spark.catalog import open_catalog
+        from kafkawire.spark.catalog import open_catalog, remade
 
         catalog = open_catalog(replace(source, fail_on_data_loss=False))
         try:
-            counting = Counting(catalog, listed.coverages)
+            others = remade(catalog, listed.ids)
+            counting = Counting(catalog, listed.coverages, others)
             listed.borders = counting.borders
             rows = _judge(listed, through)
-            compare(listed.report, catalog, counting, rows, told)
+            compare(listed.report, catalog, others, counting, rows, told)
         finally:
             catalog.close()
     listed.report.seconds = time.monotonic() - begun

@@ -37,7 +37,8 @@ class AuditError(SourceError):
 class Listed:
     """A table as it says it is. `coverages`, `nexts`: None, {} for a table of unknown runs; `nexts`
     are the offsets at which the next run begins; `merged`: were files replaced since? `borders`:
-    between which offsets rows are to be counted, set by whoever wants that."""
+    between which offsets rows are to be counted, set by whoever wants that; `ids`: of its topics,
+    as the last run knew them."""
 
     report: TableReport
     places: list[Place]
@@ -46,6 +47,7 @@ class Listed:
     nexts: dict[Where, int] = field(default_factory=dict)
     merged: Callable[[], bool] = lambda: False
     borders: Borders = field(default_factory=dict)
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
 def look(url: str) -> Listed:
@@ -99,7 +101,9 @@ def _ours(place: Place, kind: str, state: State) -> Listed:
     coverages = coverages_of(share for record in records for share in record.shares)
     ends = records[-1].ends if records else {}
     nexts = {(topic, part): at for topic, parts in ends.items() for part, at in parts.items()}
-    return Listed(report, places, files, coverages, nexts, lambda: table.compacted() != compacted)
+    made = Listed(report, places, files, coverages, nexts, lambda: table.compacted() != compacted)
+    made.ids = records[-1].ids if records else {}
+    return made
 
 
 def _steady(table: Table) -> tuple[list[FileFacts], tuple[int, int]]:

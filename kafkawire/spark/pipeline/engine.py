@@ -15,13 +15,12 @@ the same run; the table has it once, and both say so.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from kafkawire.codec.types import ZERO_UUID
-from kafkawire.spark.catalog import Catalog, open_catalog
+from kafkawire.spark.catalog import Catalog, ids_of, open_catalog, remade
 from kafkawire.spark.model import DataLoss, OffsetRange, Part, SourceError, Task
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
@@ -162,9 +161,7 @@ class Engine:
         job, before = self.job, self.state.record(last) if last else None
         known, ids = (before.ends, before.ids) if before else (None, {})
         most = job.running.max_offsets
-        found, ends, less = planning.ranges(
-            catalog, job.reading, known, most, _remade(catalog, ids)
-        )
+        found, ends, less = planning.ranges(catalog, job.reading, known, most, remade(catalog, ids))
         if not planning.is_worth_a_run(found, job.reading, known):
             return None, False
         size = min(job.running.task_bytes, job.table.file_bytes)
@@ -172,7 +169,7 @@ class Engine:
         tasks = planning.tasks_of(parts, size, self._executor.parallelism)
         topics = sorted({one.topic for one in found})
         value, key = resolve(job.value, topics), resolve(job.key, topics, key=True)
-        ids = {**_ids(catalog, ends), **ids}
+        ids = {**ids_of(catalog, ends), **ids}
         return Run(job.name, last + 1, tuple(tasks), ends, value, key, ids), less
 
     def _own(self, run: Run) -> Layout:
@@ -233,9 +230,9 @@ class Engine:
         self, catalog: Catalog, run: Run, layout: Layout, pending: list[int]
     ) -> dict[int, Done]:
         read = {part.topic for index in pending for part in run.tasks[index]}
-        if remade := read & _remade(catalog, run.ids):  # a broker would give others in their place
+        if others := read & remade(catalog, run.ids):  # a broker would give theirs in their place
             raise DataLoss(
-                f"the topic {min(remade)} was made anew since a run began that is to read it, and "
+                f"the topic {min(others)} was made anew since a run began that is to read it, and "
                 "so were its offsets: it needs another table"
             )
         tasks = {index: self._task(catalog, run.tasks[index]) for index in pending}
@@ -313,17 +310,6 @@ class Engine:
             for partition, offset in parts.items()
             if partition < catalog.topics.get(topic, 0)
         }
-
-
-def _ids(catalog: Catalog, topics: Iterable[str]) -> dict[str, str]:
-    """Of those that are there and have one, in hex."""
-    found = {name: catalog.facts(name).id for name in topics if name in catalog.topics}
-    return {name: each.hex() for name, each in found.items() if each != ZERO_UUID}
-
-
-def _remade(catalog: Catalog, ids: Mapping[str, str]) -> set[str]:
-    """Topics that had other ids."""
-    return {name for name, now in _ids(catalog, ids).items() if now != ids[name]}
 
 
 def _remove(place: Place, prefix: str, run: int, named: tuple[FileFacts, ...]) -> None:
