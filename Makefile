@@ -30,7 +30,7 @@ check: .venv/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	SIM_SEEDS=3 HYPOTHESIS_PROFILE=quick \
-	  $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not java" \
+	  $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not real and not java and not slow" \
 	    --ignore tests/real --ignore tests/java $(ARGS)
 
 sim: .venv/.dev

@@ -15,6 +15,7 @@ MBPS = 20
 BODY = bytes(range(256)) * 8000
 
 
+@pytest.mark.slow
 def test_answers_come_late_and_slowly() -> None:
     with serving(lambda *_: Reply(200, BODY)) as stub:
         with far(stub.endpoint, DELAY_MS, MBPS) as endpoint:

@@ -78,6 +78,7 @@ def test_serve_imports_neither_tables_nor_messages() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
     """Neither handlers nor their messages, groups or SQLAlchemy: these come with the first request
     or once the broker listens, whichever is sooner."""

@@ -259,6 +259,7 @@ def test_no_last_value_is_lost_through_any_end(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_itself_and_cleans() -> None:
     with quiet():
         first, again = simulate(7), simulate(7)

@@ -17,6 +17,7 @@ def test_every_example_says_what_it_prints() -> None:
     assert len(EXAMPLES) == TEXT.count("```python") == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", range(len(EXAMPLES)))
 def test_an_example_prints_what_it_says(at: int, tmp_path: Path) -> None:
     code, printed = EXAMPLES[at]

@@ -169,6 +169,7 @@ def fsck(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_the_command_says_what_is_no_data_folder(tmp_path: Path) -> None:
     done = fsck("--data", str(tmp_path))
     assert done.returncode == 2
@@ -183,6 +184,7 @@ def test_the_command_says_what_is_no_data_folder(tmp_path: Path) -> None:
     assert "restore --from-log" in done.stderr
 
 
+@pytest.mark.slow
 def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
     from kafkawire.testing.broker import BrokerProcess
 

@@ -49,6 +49,7 @@ async def make(path: Path, count: int, partitions: int = 1) -> None:
         assert server.broker.log.partitions == {}
 
 
+@pytest.mark.slow
 async def test_a_start_with_thousands_of_topics_loads_none(tmp_path: Path) -> None:
     await make(tmp_path, TOPICS)
     async with running(tmp_path) as server:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from unittest.mock import patch
 
+import pytest
+
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.messages.create_topics import CreatableTopic
@@ -158,6 +160,7 @@ async def test_deltas_are_folded_and_what_was_folded_goes_later() -> None:
             assert len((await world.said()).topics) == 15
 
 
+@pytest.mark.slow
 async def test_a_real_broker_writes_one_where_spark_finds_it(tmp_path: Path) -> None:
     async with running(tmp_path, journal_roll_ms="50", cut_interval_ms="20") as server:
         client = await Client.connect(port_of(server))

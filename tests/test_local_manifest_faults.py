@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from unittest.mock import patch
 
+import pytest
+
 from kafkawire.manifest.reader import NoManifest
 from kafkawire.metadata.store import MetadataError
 from offsets.storage import DELETING, LIVE, SegmentRow
@@ -199,6 +201,7 @@ async def run_until(left: int, power: bool) -> int:
     return calls
 
 
+@pytest.mark.slow
 async def test_a_crash_at_any_line_leaves_it_stale_and_never_wrong() -> None:
     calls = await run_until(1 << 30, False)
     assert calls > 30

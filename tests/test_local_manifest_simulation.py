@@ -220,6 +220,7 @@ def test_the_folder_says_what_the_log_does(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
+@pytest.mark.slow
 def test_the_simulation_looks_at_something() -> None:
     with quiet():
         models = [simulate(seed) for seed in range(3)]

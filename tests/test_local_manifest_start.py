@@ -59,6 +59,7 @@ def remove(world: ManifestWorld, name: str) -> None:
     del world.fs.files[f"{FOLDER}/manifest/{name}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [flip, cut_short, remove])
 async def test_whatever_is_damaged_is_made_anew(harm: Callable[[ManifestWorld, str], None]) -> None:
     async with begun() as world:

@@ -104,6 +104,7 @@ async def test_records_are_not_deleted_behind_its_back() -> None:
         await partition.delete_records(1)
 
 
+@pytest.mark.slow
 async def test_clients_do_not_notice(tmp_path: Path) -> None:
     """A producer that repeats itself and a reader that waits go on over an unloading."""
     settings = {"cut_interval_ms": "10", "journal_roll_ms": "20"}

@@ -37,6 +37,7 @@ def name_of(case: tuple[int, str]) -> str:
     return spec_of(case[0]).name + case[1].capitalize()
 
 
+@pytest.mark.slow
 def test_the_list_of_what_kio_lacks_is_right() -> None:
     missing = {
         (key, version)

@@ -221,6 +221,7 @@ def test_ids_are_uuids_that_do_not_begin_with_a_dash() -> None:
     assert {uuid.UUID(bytes=each).version for each in ids} == {4}
 
 
+@pytest.mark.slow
 def test_a_start_imports_neither_sqlalchemy_nor_alembic(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"

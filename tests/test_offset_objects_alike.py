@@ -85,6 +85,7 @@ async def test_more_than_fits_into_one_statement(
     assert await storage.objects(1, ALL, 99) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_every_storage_does_what_the_one_in_memory_does(world: World, seed: int) -> None:
     """Operations made up by chance, against two storages at once."""

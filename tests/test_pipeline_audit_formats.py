@@ -172,6 +172,7 @@ class Killed(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", [PARQUET, DELTA])
 def test_a_run_that_was_killed_at_any_file_and_run_again_is_clean(
     tier: str, form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

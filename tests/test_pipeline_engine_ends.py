@@ -45,6 +45,7 @@ def crash_everywhere(fresh: Callable[[], Bench], act: Callable[[Bench, Any], obj
         return point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [False, True])
 def test_a_driver_that_ends_anywhere_writes_nothing_twice(
     monkeypatch: pytest.MonkeyPatch, second: bool
@@ -59,6 +60,7 @@ def test_a_driver_that_ends_anywhere_writes_nothing_twice(
     assert crash_everywhere(fresh, lambda bench, hook: bench.engine(hook).run()) > 25
 
 
+@pytest.mark.slow
 def test_dead_letters_and_partitions_survive_an_end_anywhere(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -81,6 +83,7 @@ def small() -> World:
     return World({"a": [(0, 21)], "b": [(5, 9)]})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("meanwhile", ["same", "more"])
 def test_two_drivers_write_a_run_once(monkeypatch: pytest.MonkeyPatch, meanwhile: str) -> None:
     """At each call of one driver in turn, another one does all there is to do."""
@@ -103,6 +106,7 @@ def test_two_drivers_write_a_run_once(monkeypatch: pytest.MonkeyPatch, meanwhile
     assert point > 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("other", ["run", "compact"])
 def test_a_compaction_may_meet_another_driver(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
     begun = Bench(World({"a": [(0, 6)], "b": [(0, 1)]}), monkeypatch)

@@ -50,6 +50,7 @@ def rows(table: Table) -> Counter[tuple[int, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_runs_and_a_compaction(tier: Tier, tmp_path: Path, format: str) -> None:
     wanted = job(tier, tmp_path / "table", format)

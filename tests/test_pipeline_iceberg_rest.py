@@ -70,6 +70,7 @@ def offsets(front: Front) -> list[int]:
     return sorted(found.column(0).to_pylist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_can_become_of_a_commit(fault: str, front: Front, tmp_path: Path) -> None:
     """Of the table's creation, a run's, a compaction's and an expiry's: all said once in the end,
@@ -221,6 +222,7 @@ def test_sections_of_the_catalog_are_the_librarys(
     assert SECRET not in (tmp_path / "u" / "_kafkawire" / "table.json").read_text()
 
 
+@pytest.mark.slow
 def test_tls(front: Front, tmp_path: Path) -> None:
     if shutil.which("openssl") is None:
         pytest.skip("there is no openssl to make a certificate with")

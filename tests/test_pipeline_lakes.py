@@ -107,6 +107,7 @@ def small() -> World:
     return World({"a": [(0, 4)], "b": []})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_a_driver_that_ends_anywhere(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -126,6 +127,7 @@ def test_a_driver_that_ends_anywhere(
     assert point > 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["delta", "iceberg"])
 def test_runs_and_their_compaction(
     format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

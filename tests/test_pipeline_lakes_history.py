@@ -119,6 +119,7 @@ def test_tags_and_tables_that_say_so_are_left(tmp_path: Path) -> None:
     check(table)
 
 
+@pytest.mark.slow
 def test_manifests_are_merged_and_their_files_stay(tmp_path: Path) -> None:
     """Otherwise each run leaves one for ever; and a merged one had files that the new one has."""
     table = iceberg(tmp_path / "t", history="1 ms")
@@ -183,6 +184,7 @@ def killed(self: Any) -> None:
     raise Killed
 
 
+@pytest.mark.slow
 def test_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one lets the snapshots end when this one is about to."""
     import pyiceberg.table.update.snapshot as library
@@ -224,6 +226,7 @@ def test_delta_vacuums_what_was_merged(tmp_path: Path, monkeypatch: pytest.Monke
     assert offsets(deltalake.DeltaTable(path).to_pyarrow_table()) == list(range(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["iceberg", "delta"])
 def test_runs_and_runs(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that goes on: so many snapshots and no more, and each row once."""

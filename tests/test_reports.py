@@ -324,6 +324,7 @@ def has(png: bytes, colour: str) -> int:
     return int((np.abs(picture(png)[:, :, :3] - wanted).max(axis=2) < 0.004).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("coarse")
 @pytest.mark.parametrize("partitions", [1, 20, 520])
 def test_the_map_shows_what_is_wrong(partitions: int) -> None:
@@ -362,6 +363,7 @@ def test_lines_of_many_groups_are_few() -> None:
     assert has(drawn, plots.COLOURS[0]) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("coarse")
 def test_plots_of_little_and_much_are_drawn() -> None:
     counts = [90, 5, 0, 0, 0, 0, 1, 0, 0, 0, 0, 4]

@@ -101,6 +101,7 @@ def size(record: Record) -> int:
     return len(record[4] or b"") + len(record[5] or b"")
 
 
+@pytest.mark.slow
 def test_the_report_says_what_is_odd_and_draws_the_rest(
     scope: Scope, records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import time
 from pathlib import Path
 
+import pytest
+
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -77,6 +79,7 @@ def partition_of(server: Server) -> Partition:
     return server.broker.table.named("t", 0)
 
 
+@pytest.mark.slow
 async def test_reads_cross_from_segments_into_journals_and_nothing_is_lost(tmp_path: Path) -> None:
     one = len(batch(b"50:" + bytes(3000), timestamp_ms=NOW_MS))
     async with running(tmp_path / "data", **QUICK_CUTS) as server:

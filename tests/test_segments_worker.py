@@ -246,6 +246,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PARENT, put(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:

@@ -7,6 +7,7 @@ import mmap
 from collections.abc import Callable, Sequence
 from random import Random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -157,6 +158,7 @@ def test_it_gives_what_the_codecs_reader_gives(seed: int) -> None:
         assert account.missing == 0
 
 
+@pytest.mark.slow
 @given(seeds)
 def test_damaged_bytes_give_the_same_rows_or_damaged_data(seed: int) -> None:
     for dice in (Random(seed + n) for n in range(20)):

@@ -168,6 +168,7 @@ def explained(made: Outcome, whole: Outcome, key: str) -> int:
     return len(told)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", [0, 4], ids=["none", "zstd"])
 def test_any_harm_to_a_segment_is_named_or_does_not_matter(files: Files, codec: int) -> None:
     key = simple(codec)(files)

@@ -159,6 +159,7 @@ def test_an_index_that_cannot_be_read_fails_in_its_place(
     assert not any(load.gone for load in before)
 
 
+@pytest.mark.slow
 def test_each_range_is_tried_again_by_itself(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused, cut short, without an answer: the others go on, and every row comes once."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -202,6 +202,7 @@ def test_a_request_without_any_answer_is_tried_six_times() -> None:
     assert len(closed) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_credentials")
 def test_a_put_whose_answer_was_lost_has_succeeded() -> None:
     """Only if what is there is what was put."""

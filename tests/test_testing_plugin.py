@@ -145,6 +145,7 @@ def test_variables_of_the_surroundings_do_not_reach_the_broker(
         BrokerProcess(tmp_path, environ={"KAFKAWIRE_DATA": "x"}).start()
 
 
+@pytest.mark.slow
 def test_one_that_never_serves_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import time; print('thinking', flush=True); time.sleep(600)"
     monkeypatch.setattr(BrokerProcess, "command", lambda self: [sys.executable, "-c", code])

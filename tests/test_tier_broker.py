@@ -150,6 +150,7 @@ async def test_the_whole_life_of_records(tmp_path: Path) -> None:
         await client.close()
 
 
+@pytest.mark.slow
 async def test_topics_choose_whether_they_are_tiered(tmp_path: Path) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
     async with running(data, tier_url=str(bucket.path), **QUICK) as server:
@@ -166,6 +167,7 @@ async def test_topics_choose_whether_they_are_tiered(tmp_path: Path) -> None:
         await client.close()
 
 
+@pytest.mark.slow
 async def test_pausing_holds_uploads_and_says_so(tmp_path: Path) -> None:
     bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
     async with running(data, tier_url=str(bucket.path), tier_paused="true", **QUICK) as server:
@@ -184,6 +186,7 @@ async def test_pausing_holds_uploads_and_says_so(tmp_path: Path) -> None:
         await client.close()
 
 
+@pytest.mark.slow
 async def test_a_start_does_not_wait_for_the_tier(tmp_path: Path) -> None:
     """What should be the folder is a file: the broker serves, and says what is in the way."""
     (tmp_path / "bucket").write_text("no folder")
@@ -203,6 +206,7 @@ async def test_a_start_does_not_wait_for_the_tier(tmp_path: Path) -> None:
         await client.close()
 
 
+@pytest.mark.slow
 async def test_delete_records_gives_up_at_its_timeout_and_the_bucket_follows(
     tmp_path: Path,
 ) -> None:
@@ -226,6 +230,7 @@ async def test_delete_records_gives_up_at_its_timeout_and_the_bucket_follows(
         await client.close()
 
 
+@pytest.mark.slow
 def test_a_broker_without_a_tier_imports_nothing_of_it(tmp_path: Path) -> None:
     code = f"""
 import asyncio, sys
@@ -245,6 +250,7 @@ asyncio.run(main())
     assert ran.stdout == "[]\n"
 
 
+@pytest.mark.slow
 async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
     bucket = Folder(tmp_path / "bucket")
     async with running(tmp_path / "one", tier_url=str(bucket.path), **QUICK) as server:

@@ -12,7 +12,7 @@ from kafkawire.codec.configs import TierLevel
 from kafkawire.codec.errors import KafkaError
 from log.env import Buffer
 from log.segments.remote import local_log_start
-from tests.kit.cold import BLOCK_BYTES, ColdWorld, gets, prepared, simulated, take, whole
+from tests.kit.cold import BLOCK_BYTES, SEEDS, ColdWorld, gets, prepared, simulated, take, whole
 from tests.kit.env import EPOCH_MS
 from tests.kit.segments import split
 
@@ -43,7 +43,7 @@ def test_reads_are_the_same_wherever_segments_lie(seed: int) -> None:
     simulated(main, seed)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_many_readers_at_once_over_a_small_cache_and_a_bad_storage(seed: int) -> None:
     """Some give up, some never look at what they got; the bytes are right and places come back."""
 

@@ -6,6 +6,7 @@ import gc
 import random
 from collections.abc import Sequence
 
+import pytest
 from crc32c import crc32c
 
 from kafkawire.codec.segment_index import SparseIndex, write_index
@@ -97,6 +98,7 @@ def test_blocks_in_use_or_on_their_way_leave_no_room() -> None:
     del view
 
 
+@pytest.mark.slow
 def test_a_block_that_was_forgotten_gives_its_place_back_when_nobody_looks() -> None:
     cache = BlockCache(memoryview(bytearray(20)), 10)
     block = loaded(cache, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import random
 
+import pytest
+
 from log.env import Buffer
 from tests.kit.cold import BLOCK_BYTES, ColdWorld, gets, prepared, simulated, take, whole
 from tests.kit.segments import split
@@ -157,6 +159,7 @@ def test_what_is_in_hand_is_not_kept_waiting_for_more() -> None:
 # -- Bounds
 
 
+@pytest.mark.slow
 def test_held_views_take_half_of_the_cache_and_others_go_on() -> None:
     """Answers of clients that do not read: their bytes stay as they were."""
 

@@ -48,6 +48,7 @@ async def test_from_the_journal_to_the_bucket(
         assert any(key.startswith("segments/") for key in buckets[URL].objects)
 
 
+@pytest.mark.slow
 async def test_tables_for_people(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="100") as tier:
         await tier.produce("t", 3)
@@ -63,6 +64,7 @@ async def test_tables_for_people(tmp_path: Path, buckets: dict[str, FakeBucket])
         assert "(cluster)" in await tier("cost")
 
 
+@pytest.mark.slow
 async def test_paused_is_the_reason_and_survives_a_restart(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
@@ -79,6 +81,7 @@ async def test_paused_is_the_reason_and_survives_a_restart(
         await tier.until(all_uploaded, "why")
 
 
+@pytest.mark.slow
 async def test_a_bucket_that_is_down_is_the_reason(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
@@ -105,6 +108,7 @@ async def test_a_bucket_that_is_down_is_the_reason(
         await tier.until(all_uploaded, "why")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("refused", "reason"), [("AccessDenied", "error"), ("", "owned by another broker")]
 )
@@ -157,6 +161,7 @@ async def test_answers_come_in_pages(
         assert [piece[0] for piece in pieces(await tier.json("why"))] == ["a", "b"]
 
 
+@pytest.mark.slow
 async def test_cost_is_counted_by_topic_and_kept_over_a_restart(
     tmp_path: Path, buckets: dict[str, FakeBucket]
 ) -> None:
@@ -211,6 +216,7 @@ async def test_a_typed_rate_needs_no_broker() -> None:
     assert (free["storage_cost_a_month"], free["gets_a_day"]) == (0, 86_400)
 
 
+@pytest.mark.slow
 async def test_scrub_finds_what_is_gone(tmp_path: Path, buckets: dict[str, FakeBucket]) -> None:
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
         await tier.produce("t", 3)

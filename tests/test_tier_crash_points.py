@@ -191,6 +191,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tiering.folding.KEPT_MS", int(KEPT_S * 500))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", SCENARIOS, ids=lambda act: act.__name__)
 def test_a_kill_at_every_step(act: Act) -> None:
     logging.disable(logging.CRITICAL)

@@ -57,6 +57,7 @@ def counted(
     return found.pop("rate"), found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lag_ms", "journal_bytes", "record_bytes", "every_s", "run_s"),
     [

@@ -87,6 +87,7 @@ def test_a_slow_bucket_gets_everything_all_the_same() -> None:
     assert not lines.texts(logging.ERROR)
 
 
+@pytest.mark.slow
 def test_some_errors_are_made_good_within_the_promise() -> None:
     """A few failures are a few lines at WARNING, and nobody's promise is missed."""
 
@@ -103,6 +104,7 @@ def test_some_errors_are_made_good_within_the_promise() -> None:
     assert 1 <= lines.count(logging.WARNING) <= 100
 
 
+@pytest.mark.slow
 def test_every_record_is_in_the_bucket_in_time() -> None:
     """The promise itself, record by record: acknowledged at t, in the bucket by t + lag."""
 

@@ -91,6 +91,7 @@ def worst(
     return found[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lag_ms", "gap_s", "seconds"),
     [
@@ -111,6 +112,7 @@ def test_a_record_is_in_the_bucket_in_time(
         assert watch.worst_s > 0.7 * lag_ms / 1000
 
 
+@pytest.mark.slow
 def test_full_journals_are_cut_before_their_time_and_no_promise_is_thought_missed() -> None:
     """Then little of the lag is over, and all of the rest is the upload's."""
     watch = worst(60_000, (0.5, 1.0), 200, burst=60, journal_bytes=1 << 15, hot_bytes=0)

@@ -196,6 +196,7 @@ def test_a_start_with_the_old_url_uploads_nothing_and_serves(world: TierWorld) -
     live(world, after)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("world")
 def test_a_crash_at_any_point_of_a_move_loses_nothing() -> None:
     """Every CRASH_EVERY-th point is tried in worlds that are the same up to there."""

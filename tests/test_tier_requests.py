@@ -75,6 +75,7 @@ def check_all_uploaded(world: TierWorld) -> None:
     assert [key for key in world.bucket.objects if key.startswith("segments/")]
 
 
+@pytest.mark.slow
 def test_an_hour_of_a_trickle_costs_two_puts_for_each_cut() -> None:
     """A cut every 150 s makes an object and a delta; 2,000 is the bound for 10,000 partitions."""
     many = requests_of_an_hour(40, 120)
@@ -83,6 +84,7 @@ def test_an_hour_of_a_trickle_costs_two_puts_for_each_cut() -> None:
     assert many.get("list", 0) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restart", [False, True])
 def test_idle_partitions_cost_no_request(restart: bool) -> None:
     assert requests_of_an_hour(20, 0, restart=restart) == {}

@@ -122,6 +122,7 @@ def crash_at(point: int, moment: str) -> bool:
     return happened.is_set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["call", "done"])
 def test_a_crash_at_every_request(moment: str) -> None:
     point = 1
@@ -130,6 +131,7 @@ def test_a_crash_at_every_request(moment: str) -> None:
     assert point > 60
 
 
+@pytest.mark.slow
 def test_whatever_goes_wrong_the_manifest_says_what_sql_does() -> None:
     for seed in range(SEEDS):
         faulty(seed)

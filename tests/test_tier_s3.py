@@ -130,6 +130,7 @@ def calls(made: S3Provider, path: str) -> list[Callable[[], Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "kind", "code"),
     [
@@ -254,6 +255,7 @@ def test_encryption_and_sums_are_asked_for(stub: Stub) -> None:
     assert "kafkawire" in headers["user-agent"]
 
 
+@pytest.mark.slow
 def test_the_bucket_is_looked_for_once(stub: Stub) -> None:
     made = provider(stub, seen=False)
     always(stub, Reply(200, b"", {"ETag": '"e"'}))
@@ -294,6 +296,7 @@ def test_no_credentials(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
         provider(stub)
 
 
+@pytest.mark.slow
 async def test_the_endpoint_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]

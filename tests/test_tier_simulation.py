@@ -317,6 +317,7 @@ def test_promises_hold_through_any_end(first: int) -> None:
     run_seeds(simulate, first, SEEDS)
 
 
+@pytest.mark.slow
 def test_a_seed_repeats_itself_and_tiers() -> None:
     with quiet():
         once, again = simulate(7), simulate(7)

@@ -191,6 +191,7 @@ async def test_listing_is_by_key(world: World) -> None:
             assert [one.key for one in await store.list(prefix, after, 2)] == above[:2]
 
 
+@pytest.mark.slow
 async def test_a_thousand_at_a_time(store: ObjectStore) -> None:
     keys = [f"segments/{n:05}" for n in range(1003)]
     await store.put(keys[0], TEN)

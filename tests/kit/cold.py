@@ -6,6 +6,7 @@ upload and local retention would have.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -24,6 +25,7 @@ from tests.kit.segments import read, split
 from tests.kit.simloop import SimLoop, run
 from tiering.cold import ColdReader
 
+SEEDS = int(os.environ.get("SIM_SEEDS", "12"))
 BLOCK_BYTES = 16 << 10
 
 
