@@ -12,6 +12,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -156,6 +157,29 @@ async def test_a_crash_fails_the_job_and_the_next_has_another_process(
         await waiting
     assert await behind == []
     assert process.pid not in (None, first)
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this system has no waitid")
+async def test_how_it_ended_is_told_however_late_the_loop_hears_of_it(
+    process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waitpid = os.waitpid
+
+    def late(pid: int, options: int) -> tuple[int, int]:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        threading.Event().wait(0.1)
+        return waitpid(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", late)
+    path = put(tmp_path)
+    await scrubbed(process, path)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(scrubbed(process, path))
+    await asyncio.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="ended with SIGKILL during 'scrub'"):
+        await waiting
 
 
 async def test_one_that_died_while_idle_is_replaced(process: Child, tmp_path: Path) -> None:

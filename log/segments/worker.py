@@ -34,6 +34,8 @@ NICE = 10
 FRAME_BYTES_AT_MOST = 1 << 28
 """Ten thousand partitions with a thousand idempotent producers each would be larger, and such a
 job can be asked for in parts; whatever else claims to be larger is no frame."""
+ENDS_S = 1.0
+"""For a child whose pipes have ended to end itself: the system does that at once."""
 NAP_S = 0.5
 """The longest sleep of the throttle: how late a change of mind by the broker's death is seen."""
 _LENGTH = Struct(">Q")
@@ -113,7 +115,7 @@ class Child:
                 raise ConnectionError(f"an answer of {length} bytes is none")
             answer = await process.stdout.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as failure:
-            code = await self._kill()
+            code = await self._ended()
             raise WorkerError(
                 f"the worker process ended with {exit_words(code)} during {job!r}"
             ) from (failure)
@@ -143,9 +145,14 @@ class Child:
         if process is not None and process.stdin is not None:
             process.stdin.close()
 
-    async def _kill(self) -> int:
+    async def _ended(self) -> int:
+        """How it ended, whose pipes have; one that has not is killed. Not at once: Popen.kill looks
+        first, and takes the code of one that has just ended from asyncio, which then says 255."""
         process, self._process = self._process, None
         assert process is not None
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDS_S):
+                return await process.wait()
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         return await process.wait()
