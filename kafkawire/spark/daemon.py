@@ -35,8 +35,8 @@ _SETTINGS = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",  # pyarrow's jemalloc: no thread either
     "MIMALLOC_PURGE_DELAY": "-1",  # pyarrow's mimalloc: keep what is freed, not for 10 ms only
 }
-"""Of the environment, which libraries read when they are loaded. What Arrow keeps is bounded by what
-a task has at its peak (writing.WAITING_BYTES), and goes with the worker, a minute after its last."""
+"""Of the environment, which libraries read when they are loaded. What Arrow keeps is bounded by a
+task's peak (writing.WAITING_BYTES), and goes with the worker, a minute after its last task."""
 _KEPT_BYTES = 256 << 20
 """Free memory that malloc keeps: more than a task has in use at a time."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h of glibc
