@@ -10,6 +10,7 @@ from bisect import bisect_right
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.batches import HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import Buffer
 from log.hotindex import HotIndex
@@ -22,10 +23,9 @@ RUNS_AT_MOST = 4096
 """Stretches of one plan: each costs a third of a microsecond and more to send, so that one Fetch
 of very small batches does not hold the loop for longer than one of large ones."""
 
-_LENGTH = Struct(">qi")
-_LAST_DELTA_AT = 23
-_LAST_DELTA = Struct(">i")
-_OVERHEAD = 12
+_HEAD = Struct(">qi11xi")
+"""Base offset, length and last offset delta at the start of a record batch."""
+assert _HEAD.size <= HEAD_BYTES
 
 
 class Plan:
@@ -75,39 +75,69 @@ class Plan:
 
 
 def skip_before(buf: Buffer, start: int, stop: int, offset: int) -> int:
-    """Where the first batch of buf[start:stop] that ends after `offset` begins."""
+    """The position of the first batch of buf[start:stop] that ends after `offset`; `stop` if none.
+
+    KafkaError(CORRUPT_MESSAGE) if a batch before it has a length that no batch can have.
+    """
     while start < stop:
-        base, length = _LENGTH.unpack_from(buf, start)
-        (last_delta,) = _LAST_DELTA.unpack_from(buf, start + _LAST_DELTA_AT)
+        if stop - start < HEAD_BYTES:
+            raise bad_batch(start)
+        base, length, last_delta = _HEAD.unpack_from(buf, start)
+        after = start + length + PREFIX_BYTES
+        if after < start + HEAD_BYTES or after > stop:
+            raise bad_batch(start)
         if base + last_delta >= offset:
             return start
-        start += length + _OVERHEAD
+        start = after
     return stop
 
 
 def whole_batches(buf: Buffer, start: int, stop: int, end: int, max_bytes: int, first: bool) -> int:
     """Where to cut buf[start:stop]: after the last whole batch within `max_bytes`, below `end`.
 
-    With `first` one batch is taken whatever its size (KIP-74).
+    With `first` one batch is taken whatever its size (KIP-74). The cut is before a batch with a
+    length that no batch can have; KafkaError(CORRUPT_MESSAGE) if that is the first one.
     """
     at = start
     while at < stop:
-        base, length = _LENGTH.unpack_from(buf, at)
-        after = at + length + _OVERHEAD
-        if base >= end or (after - start > max_bytes and not (first and at == start)):
+        if stop - at < HEAD_BYTES:
             break
+        base, length, _ = _HEAD.unpack_from(buf, at)
+        after = at + length + PREFIX_BYTES
+        if after < at + HEAD_BYTES or after > stop:
+            break
+        if base >= end or (after - start > max_bytes and not (first and at == start)):
+            return at
         at = after
+    else:
+        return at
+    if at == start:
+        raise bad_batch(at)
     return at
 
 
 def next_offset(buf: Buffer, start: int, stop: int, offset: int) -> int:
-    """The offset after the last batch of buf[start:stop]; `offset` if there is none."""
+    """The offset after the last batch of buf[start:stop]; `offset` if there is none.
+
+    `start` and `stop` are where batches begin and end, as `whole_batches` returns them;
+    KafkaError(CORRUPT_MESSAGE) if they are not.
+    """
     at = start
     while at < stop:
-        base, length = _LENGTH.unpack_from(buf, at)
-        offset = base + _LAST_DELTA.unpack_from(buf, at + _LAST_DELTA_AT)[0] + 1
-        at += length + _OVERHEAD
+        if stop - at < HEAD_BYTES:
+            raise bad_batch(at)
+        base, length, last_delta = _HEAD.unpack_from(buf, at)
+        after = at + length + PREFIX_BYTES
+        if after < at + HEAD_BYTES or after > stop:
+            raise bad_batch(at)
+        offset = base + last_delta + 1
+        at = after
     return offset
+
+
+def bad_batch(position: int) -> KafkaError:
+    """The error for stored bytes that are no record batch."""
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch begins at {position}")
 
 
 def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
@@ -199,7 +229,7 @@ def _plan_rows(plan: Plan, index: HotIndex, row: int) -> None:
     while True:
         after = base[row] + counts[row]
         if hot and (length > room or after > end):
-            length = _cut(log, place, length, end, room, plan.first and not runs)
+            length = _cut(log, place, length, end, room, plan.first and not runs, bool(runs))
             if length:
                 runs.append((place, length))
                 room -= length
@@ -221,6 +251,15 @@ def _skip(log: CommitLog, place: int, length: int, offset: int) -> tuple[int, in
     return place + at - start, start + length - at
 
 
-def _cut(log: CommitLog, place: int, length: int, end: int, room: int, first: bool) -> int:
+def _cut(
+    log: CommitLog, place: int, length: int, end: int, room: int, first: bool, follows: bool
+) -> int:
+    """How many bytes of a mapped row fit. `follows`: with batches before it, damage at its start
+    is reported only when a reader begins there."""
     view, start = log.journals.mapped(place)
-    return whole_batches(view, start, start + length, end, room, first) - start
+    try:
+        return whole_batches(view, start, start + length, end, room, first) - start
+    except KafkaError:
+        if follows:
+            return 0
+        raise

@@ -67,7 +67,8 @@ class Reader:
     async def read(self, plan: Plan) -> list[Buffer]:
         """The bytes of a plan, cut to the whole batches it asks for.
 
-        Raises OSError from the disk, and KafkaError where the plan's journals have gone since.
+        Raises OSError from the disk, and KafkaError where the plan's journals have gone since, or
+        with CORRUPT_MESSAGE where they do not hold whole batches at the plan's offset.
         """
         if plan.warm:
             return await self.read_warm(plan)
@@ -158,7 +159,12 @@ def _trim(plan: Plan, buffers: list[memoryview]) -> list[Buffer]:
     for at, buffer in enumerate(buffers):
         start = 0 if at else skip_before(buffer, 0, len(buffer), plan.offset)
         first = plan.first and not kept
-        stop = whole_batches(buffer, start, len(buffer), plan.end, room, first)
+        try:
+            stop = whole_batches(buffer, start, len(buffer), plan.end, room, first)
+        except KafkaError:
+            if kept:
+                break  # reported when a reader begins there
+            raise
         if stop > start:
             kept.append(buffer[start:stop])
             room -= stop - start

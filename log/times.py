@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import iter_batches, records
+from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import Buffer
 from log.plan import Plan
 
@@ -27,7 +28,8 @@ async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, in
 
     Looks between log start and high watermark (UnifiedLog.fetchOffsetByTimestamp). Rows that are
     not in memory are looked for segment by segment, in their sparse indexes, and portion by
-    portion, in their journals' index files.
+    portion, in their journals' index files. KafkaError(CORRUPT_MESSAGE) for bytes that are no
+    batches, OSError from the disk.
     """
     async for plan in _candidates(partition, timestamp):
         while plan.offset < min(plan.end, partition.high_watermark):
@@ -38,6 +40,9 @@ async def offset_for_time(partition: Partition, timestamp: int) -> tuple[int, in
             after = _end_offset(buffers)
             if plan.end <= after or not buffers:
                 break
+            if after <= plan.offset:
+                text = f"the batch at offset {plan.offset} says that it ends at {after - 1}"
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
             plan = _plan(partition, after, plan.end)
     return None
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import TierLevel
@@ -38,8 +37,6 @@ NAMED_AT_MOST = 1000
 
 ROWS_EXCHANGED_AT_MOST = 3
 """How often one read looks its row up again because it was exchanged meanwhile: once is rare."""
-
-_BASE_AND_LENGTH = Struct(">qi")
 
 
 class WarmReader:
@@ -110,14 +107,11 @@ class WarmReader:
             return await self.cold.since(partition, mapping, segment, timestamp)
         async with self._store.opened(mapping.segment_id) as (segment, file):
             warm = await self._index(segment, file, mapping, partition)
-            position = warm.index.since(timestamp)
-            if position is None:
-                return mapping.end_offset
-            head = await self._env.offload.submit(
-                "warm", file.pread, _BASE_AND_LENGTH.size, position
-            )
-        base: int = _BASE_AND_LENGTH.unpack(head)[0]
-        return max(mapping.base_offset, base)
+        index = warm.index
+        position = index.since(timestamp)
+        if position is None:
+            return mapping.end_offset
+        return max(mapping.base_offset, index.block(index.find(position))[2])
 
     async def _take(self, ask: Ask) -> Taken:
         """Batches out of the one row that covers the offset."""
