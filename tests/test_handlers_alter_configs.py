@@ -13,8 +13,8 @@ from kafkawire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.kit.admin import FakeBroker, call
-from tests.kit.configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, Wish, alter, make
+from tests.kit.admin import FakeBroker, by_name, call
+from tests.kit.configs import BROKER, GROUP, LOGGER, METRICS, TOPIC, Wish, alter, describe, make
 
 
 @pytest.mark.parametrize("version", [0, 1])
@@ -60,7 +60,16 @@ async def test_lists_grow_and_shrink() -> None:
         (TOPIC, "nope", ("retention.ms", 0, "1"), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         (BROKER, "1", ("node.id", 0, "3"), ErrorCode.INVALID_REQUEST),
         (BROKER, "1", ("message.max.bytes", 0, "many"), ErrorCode.INVALID_REQUEST),
-        (BROKER, "1", ("no.such.setting", 0, "3"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", ("log.dirs", 0, "/d"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("advertised.listeners", 0, "A://b:1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("listeners", 0, "A://b:1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("background.threads", 0, "many"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("background.threads", 0, "0"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("ssl.keystore.type", 0, "JKS"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("sasl.kerberos.min.time.before.relogin", 0, "1"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "", ("listener.name.a.ssl.keystore.type", 0, "J"), ErrorCode.INVALID_REQUEST),
+        (BROKER, "1", ("no.such.setting", 2, "3"), ErrorCode.INVALID_CONFIG),
+        (BROKER, "1", ("no.such.setting", 0, "é" * 16_384), ErrorCode.INVALID_CONFIG),
         (BROKER, "2", ("message.max.bytes", 0, "3"), ErrorCode.INVALID_REQUEST),
         (BROKER, "x", ("message.max.bytes", 0, "3"), ErrorCode.INVALID_REQUEST),
         (GROUP, "g", ("consumer.session.timeout.ms", 0, "3"), ErrorCode.INVALID_CONFIG),
@@ -153,6 +162,39 @@ async def test_a_dynamic_broker_setting_acts_at_once() -> None:
     assert (await alter(broker, BROKER, "1", ("max.connections", 0, "5")))[0] == 0
     assert broker.config.max_connections == 5
     assert broker.metadata.stored == {(BROKER, "1", "max.connections"): "5"}
+
+
+async def test_settings_of_kafka_without_effect_are_kept_as_kafka_keeps_them() -> None:
+    """librdkafka's test 0081 sets the first two with one that this broker has."""
+    broker = FakeBroker()
+    wishes = [
+        ("background.threads", 0, "20"),
+        ("sasl.kerberos.min.time.before.relogin", 0, "58000"),
+        ("max.connections", 0, "5"),
+        ("listener.name.a.ssl.keystore.password", 0, "secret"),
+        ("my.plugin.setting", 0, "x"),
+        ("log.dirs", 1, None),  # to remove what is not set changes nothing
+    ]
+    assert await alter(broker, BROKER, "1", *wishes) == (0, None)
+    assert broker.config.max_connections == 5
+    rows = by_name((await describe(broker, BROKER, "1", include_synonyms=True)).configs)
+    threads, unknown = rows["background.threads"], rows["my.plugin.setting"]
+    assert (threads.value, threads.config_source, threads.config_type) == ("20", 2, 3)
+    assert (unknown.value, unknown.is_sensitive, unknown.config_type) == (None, True, 0)
+    assert rows["listener.name.a.ssl.keystore.password"].value is None
+    assert await alter(broker, BROKER, "", ("background.threads", 0, "7")) == (0, None)
+    assert await alter(broker, BROKER, "1", ("background.threads", 1, None)) == (0, None)
+    (row,) = (await describe(broker, BROKER, "1", "background.threads")).configs
+    assert (row.value, row.config_source) == ("7", 3)
+    (row,) = (await describe(broker, BROKER, "", "background.threads")).configs
+    assert (row.value, row.config_source) == ("7", 3)
+
+
+async def test_a_broker_keeps_a_bounded_number_of_settings_it_does_not_know() -> None:
+    broker = FakeBroker()
+    wishes = [(f"x{index}", 0, "1") for index in range(1001)]
+    assert (await alter(broker, BROKER, "1", *wishes))[0] == ErrorCode.INVALID_CONFIG
+    assert await alter(broker, BROKER, "1", *wishes[1:]) == (0, None)
 
 
 @pytest.mark.parametrize("version", range(3))

@@ -67,7 +67,12 @@ async def test_describe_this_broker() -> None:
     await alter(broker, BROKER, str(ME), ("message.max.bytes", 0, "100"))
     result = await describe(broker, BROKER, str(ME), include_synonyms=True)
     rows = by_name(result.configs)
-    assert set(rows) == set(BROKER_CONFIGS)
+    fixed = {"advertised.listeners", "broker.id", "log.dirs"}
+    assert set(rows) == set(BROKER_CONFIGS) | fixed
+    assert all(rows[name].read_only and rows[name].config_source == 4 for name in fixed)
+    assert rows["broker.id"].value == str(ME)
+    assert rows["advertised.listeners"].value.startswith("INTERNAL://")
+    assert ",EXTERNAL://" in rows["advertised.listeners"].value
     assert (rows["num.partitions"].value, rows["num.partitions"].config_source) == ("6", 4)
     assert rows["node.id"].read_only
     size = rows["message.max.bytes"]

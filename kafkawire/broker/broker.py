@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.newtopics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from kafkawire.broker.overrides import layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
@@ -111,7 +112,7 @@ class Broker:
         lock = lock_folder(env, home)
         try:
             catalog = await metadata.open()
-            config.update({**static, **catalog.broker_configs(node_id)})
+            config.update(layers_of(catalog, node_id, static).merged())
             await metadata.register_broker(node_id, listeners, config.broker_rack)
             await check_storage(config.offset_storage, metadata, home, node_id)
             storage = open_storage(

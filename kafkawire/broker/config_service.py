@@ -24,6 +24,7 @@ from kafkawire.broker.overrides import (
     broker_overrides,
     changed,
     check_wishes,
+    layers_of,
     topic_overrides,
 )
 from kafkawire.codec.configs import BROKER_CONFIGS
@@ -70,10 +71,7 @@ class ConfigService:
     def layers(self) -> Layers:
         """The broker's settings by where they come from, as of now."""
         broker = self._broker
-        stored = broker.catalog.broker_overrides
-        return Layers(
-            stored.get(str(broker.node_id), {}), stored.get(ALL_BROKERS, {}), broker.static
-        )
+        return layers_of(broker.catalog, broker.node_id, broker.static)
 
     async def alter(
         self, resources: Sequence[Resource], validate_only: bool
@@ -168,13 +166,7 @@ class ConfigService:
         broker = self._broker
         for change in changes:
             broker.catalog.apply_config(change)
-            logger.info(
-                "%s %r: %s is now %s",
-                ResourceType(change.resource_type).name.lower(),
-                change.name,
-                change.key,
-                "its default" if change.value is None else repr(change.value),
-            )
+            _log_change(change)
         of_brokers = [c for c in changes if c.resource_type == ResourceType.BROKER]
         if of_brokers:
             broker.config.update(self.layers().merged())
@@ -189,6 +181,23 @@ class ConfigService:
                 await broker.env.sleep(0)
         if named:
             await broker.log.commit_log.committed()
+
+
+def _log_change(change: ConfigChange) -> None:
+    """One line for a change; the value of a setting that this broker does not have may be a
+    secret, and is left out."""
+    resource = ResourceType(change.resource_type).name.lower()
+    foreign = change.resource_type == ResourceType.BROKER and change.key not in BROKER_CONFIGS
+    if foreign and change.value is not None:
+        logger.warning(
+            "%s %r: %s was set; this broker does not have the setting, so it has no effect",
+            resource,
+            change.name,
+            change.key,
+        )
+        return
+    value = "its default" if change.value is None else repr(change.value)
+    logger.info("%s %r: %s is now %s", resource, change.name, change.key, value)
 
 
 __all__ = [

@@ -24,8 +24,20 @@ from kafkawire.codec.configs import (
     subtract_items,
     text_of,
     topic_default,
+    validate,
+)
+from kafkawire.codec.configs_kafka import (
+    MAX_FOREIGN_CONFIGS,
+    PER_LISTENER,
+    STATIC,
+    foreign_row,
+    per_broker,
 )
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.metadata.catalog import ALL_BROKERS, Catalog
+
+MAX_VALUE_BYTES = 32_767
+"""The longest text of a setting, as in Kafka (ConfigurationControlManager)."""
 
 
 class ResourceType(IntEnum):
@@ -63,8 +75,17 @@ class Layers(NamedTuple):
     static: Mapping[str, str]
 
     def merged(self) -> dict[str, str]:
-        """What BrokerConfig.update takes."""
-        return {**self.static, **self.of_cluster, **self.of_broker}
+        """What BrokerConfig.update takes: the settings that this broker has. Others may be stored,
+        by clients or by another version."""
+        dynamic = {**self.of_cluster, **self.of_broker}
+        known = {name: text for name, text in dynamic.items() if name in BROKER_CONFIGS}
+        return {**self.static, **known}
+
+
+def layers_of(catalog: Catalog, node_id: int, static: Mapping[str, str]) -> Layers:
+    """The layers of the settings of broker `node_id`, as stored in `catalog`."""
+    stored = catalog.broker_overrides
+    return Layers(stored.get(str(node_id), {}), stored.get(ALL_BROKERS, {}), static)
 
 
 def check_wishes(wishes: Sequence[Wish]) -> None:
@@ -109,25 +130,52 @@ def broker_overrides(
 ) -> dict[str, str]:
     """One run-time layer of the broker settings after `wishes`: that of this broker, or that of
     the whole cluster. Wrong values are INVALID_REQUEST for brokers (KAFKA-13609)."""
-    for wish in wishes:
-        row = BROKER_CONFIGS.get(wish.name)
-        if row is not None and not row.dynamic:
-            raise KafkaError(
-                ErrorCode.INVALID_REQUEST,
-                f"Cannot update these configs dynamically: {wish.name}",
-            )
+    _check_dynamic([wish.name for wish in wishes if wish.op is not Op.DELETE], whole_cluster)
     current = layers.of_cluster if whole_cluster else layers.of_broker
-    defaults = {name: _text(row.default) for name, row in BROKER_CONFIGS.items()}
-    after = _after({} if replace else current, wishes, BROKER_CONFIGS, defaults)
+    table = {wish.name: BROKER_CONFIGS.get(wish.name) or foreign_row(wish.name) for wish in wishes}
+    defaults = {name: _text(row.default) for name, row in table.items()}
+    after = _after({} if replace else current, wishes, table, defaults)
     if whole_cluster:
         layers = layers._replace(of_cluster=after)
     else:
         layers = layers._replace(of_broker=after)
     try:
+        for name in table.keys() & after.keys():
+            validate(table[name], after[name])
         check_broker(layers.merged())
     except ConfigError as error:
         raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if sum(name not in BROKER_CONFIGS for name in after) > MAX_FOREIGN_CONFIGS:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"A broker can have at most {MAX_FOREIGN_CONFIGS} settings that it does not know.",
+        )
     return after
+
+
+def _check_dynamic(names: Sequence[str], whole_cluster: bool) -> None:
+    """Refuse what cannot change while a broker runs (Kafka: DynamicBrokerConfig.validateConfigs).
+    Names that nobody knows are accepted, as in Kafka."""
+    static = [
+        name
+        for name in names
+        if (not BROKER_CONFIGS[name].dynamic if name in BROKER_CONFIGS else name in STATIC)
+    ]
+    refusals = [
+        (static, "Cannot update these configs dynamically"),
+        (
+            [name for name in names if name in PER_LISTENER],
+            "These security configs can be dynamically updated only per-listener using the "
+            "listener prefix",
+        ),
+        (
+            [name for name in names if whole_cluster and per_broker(name)],
+            "Cannot update these configs at default cluster level, broker id must be specified",
+        ),
+    ]
+    for refused, why in refusals:
+        if refused:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"{why}: {', '.join(refused)}")
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str | None]:
@@ -169,6 +217,11 @@ def _after(
                 value = subtract_items(row, after.get(name, defaults[name]), value)
         except ConfigError as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+        if len(value.encode()) > MAX_VALUE_BYTES:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"The value of {name} has more than {MAX_VALUE_BYTES} bytes",
+            )
         after[name] = value
     return after
 

@@ -21,6 +21,19 @@ from kafkawire.codec.configs import (
     text_of,
     topic_default,
 )
+from kafkawire.codec.configs_kafka import foreign_row
+
+# Kafka's static settings that are options of `kafkawire serve` here; admin tools ask for them.
+_FIXED = {
+    row.name: row
+    for row in (
+        Config(
+            "advertised.listeners", ConfigType.LIST, None, "The addresses that clients connect to."
+        ),
+        Config("broker.id", ConfigType.INT, None, "The number of this broker: node.id."),
+        Config("log.dirs", ConfigType.LIST, None, "The data folder of this broker."),
+    )
+}
 
 
 class Source(IntEnum):
@@ -80,15 +93,27 @@ def _topic_entry(
     return _entry(row, text, synonyms, read_only=False)
 
 
-def broker_entries(layers: Layers, names: Collection[str] | None) -> list[Entry]:
-    """The settings in force on this broker."""
-    entries = []
+def broker_entries(
+    layers: Layers, names: Collection[str] | None, fixed: Mapping[str, str]
+) -> list[Entry]:
+    """The settings of this broker: those in force, `fixed` ones (texts by name) that its start has
+    decided, and those without effect that a client has set."""
+    entries = [
+        _entry(row, text, [Synonym(row.name, text, Source.STATIC_BROKER)], read_only=True)
+        for row, text in ((_FIXED[name], text) for name, text in fixed.items())
+        if names is None or row.name in names
+    ]
     for row in BROKER_CONFIGS.values():
         if names is not None and row.name not in names:
             continue
         synonyms = list(_layers_of(row.name, layers))
         text = synonyms[0].text if synonyms else text_of(row.default)
         entries.append(_entry(row, text, synonyms, read_only=not row.dynamic))
+    foreign = dict.fromkeys((*layers.of_broker, *layers.of_cluster))
+    for name in foreign:
+        if name not in BROKER_CONFIGS and (names is None or name in names):
+            synonyms = list(_layers_of(name, layers))
+            entries.append(_entry(_row(name), synonyms[0].text, synonyms, read_only=False))
     return entries
 
 
@@ -96,15 +121,19 @@ def cluster_entries(layers: Layers, names: Collection[str] | None) -> list[Entry
     """The settings given to all brokers at run time; Kafka shows only those that are set."""
     entries = []
     for name, text in layers.of_cluster.items():
-        row = BROKER_CONFIGS.get(name)
-        if row is not None and (names is None or name in names):
+        if names is None or name in names:
+            row = _row(name)
             synonyms = [Synonym(name, _shown(row, text), Source.DYNAMIC_DEFAULT_BROKER)]
             entries.append(_entry(row, text, synonyms, read_only=not row.dynamic))
     return entries
 
 
+def _row(name: str) -> Config:
+    return BROKER_CONFIGS.get(name) or foreign_row(name)
+
+
 def _layers_of(name: str, layers: Layers) -> Iterator[Synonym]:
-    row = BROKER_CONFIGS[name]
+    row = _row(name)
     for texts, source in (
         (layers.of_broker, Source.DYNAMIC_BROKER),
         (layers.of_cluster, Source.DYNAMIC_DEFAULT_BROKER),
@@ -130,7 +159,8 @@ def _entry(row: Config, text: str | None, synonyms: list[Synonym], *, read_only:
 
 
 def _sensitive(row: Config) -> bool:
-    return row.type is ConfigType.PASSWORD
+    """As Kafka does, a setting of unknown type is taken for a secret."""
+    return row.type in (ConfigType.PASSWORD, ConfigType.UNKNOWN)
 
 
 def _shown(row: Config, text: str | None) -> str | None:

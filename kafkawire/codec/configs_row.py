@@ -24,6 +24,7 @@ DAY_MS = 24 * HOUR_MS
 class ConfigType(IntEnum):
     """How DescribeConfigs v3+ numbers the types (`DescribeConfigsResponse.ConfigType`)."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

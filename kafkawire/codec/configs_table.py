@@ -120,7 +120,10 @@ _TOPIC_ROWS = (
 )
 
 _BROKER_ROWS = (
-    Config("node.id", I, 1, "The number of this broker in the cluster.", at_least=0),
+    Config("node.id", I, 1,
+           "The number of this broker in the cluster. 1, as in the configuration that Apache Kafka "
+           "ships with: test suites and tools expect the numbers of brokers to start at 0 or 1.",
+           at_least=0),
     Config("broker.rack", S, None, "The rack told to clients beside the broker's address."),
     # topics
     Config("auto.create.topics.enable", B, True,

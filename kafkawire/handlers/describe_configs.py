@@ -94,7 +94,7 @@ def _entries(
         if not name:
             return cluster_entries(layers, names)
         _check_broker_id(ctx, name, "or empty string, ")
-        return broker_entries(layers, names)
+        return broker_entries(layers, names, _fixed(ctx))
     if kind == ResourceType.BROKER_LOGGER:
         if not name:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
@@ -106,6 +106,19 @@ def _entries(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
         return []
     raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {kind}")
+
+
+def _fixed(ctx: RequestContext) -> dict[str, str]:
+    """What the start of this broker has decided, under Kafka's names."""
+    addresses = ctx.broker.listeners.items()
+    return {
+        "advertised.listeners": ",".join(
+            f"{name}://{f'[{host}]' if ':' in host else host}:{port}"
+            for name, (host, port) in addresses
+        ),
+        "broker.id": str(ctx.broker.node_id),
+        "log.dirs": ctx.broker.folder,
+    }
 
 
 def _topic(

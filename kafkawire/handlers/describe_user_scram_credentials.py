@@ -1,0 +1,53 @@
+"""DescribeUserScramCredentials: no user has a credential (KIP-554)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.slices import sliced
+from kafkawire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+    DescribeUserScramCredentialsResult,
+)
+
+
+async def describe_user_scram_credentials(
+    ctx: RequestContext, req: DescribeUserScramCredentialsRequest
+) -> list[Buffer]:
+    """DescribeUserScramCredentials v0.
+
+    Asked for all users, the answer is empty; a user that is asked for by name is
+    RESOURCE_NOT_FOUND, one named twice DUPLICATE_RESOURCE, as in Kafka (ScramImage.describe).
+    Not done: credentials.
+    """
+    users = Counter(user.name for user in req.users or ())
+    return await sliced(
+        ctx.broker.env,
+        DescribeUserScramCredentialsResponse(error_message=None),
+        ctx.version,
+        True,
+        0,
+        DescribeUserScramCredentialsResult,
+        _results(users),
+        len(users),
+    )
+
+
+def _results(users: Counter[str]) -> Iterator[DescribeUserScramCredentialsResult]:
+    for name, count in users.items():
+        twice = count > 1
+        yield DescribeUserScramCredentialsResult(
+            user=name,
+            error_code=ErrorCode.DUPLICATE_RESOURCE if twice else ErrorCode.RESOURCE_NOT_FOUND,
+            error_message=(
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: "
+                f"{name}"
+                if twice
+                else f"Attempt to describe a user credential that does not exist: {name}"
+            ),
+        )

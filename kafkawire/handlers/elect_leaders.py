@@ -1,0 +1,70 @@
+"""ElectLeaders: a partition has one replica, which leads already (KIP-183, KIP-460)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.slices import sliced
+from kafkawire.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+    TopicPartitions,
+)
+
+FLEXIBLE_FROM = 2
+PREFERRED, UNCLEAN = 0, 1  # ElectionType
+PARTITIONS_PER_RESULT = 100
+"""Of a topic in one entry of the answer: what is built and encoded without giving way to the
+loop. A topic with more has several entries, which clients merge."""
+
+
+async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[Buffer]:
+    """ElectLeaders v0-2.
+
+    v1 kind of election; v2 flexible. Every partition that exists is ELECTION_NOT_NEEDED; asked for
+    all partitions, the answer is empty, since Kafka leaves those out then.
+    Not done: replicas.
+    """
+    answer = ElectLeadersResponse()
+    topics = req.topic_partitions or ()
+    if ctx.version >= 1 and req.election_type not in (PREFERRED, UNCLEAN):
+        answer.error_code = ErrorCode.INVALID_REQUEST
+        topics = ()
+    return await sliced(
+        ctx.broker.env,
+        answer,
+        ctx.version,
+        ctx.version >= FLEXIBLE_FROM,
+        0,
+        ReplicaElectionResult,
+        _results(ctx, topics),
+        sum(ceil(len(topic.partitions) / PARTITIONS_PER_RESULT) for topic in topics),
+    )
+
+
+def _results(
+    ctx: RequestContext, topics: list[TopicPartitions] | tuple[()]
+) -> Iterator[ReplicaElectionResult]:
+    for topic in topics:
+        info = ctx.broker.catalog.by_name.get(topic.topic)
+        known = 0 if info is None else len(info.partitions)
+        for at in range(0, len(topic.partitions), PARTITIONS_PER_RESULT):
+            indexes = topic.partitions[at : at + PARTITIONS_PER_RESULT]
+            yield ReplicaElectionResult(
+                topic=topic.topic, partition_result=[_result(index, known) for index in indexes]
+            )
+
+
+def _result(index: int, known: int) -> PartitionResult:
+    code = (
+        ErrorCode.ELECTION_NOT_NEEDED
+        if 0 <= index < known
+        else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    )
+    return PartitionResult(partition_id=index, error_code=code, error_message=code.sentence)

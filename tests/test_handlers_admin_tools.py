@@ -1,0 +1,113 @@
+"""APIs that admin tools call on any broker, answered as a Kafka broker without security does."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.messages.create_acls import AclCreation, CreateAclsRequest
+from kafkawire.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from kafkawire.messages.describe_acls import DescribeAclsRequest
+from kafkawire.messages.describe_client_quotas import ComponentData, DescribeClientQuotasRequest
+from kafkawire.messages.describe_transactions import DescribeTransactionsRequest
+from kafkawire.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    UserName,
+)
+from kafkawire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from kafkawire.messages.list_partition_reassignments import ListPartitionReassignmentsRequest
+from kafkawire.messages.list_transactions import ListTransactionsRequest
+from tests.kit.admin import FakeBroker, call
+from tests.kit.configs import make
+
+VERSIONS = range(1, 4)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_access_rules_are_answered_with_security_disabled(version: int) -> None:
+    broker = FakeBroker()
+    found = await call(broker, DescribeAclsRequest(resource_type_filter=1), version)
+    assert (found.error_code, found.resources) == (ErrorCode.SECURITY_DISABLED, [])
+    assert found.error_message
+    made = await call(broker, CreateAclsRequest([AclCreation(resource_type=2)] * 3), version)
+    assert [row.error_code for row in made.results] == [ErrorCode.SECURITY_DISABLED] * 3
+    gone = await call(broker, DeleteAclsRequest([DeleteAclsFilter()] * 200), version)
+    assert [row.error_code for row in gone.filter_results] == [ErrorCode.SECURITY_DISABLED] * 200
+    assert all(row.error_message and not row.matching_acls for row in gone.filter_results)
+    assert (await call(broker, CreateAclsRequest([]), version)).results == []
+
+
+@pytest.mark.parametrize("version", range(2))
+@pytest.mark.parametrize(
+    ("components", "code"),
+    [
+        ([], ErrorCode.NONE),
+        ([("user", 2), ("client-id", 1)], ErrorCode.NONE),
+        ([("user", 0), ("user", 2)], ErrorCode.INVALID_REQUEST),
+        ([("user", 3)], ErrorCode.INVALID_REQUEST),
+        ([("", 2)], ErrorCode.INVALID_REQUEST),
+        ([("ip", 2), ("user", 2)], ErrorCode.INVALID_REQUEST),
+        ([("tenant", 2)], ErrorCode.UNSUPPORTED_VERSION),
+    ],
+)
+async def test_no_client_has_a_quota(
+    version: int, components: list[tuple[str, int]], code: ErrorCode
+) -> None:
+    asked = [ComponentData(kind, match, None) for kind, match in components]
+    answer = await call(FakeBroker(), DescribeClientQuotasRequest(asked), version)
+    assert answer.error_code == code
+    assert answer.entries == (None if code else [])
+    assert bool(answer.error_message) == bool(code)
+
+
+async def test_no_user_has_credentials() -> None:
+    broker = FakeBroker()
+    answer = await call(broker, DescribeUserScramCredentialsRequest(None), 0)
+    assert (answer.error_code, answer.results) == (0, [])
+    users = [UserName("a"), UserName("b"), UserName("b")]
+    answer = await call(broker, DescribeUserScramCredentialsRequest(users), 0)
+    assert [(row.user, row.error_code) for row in answer.results] == [
+        ("a", ErrorCode.RESOURCE_NOT_FOUND),
+        ("b", ErrorCode.DUPLICATE_RESOURCE),
+    ]
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_no_election_is_needed(version: int) -> None:
+    broker = FakeBroker()
+    await make(broker, "t", 2)
+    wanted = [TopicPartitions("t", [0, 1, 2]), TopicPartitions("no", [0] * 150)]
+    answer = await call(broker, ElectLeadersRequest(topic_partitions=wanted), version)
+    found = [
+        (result.topic, row.partition_id, row.error_code)
+        for result in answer.replica_election_results
+        for row in result.partition_result
+    ]
+    assert found[:3] == [
+        ("t", 0, ErrorCode.ELECTION_NOT_NEEDED),
+        ("t", 1, ErrorCode.ELECTION_NOT_NEEDED),
+        ("t", 2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    assert found[3:] == [("no", 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)] * 150
+    answer = await call(broker, ElectLeadersRequest(topic_partitions=None), version)
+    assert (answer.error_code, answer.replica_election_results) == (0, [])
+
+
+async def test_an_unknown_kind_of_election() -> None:
+    request = ElectLeadersRequest(7, [TopicPartitions("t", [0])])
+    assert (await call(FakeBroker(), request, 1)).error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_nothing_moves_and_there_are_no_transactions() -> None:
+    broker = FakeBroker()
+    answer = await call(broker, ListPartitionReassignmentsRequest(), 0)
+    assert (answer.error_code, answer.topics) == (0, [])
+    for version in range(3):
+        listed = await call(broker, ListTransactionsRequest(["Ongoing", "Odd"]), version)
+        assert (listed.error_code, listed.transaction_states) == (0, [])
+        assert listed.unknown_state_filters == ["Odd"]
+    found = await call(broker, DescribeTransactionsRequest(["a", "b"]), 0)
+    assert [(row.transactional_id, row.error_code) for row in found.transaction_states] == [
+        ("a", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+        ("b", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND),
+    ]
