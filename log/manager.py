@@ -95,7 +95,14 @@ class Log:
             storage, node_id, self.commit_log, self.partitions, self._released
         )
         self.segments = Segments(
-            self.commit_log, storage, catalog, self.partitions, folder, node_id, self._released
+            self.commit_log,
+            storage,
+            catalog,
+            self.partitions,
+            folder,
+            node_id,
+            self._released,
+            self.loader.config_of,
         )
         self.loader.version = lambda: self.segments.swapper.version
         self.segments.lifecycle.load = self.loader.load
@@ -244,7 +251,8 @@ class Log:
                 partition.removed = True
                 self._released(list(partition.portions.journal))
                 partition.moved()
-        self.segments.lifecycle.forget(row.number for row in info.partitions)
+        delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
+        self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
         self.loader.configs.forget(info.id)
         self.catalog_frames.deleted(info.id, info.name)
         self.hooks.topic_removed(info)

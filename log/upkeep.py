@@ -162,7 +162,7 @@ class Upkeep:
         """The disk fills up: what may go goes now, and not after its grace or at its time."""
         self._commit_log.journals.drop_spares()
         await self.retain()
-        await self._segments.sweep(0)
+        await self._segments.sweep(now=True)
         if self._segments.relief is not None:
             await self._segments.relief()
 

@@ -145,6 +145,7 @@ class TopicConfig:
     min_insync_replicas: int
     segment_bytes: int
     segment_ms: int  # of a compacted topic never above max.compaction.lag.ms
+    file_delete_delay_ms: int  # the topic's own; -1: the broker's
     delete_retention_ms: int
     min_compaction_lag_ms: int
     max_compaction_lag_ms: int  # INT64_MAX: no bound
@@ -183,6 +184,8 @@ class TopicConfig:
         values["timestamp_type"] = int(values["timestamp_type"] == "LogAppendTime")
         for attribute, value in values.items():
             setattr(self, attribute, value)  # the row has checked the type
+        if "file.delete.delay.ms" not in overrides:
+            self.file_delete_delay_ms = -1
         self.cleanup_compact = "compact" in policy
         self.cleanup_delete = "delete" in policy
         if self.cleanup_compact:
@@ -211,6 +214,7 @@ _TOPIC_READS = tuple(
         ("segment_bytes", "segment.bytes"),
         ("segment_ms", "segment.ms"),
         ("delete_retention_ms", "delete.retention.ms"),
+        ("file_delete_delay_ms", "file.delete.delay.ms"),
         ("min_compaction_lag_ms", "min.compaction.lag.ms"),
         ("max_compaction_lag_ms", "max.compaction.lag.ms"),
         ("min_cleanable_dirty_ratio", "min.cleanable.dirty.ratio"),

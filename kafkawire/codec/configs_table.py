@@ -54,8 +54,8 @@ _TOPIC_ROWS = (
            "How long a tombstone of a compacted topic stays after the first cleaning that met "
            "it.", 0),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
-           "How long a file stays when nothing in it is needed any more. Topics share files: the "
-           "broker's setting counts, a topic's own has no effect.", 0),
+           "How long a file stays when nothing in it is needed any more. Of topics that share a "
+           "file the longest counts.", 0),
     of_topic("flush.messages", L, INT64_MAX, "log.flush.interval.messages",
            "Kafka's fsync after so many records. Here the broker's `flush` decides for all topics.",
            1, effect=NO),
@@ -102,17 +102,19 @@ _TOPIC_ROWS = (
            units=(("log.retention.minutes", MINUTE_MS, None),
                   ("log.retention.hours", HOUR_MS, 168))),
     of_topic("segment.bytes", I, 1 << 30, "log.segment.bytes",
-           "The most bytes of a partition in one segment. Records come into segments from rolled "
-           "journals: see journal.bytes.", MIB),
+           "The most bytes of a partition in one segment. A partition that has so many in the "
+           "journals has them rolled and cut into segments at once.", MIB),
     of_topic("segment.index.bytes", I, 10 * MIB, "log.index.size.max.bytes",
            "Kafka's size of an index file. Here an index is as large as it needs to be.",
            4, effect=NO),
     of_topic("segment.jitter.ms", L, 0, "log.roll.jitter.ms",
-           "Kafka's random part of segment.ms. This version keeps all records in the journals.",
+           "Kafka's random part of segment.ms. Here topics share journals, which are rolled once "
+           "for all of them.",
            0, units=(("log.roll.jitter.hours", HOUR_MS, 0),), effect=NO),
     of_topic("segment.ms", L, 7 * DAY_MS, "log.roll.ms",
-           "Records come into a segment after so long, however few they are; if journal.roll.ms "
-           "is less, after that.", 1, units=(("log.roll.hours", HOUR_MS, 168),)),
+           "However few they are, records leave the newest journal after so long, and come into a "
+           "segment after as long again; if journal.roll.ms is less, after that.",
+           1, units=(("log.roll.hours", HOUR_MS, 168),)),
     of_topic("unclean.leader.election.enable", B, False, "unclean.leader.election.enable",
            "Lets a replica that lags behind lead. There is one replica, which always leads.",
            effect=NO),
@@ -161,7 +163,8 @@ _BROKER_ROWS = (
            "How much of the disk is kept as old journals to be written over.", at_least=0),
     Config("journal.roll.ms", L, 600_000,
            "Age at which the newest journal is rolled though it is not full, and at which a rolled "
-           "one is cut into segments though it is hot.", at_least=1),
+           "one is cut into segments though it is hot. Topics may ask for less: segment.ms, "
+           "segment.bytes, retention.ms, max.compaction.lag.ms, tiering.max.lag.ms.", at_least=1),
     Config("cut.interval.ms", L, 1_000, "How often it is looked for journals to be cut.",
            at_least=1),
     Config("worker.bytes.per.second", L, -1,

@@ -12,12 +12,14 @@ import os.path
 from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Mapping as Map
 
+from kafkawire.codec.configs import TopicConfig
 from kafkawire.metadata.catalog import Catalog
 from log.commitlog import CommitLog
 from log.env import FileSystem
 from log.partition import Partition
 from log.segments.cleaning import SegmentCleaner
 from log.segments.cutting import Cutter
+from log.segments.delays import FileDelays
 from log.segments.files import SUFFIX, segment_path
 from log.segments.lifecycle import Lifecycle
 from log.segments.origin import Origins
@@ -45,6 +47,7 @@ class Segments:
         folder: str,
         node_id: int,
         released: Callable[[list[int]], None],
+        config_of: Callable[[int], TopicConfig | None],
     ) -> None:
         self._env = commit_log.env
         self.storage = storage
@@ -61,7 +64,7 @@ class Segments:
             self.store,
             partitions,
             released,
-            lambda: config.file_delete_delay_ms,
+            FileDelays(self._env, config, self.store, config_of),
             commit_log.hooks,
         )
         origins = Origins(self._env, catalog)
@@ -158,7 +161,7 @@ class Segments:
         dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
         self.swapper.take([row for row in dead if self._is_news(row)])
         self.store.condemn(row.id for row in dead)
-        await self.sweep(self._config.file_delete_delay_ms / 1000)
+        await self.sweep()
         await self.rewriter.survey(self._config.segment_dead_max_ms / 1000)
         while await self.rewriter.run():
             pass
@@ -168,9 +171,9 @@ class Segments:
         segment = self.store.by_id.get(row.id)
         return segment is not None and segment.row.state != row.state
 
-    async def sweep(self, grace_s: float) -> None:
-        """Remove files that nobody needs or reads after a grace."""
-        await self.store.sweep(grace_s)
+    async def sweep(self, *, now: bool = False) -> None:
+        """Remove files that nobody needs or reads, after their grace or `now`."""
+        await self.store.sweep(self._config.file_delete_delay_ms / 1000, now=now)
 
     def close(self) -> None:
         """Give all handles back."""

@@ -23,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 AT_ONCE = 500
 """Partitions of one transaction, and of one load: milliseconds of each."""
-ROUND_MS = 60_000
-"""When to look again is rounded up to this, so that partitions share an update."""
+ROUND_MS_MAX = 60_000
+"""When to look again is rounded up to this, so that partitions share an update; if retention is
+checked more often, to that."""
 
 Load = Callable[[Iterable[int]], Awaitable[None]]
 
@@ -59,9 +60,12 @@ class Lifecycle:
         self._changed: set[int] = set()
         self._changed_all = False
 
-    def forget(self, numbers: Iterable[int]) -> None:
-        """These partitions are deleted: their rows go at the next tick."""
-        self._doomed.update(numbers)
+    def forget(self, numbers: Iterable[int], delay_ms: int = -1) -> None:
+        """These partitions are deleted: their rows go at the next tick. `delay_ms`: their own
+        `file.delete.delay.ms`, -1: the broker's."""
+        deleted = set(numbers)
+        self._doomed |= deleted
+        self._swapper.delays.deleted(deleted, delay_ms)
 
     def settings_changed(self, numbers: Iterable[int] | None) -> None:
         """Retention must look at these anew, None: at all; at the next tick."""
@@ -121,7 +125,8 @@ class Lifecycle:
         when_ms = due_ms(partition.config, partition.segments.newest[0])
         if when_ms == NEVER:
             return NEVER
-        return (max(when_ms, now_ms) // ROUND_MS + 1) * ROUND_MS
+        step_ms = min(ROUND_MS_MAX, self._commit_log.config.log_retention_check_interval_ms)
+        return (max(when_ms, now_ms) // step_ms + 1) * step_ms
 
     async def _look_anew(self) -> None:
         if self._changed_all:
@@ -137,6 +142,7 @@ class Lifecycle:
             some = list(islice(self._doomed, AT_ONCE))
             await self._remove(dict.fromkeys(some, EVERYTHING))
             self._doomed.difference_update(some)
+            self._swapper.delays.forget(some)
 
     async def _remove_trimmed(self) -> None:
         trimmed = self._commit_log.trimmed
@@ -149,6 +155,8 @@ class Lifecycle:
 
     async def _remove(self, below: dict[int, int]) -> None:
         """Remove rows below log starts, and take over what became of their segments."""
-        env, config = self._commit_log.env, self._commit_log.config
-        after_ms = env.clock.now_ms() + config.file_delete_delay_ms
-        await self._swapper.update(lambda: self._storage.remove_mappings(below, after_ms))
+        delays = self._swapper.delays
+        own_ms = await delays.own_ms(below)
+        after_ms = self._commit_log.env.clock.now_ms() + delays.stored_ms(own_ms)
+        rows = await self._swapper.update(lambda: self._storage.remove_mappings(below, after_ms))
+        delays.give(rows, own_ms)

@@ -40,6 +40,7 @@ class Segment:
 
     `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
     cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives;
+    `grace_s`: how long its file stays from then on, None: as long as the broker's setting says;
     `has_file`: whether there may be a file, whatever the row says; `since`: when the oldest tiered
     record in it came at the earliest (monotonic seconds), None if that is not known; `listed`:
     whether the local manifest names it, or is about to (log.manifest).
@@ -49,6 +50,7 @@ class Segment:
         "bad",
         "file",
         "gone_at",
+        "grace_s",
         "has_file",
         "listed",
         "name",
@@ -70,6 +72,7 @@ class Segment:
         self.file: File | None = None
         self.opening: asyncio.Future[File] | None = None
         self.gone_at: float | None = None
+        self.grace_s: float | None = None
         self.has_file = row.local
         self.listed = row.local
         self.since: float | None = None
@@ -190,11 +193,14 @@ class SegmentStore:
                 segment.gone_at = self._env.clock.monotonic()
                 self._gone.append(segment)
 
-    async def sweep(self, grace_s: float) -> None:
-        """Remove the files whose grace is over and that nobody reads, then their rows."""
-        before = self._env.clock.monotonic() - grace_s
+    async def sweep(self, grace_s: float, *, now: bool = False) -> None:
+        """Remove the files whose grace is over and that nobody reads, then their rows. `grace_s`
+        is that of segments without one of their own; `now`: remove all, the disk fills up."""
+        time = self._env.clock.monotonic()
         due = [
-            s for s in self._gone if not s.pins and s.gone_at is not None and s.gone_at <= before
+            segment
+            for segment in self._gone
+            if not segment.pins and (now or _gone_until(segment, grace_s) <= time)
         ]
         for at in range(0, len(due), REMOVED_AT_ONCE):
             await self.discard(due[at : at + REMOVED_AT_ONCE])
@@ -222,6 +228,12 @@ class SegmentStore:
         """Give all handles back."""
         for segment_id in list(self._opened):
             self._close(segment_id)
+
+
+def _gone_until(segment: Segment, grace_s: float) -> float:
+    """Until when (monotonic seconds) the file of a dead segment stays."""
+    assert segment.gone_at is not None, "it is dead"
+    return segment.gone_at + (grace_s if segment.grace_s is None else segment.grace_s)
 
 
 def _not_local(segment: Segment) -> NotLocal:

@@ -19,6 +19,7 @@ from log import borders
 from log.env import Env
 from log.hooks import Hooks
 from log.partition import Partition
+from log.segments.delays import FileDelays
 from log.segments.store import Segment, SegmentStore
 from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage, SegmentRow, StaleSwap, Swap
 
@@ -48,7 +49,7 @@ class Swapper:
         "_released",
         "_storage",
         "_store",
-        "grace_ms",
+        "delays",
         "version",
     )
 
@@ -59,7 +60,7 @@ class Swapper:
         store: SegmentStore,
         partitions: Map[int, Partition],
         released: Callable[[list[int]], None],
-        grace_ms: Callable[[], int],
+        delays: FileDelays,
         hooks: Hooks,
     ) -> None:
         self._env = env
@@ -70,7 +71,7 @@ class Swapper:
         self._doubts: list[Swap] = []
         self._lock = asyncio.Lock()
         self._answers = asyncio.Lock()
-        self.grace_ms = grace_ms
+        self.delays = delays
         self._hooks = hooks
         self.version = 0
 
@@ -88,8 +89,12 @@ class Swapper:
         StaleSwap if these have changed since they were read; then the files can be discarded.
         """
         assert finished, "a swap without a new segment could not be told from none"
-        after_ms = self._env.clock.now_ms() + self.grace_ms()
+        own_ms = await self.delays.own_ms({mapping.number for mapping in removed})
+        after_ms = self._env.clock.now_ms() + self.delays.stored_ms(own_ms)
         await self._swap(Swap(finished, list(removed), delete_after_ms=after_ms))
+        gone = {mapping.segment_id for mapping in removed}
+        found = [segment.row for each in gone if (segment := self._store.by_id.get(each))]
+        self.delays.give(found, own_ms)
 
     async def _swap(self, swap: Swap, since: float | None = None) -> None:
         async with self._lock:

@@ -1,18 +1,23 @@
 """When a journal is rolled though it is not full, and cut though it is hot.
 
-It is rolled when it has held something for `journal.roll.ms`, or a topic's `segment.ms`, and cut
-when it is as old again. A journal that holds records of a tiered partition is rolled and cut by the
-time half of the least `tiering.max.lag.ms` in it is over, counted from its first such record: the
-other half is the upload's. A record came at the earliest just after the look before the one that
-found it, so it is counted from there; what a start finds in the journals may be of any age and is
-cut at once. Times are monotonic seconds.
+It is rolled when it has held something for the least of `journal.roll.ms` and of the `segment.ms`
+of the topics in it (for a compacted topic that is at most its `max.compaction.lag.ms`), and cut
+when it has been rolled for as long again. A partition with `segment.bytes` in the journals has them
+rolled and cut at once, as a full segment of Kafka's is rolled. A short `retention.ms` has a journal
+rolled, since records expire by rolled journals, but not cut.
+
+A journal that holds records of a tiered partition is rolled and cut by the time half of the least
+`tiering.max.lag.ms` in it is over, counted from its first such record: the other half is the
+upload's. A record came at the earliest just after the look before the one that found it, so it is
+counted from there; what a start finds in the journals may be of any age and is cut at once. Times
+are monotonic seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Map
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from log.commitlog import CommitLog
 from log.journal import Journal
@@ -25,6 +30,9 @@ CUT_PART = 0.5
 LOOKS_PER_LAG = 20
 """How often journals are looked at in the shortest lag: what a look comes too late is lost."""
 LOOK_AT_LEAST_S = 0.1
+ROLLS_PER_CHECK = 4
+"""A short `retention.ms` rolls a journal so often between two checks of retention: more often would
+free nothing sooner."""
 LOOKS_AHEAD = 2
 """A journal is rolled so many looks before its time, to be indexed and cut by then."""
 NEVER = float("inf")
@@ -34,15 +42,19 @@ NEVER = float("inf")
 class Held:
     """One journal: since when it has been seen with something in it, since when it may have held
     tiered records, and since when it has been rolled (None: not). `known`: for how many partitions
-    the least times were taken."""
+    the least times were taken: `cut_s` of `segment.ms`, `roll_s` also of `retention.ms`. `limited`:
+    partitions whose `segment.bytes` a journal may exceed, `full`: one of them has that many."""
 
     since: float
     tiered_since: float = NEVER
     rolled_since: float | None = None
     known: int = -1
     roll_s: float = NEVER
+    cut_s: float = NEVER
     lag_s: float = NEVER
     found: bool = False
+    limited: list[int] = field(default_factory=list)
+    full: bool = False
 
 
 class Timing:
@@ -73,23 +85,52 @@ class Timing:
                 one.tiered_since = now if before is None else before
                 one.found = before is None
         self._held = held
+        await self._find_full(journals)
         self._looked_at = now
 
     async def _measure(self, journal: Journal, held: Held) -> None:
         """The least times of the partitions in it."""
         held.known = len(journal.numbers)
-        roll_ms, lag_ms = self._commit_log.config.journal_roll_ms, 0
+        config = self._commit_log.config
+        checked_ms = config.log_retention_check_interval_ms // ROLLS_PER_CHECK
+        cut_ms = roll_ms = config.journal_roll_ms
+        lag_ms, limited = 0, []
         for at, number in enumerate(list(journal.numbers), 1):
             partition = self._partitions.get(number)
             if partition is not None:
-                config = partition.config
-                roll_ms = min(roll_ms, config.segment_ms)
-                if config.copies:
-                    lag_ms = min(lag_ms or config.tier_lag_ms, config.tier_lag_ms)
+                topic = partition.config
+                cut_ms = min(cut_ms, topic.segment_ms)
+                if topic.cleanup_delete and topic.retention_ms >= 0:
+                    roll_ms = min(roll_ms, max(topic.retention_ms, checked_ms))
+                if topic.segment_bytes < journal.capacity:
+                    limited.append(number)
+                if topic.copies:
+                    lag_ms = min(lag_ms or topic.tier_lag_ms, topic.tier_lag_ms)
             if at % SLICE == 0:
                 await self._env.sleep(0)
-        held.roll_s = roll_ms / 1000
+        held.limited = limited
+        held.cut_s, held.roll_s = cut_ms / 1000, min(cut_ms, roll_ms) / 1000
         held.lag_s = lag_ms / 1000 if lag_ms else NEVER
+
+    async def _find_full(self, journals: list[Journal]) -> None:
+        """Mark the journal with which a partition has a segment's bytes in the journals. While one
+        waits to be cut no other is marked: what it holds is counted until then."""
+        held = [self._held[journal.number] for journal in journals]
+        if any(each.full for each in held):
+            return
+        for each in held:
+            each.full = await self._has_full(each.limited)
+
+    async def _has_full(self, numbers: list[int]) -> bool:
+        for at, number in enumerate(numbers, 1):
+            partition = self._partitions.get(number)
+            if partition is not None:
+                in_journals = partition.size_bytes - sum(partition.segments.length)
+                if in_journals >= partition.config.segment_bytes:
+                    return True
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        return False
 
     def settings_changed(self) -> None:
         """Topics have other times."""
@@ -108,18 +149,19 @@ class Timing:
         if held is None:
             return False
         now = self._env.clock.monotonic()
-        if now + LOOKS_AHEAD * self.look_s() >= self._cut_by(held):
+        if held.full or now + LOOKS_AHEAD * self.look_s() >= self._cut_by(held):
             return True
         if not journal.rolled:
             return now - held.since >= held.roll_s
         if held.rolled_since is None:
             held.rolled_since = now
-        return now - held.rolled_since >= self._commit_log.config.journal_roll_ms / 1000
+        return now - held.rolled_since >= held.cut_s
 
     def will_be_old(self, journal: Journal) -> bool:
-        """Whether it has a time by which it is to be rolled for the remote tier's sake."""
+        """Whether it is to be rolled soon: for the remote tier, or by a topic's settings."""
         held = self._held.get(journal.number)
-        return held is not None and held.lag_s != NEVER
+        usual_s = self._commit_log.config.journal_roll_ms / 1000
+        return held is not None and (held.lag_s != NEVER or held.roll_s < usual_s)
 
     def held_since(self, journal: int) -> float:
         """Since when a journal may have held tiered records; infinity if it has none."""
