@@ -222,6 +222,7 @@ class Log:
         CommitLog.committed before answering. Their partitions are made when they are touched."""
         self.catalog_frames.created(infos)
         self.hooks.topics(infos)
+        self._lags_changed(self.loader.configs.promised(infos))
 
     def alter_topic(self, info: TopicInfo) -> None:
         """Put a topic's changed settings in force, and write them to the journals."""
@@ -231,6 +232,7 @@ class Log:
         self.segments.settings_changed(row.number for row in info.partitions)
         self.catalog_frames.configured(info)
         self.hooks.topic_altered(info)
+        self._lags_changed(self.loader.configs.promised([info]))
 
     async def alter_defaults(self) -> None:
         """Put the broker's changed defaults for topics in force."""
@@ -253,9 +255,16 @@ class Log:
                 partition.moved()
         delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
         self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
-        self.loader.configs.forget(info.id)
+        lags = self.loader.configs.forget(info.id)
         self.catalog_frames.deleted(info.id, info.name)
         self.hooks.topic_removed(info)
+        self._lags_changed(lags)
+
+    def _lags_changed(self, infos: Sequence[TopicInfo]) -> None:
+        """Let the parts know that internal topics are to be in the remote tier by another time."""
+        for info in infos:
+            self.segments.settings_changed(row.number for row in info.partitions)
+            self.hooks.topic_altered(info)
 
     def _released(self, numbers: list[int]) -> None:
         """A partition has nothing in these rolled journals any more."""

@@ -40,11 +40,16 @@ from tiering.scrubplan import Kind, ScrubReport
 BUSY = (14, 15, 16)
 """The group's coordinator is not there yet."""
 SETTINGS = {
-    "tiering.max.lag.ms": "5000", "tiering.min.object.bytes": "1", "hot.bytes": str(1 << 20),
+    "hot.bytes": str(1 << 20),
     "journal.roll.ms": "100", "cut.interval.ms": "50", "offsets.topic.num.partitions": "1",
     "log.cleaner.backoff.ms": "100",
 }  # fmt: skip
-TOPICS = {"orders": {"retention.ms": "-1"}, "state": {"cleanup.policy": "compact"}}
+PROMISE = {"tiering.max.lag.ms": "5000", "tiering.min.object.bytes": "1"}
+"""Of the topics, not of the broker: committed offsets have to follow by themselves."""
+TOPICS = {
+    "orders": {"retention.ms": "-1", **PROMISE},
+    "state": {"cleanup.policy": "compact", **PROMISE},
+}
 WAIT_S = 60
 
 

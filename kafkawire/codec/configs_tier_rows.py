@@ -42,7 +42,8 @@ TIER_TOPIC_ROWS = (
            "local disk has no more; not-in-mem: also those that are not in memory; force: all "
            "that are uploaded. Case, - and _ do not matter.", choices=LEVELS, loose=True),
     of_topic("tiering.max.lag.ms", L, 300_000, "tiering.max.lag.ms",
-           "The longest a record may wait before it is in the remote tier.", 5_000),
+           "The longest a record may wait before it is in the remote tier. Of internal topics "
+           "(__consumer_offsets) at most the least of any tiered topic.", 5_000),
     of_topic("tiering.min.object.bytes", L, 8 * MIB, "tiering.min.object.bytes",
            "The smallest object worth a request before tiering.max.lag.ms asks for it.", 0),
 )

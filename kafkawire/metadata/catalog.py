@@ -183,6 +183,10 @@ class Catalog:
         self._directory.raise_leader_epochs(leader)
         self.version += 1
 
+    def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
+        """See `Directory.configured`. Iterating: nothing may change meanwhile."""
+        return self._directory.configured()
+
     def described_in(self, topic_id: bytes) -> int:
         """See `Directory.described_in`."""
         return self._directory.described_in(topic_id)

@@ -6,8 +6,7 @@ number. `TopicInfo` objects are made when somebody asks and are *snapshots*: nob
 and a change of the topic is seen by who asks again. The newest of them are kept, so that asking
 for the same topics again costs a lookup. Pure; `catalog.Catalog` owns one, `rows` fills it.
 
-A topic with one partition takes about 400 bytes (measured): half of them its name and id, a third
-the two dicts.
+A topic with one partition takes about 400 bytes (measured): half of them its name and id.
 """
 
 from __future__ import annotations
@@ -21,10 +20,8 @@ from typing import Any, NamedTuple
 KEPT_PARTITIONS = 50_000
 """Partitions of the snapshots that are kept, at most: 10 MB, and more than clients ask for at a
 time. A full store is emptied, which costs less than knowing which were used last."""
-
 HOLES_AT_LEAST = 10_000
-"""Rows of deleted partitions that are kept before the columns are written anew without them."""
-
+"""Rows of deleted partitions that are kept before the columns are rebuilt without them."""
 GONE = -1  # in the column of topic rows: the partition's topic was deleted
 
 Run = tuple[int, int]  # first partition number, how many
@@ -268,6 +265,10 @@ class Directory:
         if self._holes > max(HOLES_AT_LEAST, len(self._number) // 2):
             self._close_holes()
         return info
+
+    def configured(self) -> Iterator[tuple[bytes, Mapping[str, str]]]:
+        """(topic id, its own settings) of the topics that have any."""
+        return ((self._ids[row], own) for row, own in self._configs.items())
 
     def set_config(self, row: int, key: str, value: str | None) -> None:
         """Enters a setting; None takes it away. The dict is made anew: snapshots hold the old."""

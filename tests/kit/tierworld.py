@@ -289,10 +289,14 @@ class TierProcess:
         await self.log.close()
         self.world.fs.kill()
 
-    async def create(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:
+    async def create(
+        self, name: str, partitions: int = 1, *, internal: bool = False, **configs: str
+    ) -> list[Partition]:
         """Make a topic, as the topic service does; settings with _ for dots."""
         texts = {key.replace("_", "."): value for key, value in configs.items()}
-        (info,) = await self.metadata.create_topics([NewTopic(name, [1] * partitions, texts)])
+        (info,) = await self.metadata.create_topics(
+            [NewTopic(name, [1] * partitions, texts, internal)]
+        )
         self.catalog.add_topic(info)
         for row in info.partitions:
             self.world.expected(row.number, info)
