@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from log.env import Buffer, Env
 from log.segments.worker import WorkerProcess
+from log.watchdog import Watchdog
 
 T = TypeVar("T")
 
@@ -246,4 +247,5 @@ def keep_freed_memory() -> None:
 def real_env() -> Env:
     """The world of a broker that runs for real."""
     clock, fs, offload = SystemClock(), DiskFileSystem(), ThreadOffload()
-    return Env(clock, random.SystemRandom(), fs, offload, set(), WorkerProcess())
+    watchdog = Watchdog(time.perf_counter, time.thread_time)
+    return Env(clock, random.SystemRandom(), fs, offload, set(), WorkerProcess(), watchdog)

@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
+
+from log.slices import Slices
+from log.watchdog import Watchdog
 
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
@@ -210,13 +213,19 @@ class Env:
     offload: Offload
     tasks: set[asyncio.Task[Any]]
     worker: Worker
+    watchdog: Watchdog | None = None
+    slices: Slices = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "slices", Slices(self.clock.monotonic))
 
     def spawn(self, coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         """Start a task that is kept alive, has a name, and whose failure is not lost.
 
         An exception nobody fetches is reported by the loop's exception handler.
         """
-        task = asyncio.get_running_loop().create_task(coro, name=name)
+        watched = coro if self.watchdog is None else self.watchdog.stepwise(coro, name)
+        task = asyncio.get_running_loop().create_task(watched, name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
@@ -225,6 +234,10 @@ class Env:
         self, delay_s: float, fn: Callable[..., object], *args: Any
     ) -> asyncio.TimerHandle:
         """Run fn(*args) on the loop after `delay_s` seconds."""
+        if self.watchdog is not None:
+            name = f"the timer {getattr(fn, '__qualname__', fn)}"
+            args = name, fn, *args
+            fn = self.watchdog.timed
         return asyncio.get_running_loop().call_later(delay_s, fn, *args)
 
     def call_soon(self, fn: Callable[..., object], *args: Any) -> asyncio.Handle:

@@ -70,6 +70,7 @@ class Loader:
         self.configs = TopicConfigs(catalog, config)
         self._commit_log = commit_log
         self._env = commit_log.env
+        self.slices = commit_log.env.slices
         self._catalog = catalog
         self._storage = storage
         self._node_id = node_id
@@ -111,6 +112,7 @@ class Loader:
                 self._next = _Round(asyncio.get_running_loop().create_future())
             self._next.numbers.add(number)
             rounds[self._next] = None
+            await self.slices.give_way()
         if self._next is not None and self._running is None:
             self._running, self._next = self._next, None
             self._env.spawn(self._go(), "load partitions")

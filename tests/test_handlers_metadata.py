@@ -258,10 +258,13 @@ async def test_a_change_while_an_answer_is_made_is_in_the_next() -> None:
     broker = FakeBroker()
     await make(broker, "t", ME)
 
-    async def change(delay_s: float) -> None:
-        broker.catalog.version += 1
+    pause = broker.env.slices.pause
 
-    broker.env.sleep = change  # type: ignore[method-assign]
+    async def change() -> None:
+        broker.catalog.version += 1
+        await pause()
+
+    broker.env.slices.pause = change  # type: ignore[method-assign]
     await make(broker, "long", *[ME] * 100)
     first = await all_topics(broker)
     assert await all_topics(broker) is not first
@@ -274,14 +277,14 @@ async def test_a_long_answer_is_joined_as_it_grows_and_a_topic_that_goes_is_miss
         await broker.topics.create(wanted)
     broker.env.pauses = 0
     gone = broker.topic("t2999")
-    pause = broker.env.sleep
+    pause = broker.env.slices.pause
 
-    async def delete(delay_s: float) -> None:
-        await pause(delay_s)
+    async def delete() -> None:
+        await pause()
         if gone.name in broker.catalog.by_name:
             broker.catalog.remove_topic(gone.id)
 
-    broker.env.sleep = delete  # type: ignore[method-assign]
+    broker.env.slices.pause = delete  # type: ignore[method-assign]
     parts = await all_topics(broker)
     assert broker.env.pauses > 10
     assert len(parts) < 3000

@@ -12,7 +12,7 @@ Both dicts share one list per topic, which grows in place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -103,18 +103,27 @@ class PartitionTable:
         """Those of the partitions that must be loaded before they can be found."""
         numbers: list[int] = []
         for topic, index in keys:
-            try:
-                self.find(topic, index)
-            except NotLoaded as missing:
-                numbers += missing.numbers
-            except KafkaError:
-                continue  # its answer, whenever it is asked for
+            numbers += self._absent(topic, index)
         return numbers
+
+    def _absent(self, topic: str | bytes, index: int) -> Sequence[int]:
+        """The partition's number if it must be loaded first."""
+        try:
+            self.find(topic, index)
+        except NotLoaded as missing:
+            return missing.numbers
+        except KafkaError:
+            pass  # its answer, whenever it is asked for
+        return ()
 
     async def load(self, keys: Iterable[Key]) -> None:
         """Have partitions in memory before they are looked up. Never raises for one that cannot
         be: looking it up says why."""
-        numbers = self.not_loaded(keys)
+        numbers: list[int] = []
+        slices = self._loader.slices
+        for topic, index in keys:
+            numbers += self._absent(topic, index)
+            await slices.give_way()
         if numbers:
             await self._load(numbers)
 

@@ -8,11 +8,11 @@ the server, the handlers, the groups and the command line's client; knows no mes
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from kafkawire.codec import emit
-from kafkawire.codec.compile_decode import DecodeWriter
+from kafkawire.codec.compile_decode import DecodeWriter, allowed_elements
 from kafkawire.codec.compile_encode import EncodeWriter
 from kafkawire.codec.schema import fields_in, info_of
 from kafkawire.codec.types import RECORDS, STRUCT, Buffer, DecodeError
@@ -27,6 +27,8 @@ __all__ = [
     "encode_versioned",
     "encoder",
     "part_encoder",
+    "sliced_decoder",
+    "sliced_encoder",
     "version_of",
 ]
 
@@ -35,6 +37,8 @@ T = TypeVar("T")
 _VERSION = struct.Struct(">h")
 _decoders: dict[tuple[type, int], Any] = {}
 _encoders: dict[tuple[type, int], Any] = {}
+_sliced_decoders: dict[tuple[type, int], Any] = {}
+_sliced_encoders: dict[tuple[type, int], Any] = {}
 
 
 def decoder(cls: type[T], version: int) -> Callable[[Buffer, int, int], tuple[T, int]]:
@@ -58,6 +62,27 @@ def encoder(cls: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
     made = _encoders.get((cls, version))
     if made is None:
         made = _encoders[cls, version] = _make_encoder(cls, cls, version)
+    return made  # type: ignore[no-any-return]
+
+
+def sliced_decoder(
+    cls: type[T], version: int
+) -> Callable[[Buffer, int, int], Generator[None, None, tuple[T, int]]]:
+    """As `decoder`, as a generator that stops after every `emit.STEP` array elements and returns
+    (message, position). The buffer must stay as it is until then."""
+    made = _sliced_decoders.get((cls, version))
+    if made is None:
+        made = _sliced_decoders[cls, version] = _make_sliced_decoder(cls, version)
+    return made  # type: ignore[no-any-return]
+
+
+def sliced_encoder(
+    cls: type[T], version: int
+) -> Callable[[T, list[Buffer]], Generator[None, None, None]]:
+    """As `encoder`, as a generator that stops after every `emit.STEP` array elements."""
+    made = _sliced_encoders.get((cls, version))
+    if made is None:
+        made = _sliced_encoders[cls, version] = _make_encoder(cls, cls, version, sliced=True)
     return made  # type: ignore[no-any-return]
 
 
@@ -114,21 +139,36 @@ def _check_version(cls: type, version: int) -> bool:
     return info.flexible(version)
 
 
-def _make_decoder(cls: type, version: int) -> Any:
+_GARBAGE = (struct.error, IndexError, UnicodeDecodeError)
+"""What generated code raises for bytes that are no message, beside DecodeError."""
+
+
+def _decoder_body(cls: type, version: int, *, views: bool, sliced: bool) -> Any:
     flexible = _check_version(cls, version)
-    views = _holds_records(cls, version)
+    bounded = info_of(cls).kind == "request"
     source = emit.Source()
-    DecodeWriter(source, version, flexible, views).message(cls, "o", "e")
+    if bounded:
+        source.space["allowed"] = allowed_elements
+        source.line("left = allowed(e - p)")
+    if sliced:
+        source.line("k = 0")
+        source.line("if False: yield")  # a message without arrays is a generator too
+    writer = DecodeWriter(source, version, flexible, views=views, bounded=bounded, sliced=sliced)
+    writer.message(cls, "o", "e")
     source.line("if p > e: raise DecodeError('message over its bytes')")
     source.line("return o, p")
-    body = source.function("def _made(b, p, e):", f"<decode {cls.__name__} v{version}>")
-    garbage = (struct.error, IndexError, UnicodeDecodeError)
+    return source.function("def _made(b, p, e):", f"<decode {cls.__name__} v{version}>")
+
+
+def _make_decoder(cls: type, version: int) -> Any:
+    views = _holds_records(cls, version)
+    body = _decoder_body(cls, version, views=views, sliced=False)
     name = f"{cls.__name__} v{version}"
 
     def decode_view(data: Buffer, position: int, end: int) -> tuple[Any, int]:
         try:
             found: tuple[Any, int] = body(memoryview(data), position, end)
-        except garbage as error:
+        except _GARBAGE as error:
             raise DecodeError(f"{name}: {error}") from None
         return found
 
@@ -139,7 +179,7 @@ def _make_decoder(cls: type, version: int) -> Any:
                 found: tuple[Any, int] = body(data, position, end)
                 return found
             message, read = body(bytes(memoryview(data)[position:end]), 0, end - position)
-        except garbage as error:
+        except _GARBAGE as error:
             raise DecodeError(f"{name}: {error}") from None
         return message, position + read
 
@@ -148,13 +188,32 @@ def _make_decoder(cls: type, version: int) -> Any:
     return made
 
 
-def _make_encoder(message: type, cls: type, version: int) -> Any:
+def _make_sliced_decoder(cls: type, version: int) -> Any:
+    body = _decoder_body(cls, version, views=True, sliced=True)
+    name = f"{cls.__name__} v{version}"
+
+    def decode_slices(
+        data: Buffer, position: int, end: int
+    ) -> Generator[None, None, tuple[Any, int]]:
+        try:
+            found: tuple[Any, int] = yield from body(memoryview(data), position, end)
+        except _GARBAGE as error:
+            raise DecodeError(f"{name}: {error}") from None
+        return found
+
+    return decode_slices
+
+
+def _make_encoder(message: type, cls: type, version: int, *, sliced: bool = False) -> Any:
     flexible = _check_version(message, version)
     source = emit.Source()
     source.line("out = []")
     source.line("a = out.append")
+    if sliced:
+        source.line("k = 0")
+        source.line("if False: yield")  # a message without arrays is a generator too
     checked = info_of(message).kind in ("request", "stored")
-    EncodeWriter(source, version, flexible, checked).message(cls, "v")
+    EncodeWriter(source, version, flexible, checked, sliced=sliced).message(cls, "v")
     source.line("if out: parts.append(join(out))")
     return source.function("def _made(v, parts):", f"<encode {cls.__name__} v{version}>")
 

@@ -5,7 +5,13 @@ comparison of the final position with `end` catches every overrun; reads beyond 
 IndexError or struct.error, which `compile.decoder` turns into DecodeError; slices never allocate
 more than is there. Only array counts are checked before use, against the smallest element size.
 
-Locals of generated code: `b` input, `p` position, `e` end, `n` last length, `t` last tag count.
+A request may also have only so many array elements and tagged fields, `allowed_elements` of its
+size: each becomes an object of 50 bytes and more, whose one byte on the wire could be repeated
+millions of times. A sliced decoder is a generator that stops after every STEP elements, so that
+the caller can let other requests run.
+
+Locals of generated code: `b` input, `p` position, `e` end, `n` last length, `t` last tag count,
+`left` elements that may still come, `k` elements since the decoder began.
 """
 
 from __future__ import annotations
@@ -17,15 +23,48 @@ from kafkawire.codec import emit
 from kafkawire.codec.schema import Field, fields_in
 from kafkawire.codec.types import BYTES, RECORDS, STRING, STRUCT, UUID, DecodeError
 
+MAX_STRING_BYTES = 1 << 20
+"""The longest string of a request: one that takes a millisecond to decode. What is valid has 32,767
+bytes at most; somewhat longer ones are refused by the handlers, with an error for their entry."""
+
+FREE_ELEMENTS = 50_000
+"""Array elements that a request of any size may have. Clients send one for each topic or
+partition: this is five times the largest request that is usual (10,000 partitions)."""
+
+BYTES_PER_ELEMENT = 32
+"""Beyond FREE_ELEMENTS, one more element for so many bytes of the request: a topic of a usual name,
+with its lengths and one partition, has more. An element takes up to 320 bytes until it is answered
+(tests/test_request_memory.py), so a request takes 16 MB and ten times its bytes at most."""
+
+
+def allowed_elements(size_bytes: int) -> int:
+    """How many array elements and tagged fields a request of this size may have."""
+    return FREE_ELEMENTS + size_bytes // BYTES_PER_ELEMENT
+
 
 class DecodeWriter:
-    """Emits the body of one decoder into a Source."""
+    """Emits the body of one decoder into a Source.
 
-    def __init__(self, source: emit.Source, version: int, flexible: bool, views: bool) -> None:
+    `views`: the input is a memoryview, not bytes. `bounded`: elements are counted against the
+    local `left`. `sliced`: the function is a generator.
+    """
+
+    def __init__(
+        self,
+        source: emit.Source,
+        version: int,
+        flexible: bool,
+        *,
+        views: bool,
+        bounded: bool = False,
+        sliced: bool = False,
+    ) -> None:
         self.source = source
         self.version = version
         self.flexible = flexible
-        self.views = views  # input is a memoryview, not bytes: the message holds records
+        self.views = views
+        self.bounded = bounded
+        self.sliced = sliced
         self._targets: list[str] = []  # the pending run of fixed-size fields
         self._codes = ""
         source.space.update(DecodeError=DecodeError, varint=emit.read_uvarint)
@@ -89,8 +128,26 @@ class DecodeWriter:
             return
         self._fixed("n", "B")
         self._flush()
-        self.source.line("if n > 127: n, p = varint(b, p, n)")
+        if self.bounded and code == "h":
+            long = f"if n > {MAX_STRING_BYTES + 1}: raise DecodeError('a string too long')"
+            self.source.line("if n > 127:")
+            self.source.line("    n, p = varint(b, p, n)")
+            self.source.line(f"    {long}")
+        else:
+            self.source.line("if n > 127: n, p = varint(b, p, n)")
         self.source.line("n -= 1")
+
+    def _count(self, number: str) -> None:
+        """Counts elements of a request against what it may have."""
+        if self.bounded:
+            self.source.line(f"left -= {number}")
+            self.source.line("if left < 0: raise DecodeError('more elements than its size allows')")
+
+    def _step(self) -> None:
+        """Ends one element of a loop: a place where the caller may pause."""
+        if self.sliced:
+            self.source.line("k += 1")
+            self.source.line(f"if not k & {emit.STEP - 1}: yield")
 
     # -- fields
 
@@ -160,6 +217,7 @@ class DecodeWriter:
         self._branch_on_null(field, target)
         smallest = minimum_size(field, self.version, self.flexible)
         line(f"if n * {smallest} > {end} - p: raise DecodeError('array over its bytes')")
+        self._count("n")
         if field.kind is STRUCT:
             self._struct_array(field, target, end)
         elif numbers:
@@ -183,6 +241,7 @@ class DecodeWriter:
         else:
             line(f"elif n == 0: raise DecodeError('null in {field.name}')")
         line(f"else: {target}, p = numbers(b, p, {end}, n, {kind.code!r}, {kind.size_bytes})")
+        self._count(f"len({target} or ())" if field.nullable(self.version) else f"len({target})")
 
     def _struct_array(self, field: Field, target: str, end: str) -> None:
         line = self.source.line
@@ -193,6 +252,7 @@ class DecodeWriter:
         self.source.indent()
         self.message(field.struct, made, end)
         line(f"{items}.append({made})")
+        self._step()
         self.source.dedent()
 
     def _item_array(self, field: Field, target: str) -> None:
@@ -212,6 +272,7 @@ class DecodeWriter:
             item = self.source.local("i")
             self._sized(field, item)
             line(f"{items}.append({item})")
+        self._step()
         self.source.dedent()
 
     # -- tagged fields
@@ -225,6 +286,7 @@ class DecodeWriter:
         line("if t:")
         self.source.indent()
         line("if t > 127: t, p = varint(b, p, t)")
+        self._count("t")
         line(f"for {count} in range(t):")
         self.source.indent()
         for name in (number, "n"):
@@ -245,6 +307,7 @@ class DecodeWriter:
             line(f"if p != {stop}: raise DecodeError('tagged field of another size')")
         else:
             line(f"{target}.unknown_tags = {kept}; p = {stop}")
+        self._step()
         self.source.dedent()
         self.source.dedent()
 

@@ -5,7 +5,9 @@ size) raises ValueError, TypeError, AttributeError or struct.error: a mistake of
 of a peer. Requests and stored records also refuse to drop a field that matters (see `ignorable` in
 `codec.schema`); responses do not check, since a handler fills in for all versions at once.
 
-Small pieces are collected in a list and joined: appending to a bytearray is slower by a half.
+Small pieces are collected in a list and joined: appending to a bytearray is slower by a half. A
+sliced encoder is a generator that stops after every STEP elements of arrays, with what it has
+written so far joined: small pieces take ten times the memory of their bytes.
 Locals of generated code: `out` pieces so far, `a` its append, `parts` where finished parts go, `n`
 last length, `r` last string or bytes.
 """
@@ -21,9 +23,18 @@ from kafkawire.codec.types import RECORDS, STRING, STRUCT, UUID
 
 
 class EncodeWriter:
-    """Emits the body of one encoder into a Source."""
+    """Emits the body of one encoder into a Source; `sliced`: of a generator."""
 
-    def __init__(self, source: emit.Source, version: int, flexible: bool, checked: bool) -> None:
+    def __init__(
+        self,
+        source: emit.Source,
+        version: int,
+        flexible: bool,
+        checked: bool,
+        *,
+        sliced: bool = False,
+    ) -> None:
+        self.sliced = sliced
         self.source = source
         self.version = version
         self.flexible = flexible
@@ -181,7 +192,17 @@ class EncodeWriter:
             line("n = len(r)")
             self._length("h" if field.kind is STRING else "i", False)
             line(f"{self.put}(r)")
+        self._step()
         self.source.dedent()
+
+    def _step(self) -> None:
+        """Ends one element of a loop: a place where the caller may pause."""
+        if self.sliced:
+            self.source.line("k += 1")
+            self.source.line(f"if not k & {emit.STEP - 1}:")
+            self.source.line("    parts.append(join(out))")
+            self.source.line("    out.clear()")
+            self.source.line("    yield")
 
     def _number_array(self, field: Field, items: str) -> None:
         """Length and numbers in one pack; nearly all are short (replicas, partitions)."""

@@ -15,6 +15,10 @@ from kafkawire.codec.types import DecodeError, Kind
 # lists and partition lists are nearly always this short.
 SHORT_ARRAY = 16
 
+STEP = 32
+"""Array elements that a sliced decoder or encoder takes before it stops: some 50 microseconds. A
+power of two."""
+
 ONE_BYTE = [bytes([value]) for value in range(256)]
 
 

@@ -18,24 +18,20 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
     to change one setting send all of them. Resources: topics, this broker, all brokers ("").
     Not done: access control.
     """
-    resources = [
-        Resource(
-            resource.resource_type,
-            resource.resource_name,
-            [Wish(config.name, Op.SET, config.value) for config in resource.configs],
-            replace=True,
-        )
-        for resource in req.resources
-    ]
+    resources = []
+    for resource in req.resources:
+        wishes = (Wish(config.name, Op.SET, config.value) for config in resource.configs)
+        kind, name = resource.resource_type, resource.resource_name
+        resources.append(Resource(kind, name, await ctx.collect(wishes), replace=True))
+        await ctx.give_way()
     errors = await ctx.broker.topics.configs.alter(resources, req.validate_only)
-    return AlterConfigsResponse(
-        responses=[
-            AlterConfigsResourceResponse(
-                error_code=0 if error is None else error.code,
-                error_message=None if error is None else error.message or error.code.sentence,
-                resource_type=resource.type,
-                resource_name=resource.name,
-            )
-            for resource, error in zip(resources, errors, strict=True)
-        ]
+    responses = (
+        AlterConfigsResourceResponse(
+            error_code=0 if error is None else error.code,
+            error_message=None if error is None else error.message or error.code.sentence,
+            resource_type=resource.type,
+            resource_name=resource.name,
+        )
+        for resource, error in zip(resources, errors, strict=True)
     )
+    return AlterConfigsResponse(responses=await ctx.collect(responses))

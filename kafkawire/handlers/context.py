@@ -6,16 +6,28 @@ message. It holds no request state: what a handler learns on the way stays in th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
 
 
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """The connection of a request was closed: nobody waits for its answer."""
+
+
 def _nothing() -> None:
     """For requests that come from no connection (tests, the broker itself)."""
+
+
+def _never() -> bool:
+    """As `_nothing`."""
+    return False
 
 
 @dataclass(slots=True)
@@ -33,8 +45,40 @@ class RequestContext:
     listener: str
     correlation_id: int
     on_park: Callable[[], None] = field(default=_nothing, repr=False)
+    is_gone: Callable[[], bool] = field(default=_never, repr=False)
 
     def park(self) -> None:
         """Say that this request has been applied and only waits: the next request of its
         connection may start although this one is not answered yet. May be called again."""
         self.on_park()
+
+    async def give_way(self) -> None:
+        """Let others run if this request's slice of the event loop is used up (log.slices).
+
+        To be awaited between any two elements of a request or answer whose number a client
+        decides. Raises ClientGone where nobody waits for the answer any more.
+        """
+        slices = self.broker.env.slices
+        if slices.over():
+            await slices.pause()
+            if self.is_gone():
+                raise ClientGone
+
+    async def duplicates(self, keys: Iterable[T]) -> set[T]:
+        """The keys that come more than once."""
+        seen: set[T] = set()
+        twice: set[T] = set()
+        for key in keys:
+            if key in seen:
+                twice.add(key)
+            seen.add(key)
+            await self.give_way()
+        return twice
+
+    async def collect(self, items: Iterable[T]) -> list[T]:
+        """The items as a list, each made in a slice."""
+        found: list[T] = []
+        for item in items:
+            found.append(item)
+            await self.give_way()
+        return found

@@ -29,15 +29,14 @@ async def delete_records(ctx: RequestContext, req: DeleteRecordsRequest) -> Dele
     await ctx.broker.table.load(
         (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
     )
-    response = DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[await _delete(ctx, topic.name, asked) for asked in topic.partitions],
-            )
-            for topic in req.topics
-        ]
-    )
+    response = DeleteRecordsResponse()
+    for topic in req.topics:
+        result = DeleteRecordsTopicResult(name=topic.name)
+        for asked in topic.partitions:
+            result.partitions.append(await _delete(ctx, topic.name, asked))
+            await ctx.give_way()
+        response.topics.append(result)
+        await ctx.give_way()
     if ctx.broker.tiering is not None:
         await _tell_tier(ctx, response, req.timeout_ms / 1000)
     return response

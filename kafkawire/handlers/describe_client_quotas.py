@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import run
 from kafkawire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -26,7 +25,7 @@ async def describe_client_quotas(
     Not done: quotas.
     """
     try:
-        await run(ctx.broker.env, _check(req.components))
+        await ctx.broker.env.slices.run(_check(req.components))
     except KafkaError as error:
         return DescribeClientQuotasResponse(
             error_code=error.code, error_message=error.message, entries=None
@@ -34,7 +33,7 @@ async def describe_client_quotas(
     return DescribeClientQuotasResponse(error_message=None)
 
 
-def _check(components: list[ComponentData]) -> Iterator[None]:
+def _check(components: list[ComponentData]) -> Generator[None, None, None]:
     seen: set[str] = set()
     for component in components:
         kind = component.entity_type

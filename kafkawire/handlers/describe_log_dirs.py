@@ -8,7 +8,7 @@ from kafkawire.codec.compile import encode, part_encoder
 from kafkawire.codec.errors import code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import appended, array_count, joining, run, split
+from kafkawire.handlers.slices import appended, array_count, joining, split
 from kafkawire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -61,7 +61,9 @@ async def _encoded(ctx: RequestContext, wanted: Sequence[Wanted]) -> tuple[int, 
     for start in range(0, len(wanted), TOPICS_AT_ONCE):
         topics = await _sizes(ctx, wanted[start : start + TOPICS_AT_ONCE])
         count += len(topics)
-        await run(ctx.broker.env, joining(appended(topics, encode_topic, parts), parts, joined))
+        await ctx.broker.env.slices.run(
+            joining(appended(topics, encode_topic, parts), parts, joined)
+        )
     return count, joined + parts
 
 

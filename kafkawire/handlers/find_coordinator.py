@@ -35,8 +35,11 @@ async def find_coordinator(
     """The coordinator of each key, or an error of its own for each."""
     nodes = Nodes(ctx)
     if ctx.version >= MANY_KEYS_FROM:
-        found = [await _find(ctx, nodes, req.key_type, key) for key in req.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=found)
+        response = FindCoordinatorResponse()
+        for key in req.coordinator_keys:
+            response.coordinators.append(await _find(ctx, nodes, req.key_type, key))
+            await ctx.give_way()
+        return response
     one = await _find(ctx, nodes, req.key_type, req.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kafkawire.broker.config_service import Op, Resource, Wish
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
@@ -30,29 +32,27 @@ async def incremental_alter_configs(
     for index, asked in enumerate(req.resources):
         resource = Resource(asked.resource_type, asked.resource_name, [])
         try:
-            resource.wishes = _wishes(asked)
+            resource.wishes = await ctx.collect(_wishes(asked))
         except KafkaError as error:
             faults[index] = error
         resources.append(resource)
+        await ctx.give_way()
     errors = await ctx.broker.topics.configs.alter(resources, req.validate_only)
-    return IncrementalAlterConfigsResponse(
-        responses=[
-            _response(resource, faults.get(index) or error)
-            for index, (resource, error) in enumerate(zip(resources, errors, strict=True))
-        ]
+    responses = (
+        _response(resource, faults.get(index) or error)
+        for index, (resource, error) in enumerate(zip(resources, errors, strict=True))
     )
+    return IncrementalAlterConfigsResponse(responses=await ctx.collect(responses))
 
 
-def _wishes(asked: AlterConfigsResource) -> list[Wish]:
-    wishes = []
+def _wishes(asked: AlterConfigsResource) -> Iterator[Wish]:
     for config in asked.configs:
         op = _OPERATIONS.get(config.config_operation)
         if op is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
             )
-        wishes.append(Wish(config.name, op, config.value))
-    return wishes
+        yield Wish(config.name, op, config.value)
 
 
 def _response(resource: Resource, error: KafkaError | None) -> AlterConfigsResourceResponse:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.newtopics import duplicates
 from kafkawire.broker.partitions import check_leader_epoch
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
@@ -58,14 +57,8 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     partitions whose answer has not come by then.
     Not done: transactions (the last stable offset is the high watermark).
     """
-    twice = duplicates(
-        (topic.name, partition.partition_index)
-        for topic in req.topics
-        for partition in topic.partitions
-    )
-    await ctx.broker.table.load(
-        (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
-    )
+    twice = await ctx.duplicates(_keys(req))
+    await ctx.broker.table.load(_keys(req))
     uncommitted = await _commit(ctx, req)
     topics: list[ListOffsetsTopicResponse] = []
     readings: list[LookUp] = []
@@ -81,10 +74,17 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
                 readings.append(look_up)
             else:
                 await look_up.answer()
+            await ctx.give_way()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
     if readings:
         await _look_up_all(ctx, readings, req.timeout_ms)
     return ListOffsetsResponse(topics=topics)
+
+
+def _keys(req: ListOffsetsRequest) -> Iterator[tuple[str, int]]:
+    return (
+        (topic.name, asked.partition_index) for topic in req.topics for asked in topic.partitions
+    )
 
 
 class LookUp:
@@ -135,6 +135,7 @@ async def _look_up_all(ctx: RequestContext, look_ups: list[LookUp], timeout_ms: 
     async def answer_some() -> None:
         for look_up in waiting:
             await look_up.answer()
+            await ctx.give_way()
 
     ctx.park()
     try:
@@ -145,19 +146,13 @@ async def _look_up_all(ctx: RequestContext, look_ups: list[LookUp], timeout_ms: 
         for look_up in look_ups:
             if not look_up.done:
                 look_up.row.error_code = ErrorCode.REQUEST_TIMED_OUT
+            await ctx.give_way()
 
 
 async def _commit(ctx: RequestContext, req: ListOffsetsRequest) -> ErrorCode:
     """Wait once for all partitions of the request whose end is asked for and not yet durable.
     The code is for those: NONE, or that of the failed commit."""
-    waits = any(
-        _open_end(partition)
-        for topic in req.topics
-        for asked in topic.partitions
-        if _needs_end(asked.timestamp)
-        for partition in _found(ctx, topic.name, asked)
-    )
-    if not waits:
+    if not await _waits(ctx, req):
         return ErrorCode.NONE
     ctx.park()  # it is applied: what the client sends next may start before the disk is done
     try:
@@ -165,6 +160,17 @@ async def _commit(ctx: RequestContext, req: ListOffsetsRequest) -> ErrorCode:
     except (KafkaError, OSError) as error:
         return code_of(error)
     return ErrorCode.NONE
+
+
+async def _waits(ctx: RequestContext, req: ListOffsetsRequest) -> bool:
+    for topic in req.topics:
+        for asked in topic.partitions:
+            if _needs_end(asked.timestamp) and any(
+                _open_end(partition) for partition in _found(ctx, topic.name, asked)
+            ):
+                return True
+            await ctx.give_way()
+    return False
 
 
 def _found(ctx: RequestContext, topic: str, asked: ListOffsetsPartition) -> Iterable[Partition]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.slices import run
 from kafkawire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 
 # The states of a transaction in Kafka (TransactionState), by their names on the wire.
@@ -27,11 +26,11 @@ async def list_transactions(
     Not done: transactions.
     """
     answer = ListTransactionsResponse()
-    await run(ctx.broker.env, _unknown(req.state_filters, answer.unknown_state_filters))
+    await ctx.broker.env.slices.run(_unknown(req.state_filters, answer.unknown_state_filters))
     return answer
 
 
-def _unknown(filters: list[str], found: list[str]) -> Iterator[None]:
+def _unknown(filters: list[str], found: list[str]) -> Generator[None, None, None]:
     for name in filters:
         if name not in _STATES:
             found.append(name)

@@ -16,7 +16,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS, Nodes
-from kafkawire.handlers.slices import array_count, joining, run, split
+from kafkawire.handlers.slices import array_count, joining, split
 from kafkawire.handlers.topic_parts import Entry, TopicEncoder
 from kafkawire.messages.metadata import (
     MetadataRequest,
@@ -62,17 +62,18 @@ async def _entries(
 ) -> list[Entry]:
     if ctx.version < 12 and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
         # v10 and v11 have the field for an id, but no broker ever took one (KAFKA-9618).
-        return [Entry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked]
+        entries = (Entry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked)
+        return await ctx.collect(entries)
     ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
     if ids:  # names beside ids are not looked at, as in Kafka
-        return [_by_id(ctx, topic_id) for topic_id in dict.fromkeys(ids)]
+        return await ctx.collect(_by_id(ctx, topic_id) for topic_id in dict.fromkeys(ids))
     names = list(dict.fromkeys(topic.name or "" for topic in asked))
     found = ctx.broker.catalog.by_name
-    missing = [name for name in names if name not in found]
+    missing = await ctx.collect(name for name in names if name not in found)
     refused: dict[str, ErrorCode] = {}
     if missing and req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
         refused = await ctx.broker.topics.auto_create(missing)
-    return [_by_name(ctx, name, refused) for name in names]
+    return await ctx.collect(_by_name(ctx, name, refused) for name in names)
 
 
 def _by_id(ctx: RequestContext, topic_id: bytes) -> Entry:
@@ -119,6 +120,6 @@ async def _encoded(
     parts: list[Buffer] = [head, array_count(count, flexible)]
     encoder = TopicEncoder(nodes, version, flexible, operations, parts)
     joined: list[Buffer] = []
-    await run(ctx.broker.env, joining(encoder.steps(entries), parts, joined))
+    await ctx.broker.env.slices.run(joining(encoder.steps(entries), parts, joined))
     parts.append(tail)
     return joined + parts

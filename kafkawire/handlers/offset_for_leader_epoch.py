@@ -27,15 +27,15 @@ async def offset_for_leader_epoch(
     await ctx.broker.table.load(
         (topic.topic, wanted.partition) for topic in req.topics for wanted in topic.partitions
     )
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_end(ctx, topic.topic, wanted) for wanted in topic.partitions],
-            )
-            for topic in req.topics
-        ]
-    )
+    response = OffsetForLeaderEpochResponse()
+    for topic in req.topics:
+        result = OffsetForLeaderTopicResult(topic=topic.topic)
+        for wanted in topic.partitions:
+            result.partitions.append(_end(ctx, topic.topic, wanted))
+            await ctx.give_way()
+        response.topics.append(result)
+        await ctx.give_way()
+    return response
 
 
 def _end(ctx: RequestContext, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

@@ -10,7 +10,7 @@ Called by the admin handlers; knows nothing of what the items are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkawire.codec.compile import encode, part_encoder
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Of the loop's time before others get their turn: well below the 1 ms that a small request may
-# wait at the 99th percentile, and long enough that pausing costs nothing beside the work.
-SLICE_MS = 0.5
 PARTS_JOINED = 2000
 """Small buffers that become one: some ten KB."""
 
@@ -53,14 +50,16 @@ def array_count(count: int, flexible: bool) -> bytes:
 
 def appended(
     items: Iterable[T], encode_item: Callable[[T, list[Buffer]], None], parts: list[Buffer]
-) -> Iterator[None]:
+) -> Generator[None, None, None]:
     """Encode the items onto `parts`, stopping after each: a place where the loop may run."""
     for item in items:
         encode_item(item, parts)
         yield None
 
 
-def joining(steps: Iterable[None], parts: list[Buffer], joined: list[Buffer]) -> Iterator[None]:
+def joining(
+    steps: Iterable[None], parts: list[Buffer], joined: list[Buffer]
+) -> Generator[None, None, None]:
     """Go through steps that add to `parts`, and move these to `joined` many at a time: a million
     small buffers would take ten times the memory of their bytes."""
     for _ in steps:
@@ -68,16 +67,6 @@ def joining(steps: Iterable[None], parts: list[Buffer], joined: list[Buffer]) ->
             joined.append(b"".join(parts))
             parts.clear()
         yield None
-
-
-async def run(env: Env, steps: Iterable[None]) -> None:
-    """Go through `steps`, giving way to the loop whenever a slice of time is used up."""
-    monotonic = env.clock.monotonic
-    until = monotonic() + SLICE_MS / 1000
-    for _ in steps:
-        if monotonic() >= until:
-            await env.sleep(0)
-            until = monotonic() + SLICE_MS / 1000
 
 
 async def sliced(
@@ -95,6 +84,6 @@ async def sliced(
     parts: list[Buffer] = [head, array_count(count, flexible)]
     joined: list[Buffer] = []
     encode_item = part_encoder(type(message), kind, version)
-    await run(env, joining(appended(items, encode_item, parts), parts, joined))
+    await env.slices.run(joining(appended(items, encode_item, parts), parts, joined))
     parts.append(tail)
     return joined + parts

@@ -51,10 +51,9 @@ class Connection:
     """The state of one connection. `closed` once the socket is gone."""
 
     __slots__ = (
-        "applying_bytes", "client_host", "client_id", "closed", "exchanges",
-        "filled", "flush_due", "frame_at", "host", "kept", "listener", "memo", "memory", "more",
-        "out", "pins", "reading", "receiving", "repeat", "serving", "start_at", "tick", "waits",
-        "wire",
+        "applying_bytes", "client_host", "client_id", "closed", "exchanges", "filled", "flush_due",
+        "frame_at", "host", "kept", "last_key", "listener", "memo", "memory", "more", "out", "pins",
+        "reading", "receiving", "repeat", "serving", "start_at", "tick", "waits", "wire",
     )  # fmt: skip
 
     def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
@@ -77,6 +76,7 @@ class Connection:
         self.memo: object = None  # the hot handlers', as is `repeat`
         self.repeat: Repeating | None = None
         self.frame_at = 0
+        self.last_key = -1  # the API of the last request
         self.applying_bytes = 0  # of Produces queued on the log; 0: none is
         self.reading = True
         self.kept: Block | None = None  # bytes [start_at, filled) that are not parsed yet
@@ -222,6 +222,7 @@ class Connection:
                 stop = pos + 4 + size
                 if stop > end or size < _HEAD_BYTES - 4:
                     break
+                self.last_key = key
                 api = apis.get(key)
                 if api is None or not api.min_version <= version <= api.max_version:
                     self._refuse(key, version, correlation_id)
@@ -245,7 +246,7 @@ class Connection:
                 hot = api.hot
                 self.frame_at = pos
                 if hot is None:
-                    self._start_cold(api, version, correlation_id, view[body:stop])
+                    self._start_cold(api, version, correlation_id, block, view[body:stop])
                 elif not hot.start(self, version, correlation_id, block, view, body, stop):
                     self.waits |= HELD  # until `resume`
                     break
@@ -260,13 +261,13 @@ class Connection:
             self.abort(str(wrong))
         return pos
 
-    def _start_cold(self, api: Api, version: int, correlation_id: int, body: memoryview) -> None:
+    def _start_cold(self, api: Api, version: int, number: int, block: Block, body: Buffer) -> None:
         flexible = version >= api.flexible_from and api.flexible_answer
-        exchange = Exchange(self, version, correlation_id, flexible)
+        exchange = Exchange(self, version, number, flexible)
         self.exchanges.append(exchange)
         self.waits |= BUSY
         self.serving = exchange
-        self.host.serve(self, exchange, api, body)
+        self.host.serve(self, exchange, api, block, body)
 
     def _refuse(self, key: int, version: int, correlation_id: int) -> None:
         exchange = Exchange(self, version, correlation_id, False)

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.codec.compile import decoder, encode, encoder
+from kafkawire.codec.compile import DecodeError, decoder, encode, sliced_decoder, sliced_encoder
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.context import RequestContext
-from kafkawire.handlers.exchange import Exchange
+from kafkawire.handlers.context import ClientGone, RequestContext
+from kafkawire.handlers.exchange import Exchange, Pinned
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import DRAINING
@@ -34,12 +34,17 @@ SWEEP_S = 1.0
 
 DRAIN_STEP_S = 0.01
 
+SMALL_BODY_BYTES = 2048
+"""Requests up to this size are decoded at once, in less than half a millisecond whatever they
+hold; larger ones in slices, while the memory they were received in is pinned."""
+
 
 class Host:
     """One for each broker. `connections` are the open ones."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
+        self.watchdog = broker.env.watchdog
         self.memory = Memory(broker.config.inflight_bytes)
         self.apis = serve_all(broker)
         self.frame_bytes_max = broker.config.socket_request_max_bytes
@@ -68,13 +73,36 @@ class Host:
 
     # -- requests
 
-    def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None:
-        """Decode now (the buffer will be reused) and serve in a task."""
-        decode = decoder(request_class(api.key), exchange.version)
-        request, _ = decode(body, 0, len(body))
+    def serve(
+        self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
+    ) -> None:
+        """Serve a request in a task. DecodeError: a small one is not what it should be."""
         requests = self.counts.requests
         requests[api.key] = requests.get(api.key, 0) + 1
-        self.broker.env.spawn(self._serve(connection, exchange, api, request), api.name)
+        name = f"{api.name} v{exchange.version} {_sender(connection)}"
+        if len(body) > SMALL_BODY_BYTES:
+            block.pin()
+            large = self._serve_large(connection, exchange, api, block, body)
+            self.broker.env.spawn(large, name)
+            return
+        decode = decoder(request_class(api.key), exchange.version)
+        request, _ = decode(body, 0, len(body))
+        self.broker.env.spawn(self._serve(connection, exchange, api, request), name)
+
+    async def _serve_large(
+        self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
+    ) -> None:
+        """Decode in slices, then serve."""
+        steps = sliced_decoder(request_class(api.key), exchange.version)(body, 0, len(body))
+        try:
+            request, _ = await self.broker.env.slices.run(steps)
+        except DecodeError as wrong:
+            connection.abort(f"{api.name} of {len(body)} bytes: {wrong}")
+            return
+        finally:
+            block.unpin()
+        if not connection.closed:
+            await self._serve(connection, exchange, api, request)
 
     async def _serve(
         self, connection: Connection, exchange: Exchange, api: Api, request: Any
@@ -87,15 +115,18 @@ class Host:
             listener=connection.listener,
             correlation_id=exchange.correlation_id,
             on_park=partial(connection.served, exchange),
+            is_gone=lambda: connection.closed,
         )
         parts: list[Buffer] | None
         try:
-            parts = _parts(await api.load()(ctx, request), exchange.version)
+            parts = await self._parts(await api.load()(ctx, request), exchange.version)
+        except ClientGone:
+            return
         except Exception as failure:  # the last place before the client: nothing may escape
             if not isinstance(failure, KafkaError):
                 logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
             self.counts.failed(api.name, int(code_of(failure)))
-            parts = self._failed(api, exchange.version, failure)
+            parts = await self._failed(api, exchange.version, failure)
         if connection.closed:
             return
         if parts is None:
@@ -104,7 +135,7 @@ class Host:
         exchange.answer_parts(parts)
         connection.served(exchange)
 
-    def _failed(self, api: Api, version: int, failure: Exception) -> list[Buffer] | None:
+    async def _failed(self, api: Api, version: int, failure: Exception) -> list[Buffer] | None:
         """The response that carries the failure, where this API has a place for one."""
         response = response_class(api.key)()
         if not hasattr(response, "error_code"):
@@ -112,7 +143,18 @@ class Host:
         response.error_code = int(code_of(failure))
         if isinstance(failure, KafkaError) and hasattr(response, "error_message"):
             response.error_message = failure.message
-        return _parts(response, version)
+        return await self._parts(response, version)
+
+    async def _parts(self, response: Any, version: int) -> list[Buffer]:
+        """A response as buffers, encoded in slices: a handler may have encoded it itself."""
+        if isinstance(response, list):
+            return response
+        if isinstance(response, bytes):
+            return [response]
+        parts: list[Buffer] = []
+        steps = sliced_encoder(type(response), version)(response, parts)
+        await self.broker.env.slices.run(steps)
+        return parts
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
         """KIP-511: only ApiVersions has an answer in a version nobody knows."""
@@ -122,6 +164,11 @@ class Host:
 
         exchange.answer(encode(unsupported(), 0))
         return True
+
+    def last_request(self, connection: Connection) -> str:
+        """What a connection has just done, for the log."""
+        api = self.apis.get(connection.last_key)
+        return f"{api.name if api else 'a request'} {_sender(connection)}"
 
     # -- connections
 
@@ -152,12 +199,5 @@ class Host:
             connection.abort("the broker is closing")
 
 
-def _parts(response: Any, version: int) -> list[Buffer]:
-    """A response as buffers: a handler may have encoded it itself."""
-    if isinstance(response, list):
-        return response
-    if isinstance(response, bytes):
-        return [response]
-    parts: list[Buffer] = []
-    encoder(type(response), version)(response, parts)
-    return parts
+def _sender(connection: Connection) -> str:
+    return f"of client {connection.client_id} at {connection.client_host}"

@@ -36,7 +36,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         # Bound once: these run for each read.
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
-            ("buffer_updated", self.connection.received),
+            ("buffer_updated", self._received if host.watchdog else self.connection.received),
             ("pause_writing", self.connection.pause_writing),
             ("resume_writing", self.connection.resume_writing),
         ):
@@ -71,6 +71,15 @@ class ClientProtocol(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """A client that has said all closes both ways, as Kafka's does."""
         return False
+
+    def _received(self, count: int) -> None:
+        """Measure what the connection does with the bytes; what it starts in tasks is measured
+        there."""
+        watchdog = self.host.watchdog
+        assert watchdog is not None
+        begun = watchdog.begin()
+        self.connection.received(count)
+        watchdog.end(begun, lambda: self.host.last_request(self.connection))
 
     # -- connection.Wire
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kafkawire.handlers.exchange import Exchange
     from kafkawire.handlers.table import Api
     from kafkawire.server.connection import Connection
-    from kafkawire.server.memory import Memory
+    from kafkawire.server.memory import Block, Memory
 
 
 class Wire(Protocol):
@@ -41,7 +41,9 @@ class Host(Protocol):
     tick: int
     counts: Counts
 
-    def serve(self, connection: Connection, exchange: Exchange, api: Api, body: Buffer) -> None: ...
+    def serve(
+        self, connection: Connection, exchange: Exchange, api: Api, block: Block, body: Buffer
+    ) -> None: ...
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool: ...
     def flush_soon(self, connection: Connection) -> None: ...
     def flush_all(self) -> None: ...

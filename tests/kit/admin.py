@@ -23,6 +23,7 @@ from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
 from log.segments.rows import SegmentRows
+from log.slices import Slices
 from log.topicconfigs import TopicConfigs
 from offsets.manager import PartitionOffsetManager
 from offsets.storage import StoredStats
@@ -149,6 +150,7 @@ class FakeLoader:
         self.entered: Callable[[Any], None] = lambda partition: None
         self.configs = TopicConfigs(catalog, config)
         self.fresh_from = 1
+        self.slices = Slices(lambda: 0.0)
 
     def get(self, number: int) -> FakePartition:
         return self.partitions[number]
@@ -240,14 +242,30 @@ class FakeFiles:
         return 1000, 400
 
 
+class CountedSlices(Slices):
+    pauses = 0
+
+    async def pause(self) -> None:
+        self.pauses += 1
+        await super().pause()
+
+
 class FakeEnv:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.fs = FakeFiles()
-        self.pauses = 0
+        self.slices = CountedSlices(self.clock.monotonic)
 
     async def sleep(self, delay_s: float) -> None:
-        self.pauses += 1
+        self.slices.pauses += 1
+
+    @property
+    def pauses(self) -> int:
+        return self.slices.pauses
+
+    @pauses.setter
+    def pauses(self, value: int) -> None:
+        self.slices.pauses = value
 
 
 class FakeBroker:

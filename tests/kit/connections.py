@@ -83,7 +83,9 @@ class FakeHost:
         self.soon: deque[Callable[[], None]] = deque()
         self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
 
-    def serve(self, connection: Connection, exchange: Exchange, api: Any, body: Buffer) -> None:
+    def serve(
+        self, connection: Connection, exchange: Exchange, api: Any, block: Any, body: Buffer
+    ) -> None:
         self.cold.append((connection, exchange, bytes(body)))
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:

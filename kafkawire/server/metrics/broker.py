@@ -13,6 +13,7 @@ from kafkawire.server.metrics.families import counter, counters, gauge
 
 if TYPE_CHECKING:
     from kafkawire.server.run import Server
+    from log.watchdog import Watchdog
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 
@@ -61,6 +62,23 @@ def broker_families(server: Server) -> Iterator[Metric]:
         "loop_lag_seconds",
         "The latest the event loop came since the last look at this page; seen once a second.",
         lag,
+    )
+    watchdog = broker.env.watchdog
+    if watchdog is not None:
+        yield from _stretches(watchdog)
+
+
+def _stretches(watchdog: Watchdog) -> Iterator[Metric]:
+    yield counter(
+        "loop_long_stretches",
+        "Times that something held the event loop for over 5 ms of CPU time; the log says what.",
+        watchdog.count,
+    )
+    longest, watchdog.longest_s = watchdog.longest_s, 0.0
+    yield gauge(
+        "loop_longest_stretch_seconds",
+        "The longest of these since the last look at this page.",
+        longest,
     )
 
 

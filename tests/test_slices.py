@@ -1,0 +1,159 @@
+"""Slices of the event loop, the watchdog, and the number of elements a request may have."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.compile import (
+    DecodeError,
+    decoder,
+    encode,
+    encoder,
+    sliced_decoder,
+    sliced_encoder,
+)
+from kafkawire.codec.compile_decode import FREE_ELEMENTS, MAX_STRING_BYTES, allowed_elements
+from kafkawire.codec.types import Buffer
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.list_groups import ListedGroup, ListGroupsResponse
+from log.slices import MAX_STRETCH_S, SLICE_S, Slices
+from log.watchdog import Watchdog
+
+
+class Hand:
+    """A clock moved by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_one_slice_in_each_iteration_whoever_waits() -> None:
+    clock = Hand()
+    slices = Slices(clock)
+    ran: list[str] = []
+
+    def steps(name: str) -> Generator[None, None, str]:
+        for _ in range(3):
+            ran.append(name)
+            clock.now += SLICE_S
+            yield
+        return name
+
+    assert await asyncio.gather(*[slices.run(steps(name)) for name in "abc"]) == ["a", "b", "c"]
+    assert "".join(ran) == "abcabcabc"
+
+
+async def test_a_slice_is_shared_until_it_is_used_up() -> None:
+    clock = Hand()
+    slices = Slices(clock)
+    assert slices.over()
+    await slices.pause()
+    assert not slices.over()
+    clock.now += SLICE_S / 2
+    await slices.give_way()
+    assert not slices.over()
+    clock.now += SLICE_S
+    assert slices.over()
+
+
+async def test_a_cancelled_computation_leaves_its_slice_to_the_next() -> None:
+    slices = Slices(Hand())
+    first = asyncio.create_task(slices.pause())
+    second = asyncio.create_task(slices.pause())
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.wait_for(second, 5)
+
+
+def test_the_watchdog_reports_cpu_time_and_names_the_cause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wall, cpu = Hand(), Hand()
+    watchdog = Watchdog(wall, cpu)
+    begun = watchdog.begin()
+    wall.now += 1.0  # the processor was somebody else's
+    cpu.now += MAX_STRETCH_S / 2
+    watchdog.end(begun, lambda: "waiting")
+    assert watchdog.count == 0
+    for _ in range(2):
+        begun = watchdog.begin()
+        wall.now += 0.02
+        cpu.now += 0.02
+        with caplog.at_level(logging.WARNING):
+            watchdog.end(begun, lambda: "Metadata v9 of client c at 10.0.0.1")
+    assert watchdog.count == 2
+    assert watchdog.longest_s == pytest.approx(0.02)
+    (line,) = [record.getMessage() for record in caplog.records]  # the second within a second
+    assert line.startswith("Metadata v9 of client c at 10.0.0.1 held the event loop for 20.0 ms")
+
+
+async def test_the_steps_of_a_task_are_measured_one_by_one() -> None:
+    wall, cpu = Hand(), Hand()
+    watchdog = Watchdog(wall, cpu)
+
+    async def work() -> str:
+        for _ in range(10):
+            wall.now += MAX_STRETCH_S * 0.9
+            cpu.now += MAX_STRETCH_S * 0.9
+            await asyncio.sleep(0)
+        try:
+            raise ValueError("kept")
+        except ValueError as error:
+            return str(error)
+
+    assert await asyncio.create_task(watchdog.stepwise(work(), "work")) == "kept"
+    assert watchdog.count == 0
+
+
+def test_a_request_has_as_many_elements_as_its_size_allows() -> None:
+    most = encode(FindCoordinatorRequest(coordinator_keys=[""] * FREE_ELEMENTS), 4)
+    decode = decoder(FindCoordinatorRequest, 4)
+    assert len(decode(most, 0, len(most))[0].coordinator_keys) == FREE_ELEMENTS
+    over = encode(FindCoordinatorRequest(coordinator_keys=[""] * (FREE_ELEMENTS * 2)), 4)
+    for attempt in (decode, lambda *at: list(sliced_decoder(FindCoordinatorRequest, 4)(*at))):
+        with pytest.raises(DecodeError, match="more elements than its size allows"):
+            attempt(over, 0, len(over))
+    names = ["a topic of a usual name, or a longer one"] * FREE_ELEMENTS * 2
+    usual = encode(FindCoordinatorRequest(coordinator_keys=names), 4)
+    assert len(names) < allowed_elements(len(usual))
+    assert decode(usual, 0, len(usual))[0].coordinator_keys == names
+
+
+def test_strings_have_a_bound() -> None:
+    for version, size, fits in ((4, MAX_STRING_BYTES, True), (4, MAX_STRING_BYTES + 1, False)):
+        body = encode(FindCoordinatorRequest(coordinator_keys=["x" * size]), version)
+        if fits:
+            decoder(FindCoordinatorRequest, version)(body, 0, len(body))
+        else:
+            with pytest.raises(DecodeError, match="too long"):
+                decoder(FindCoordinatorRequest, version)(body, 0, len(body))
+
+
+@pytest.mark.parametrize("version", range(6))
+def test_a_message_in_slices_is_the_same_message(version: int) -> None:
+    groups = [ListedGroup(group_id=f"g{number}") for number in range(500)]
+    message = ListGroupsResponse(groups=groups)
+    whole: list[Buffer] = []
+    encoder(ListGroupsResponse, version)(message, whole)
+    parts: list[Buffer] = []
+    assert len(list(sliced_encoder(ListGroupsResponse, version)(message, parts))) > 5
+    data = b"".join(parts)
+    assert data == b"".join(whole)
+    read = decoder(ListGroupsResponse, version)(data, 0, len(data))
+    assert _result(sliced_decoder(ListGroupsResponse, version)(data, 0, len(data))) == read
+
+
+def _result(steps: Generator[None, None, Any]) -> Any:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
