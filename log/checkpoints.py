@@ -89,6 +89,7 @@ class Checkpoints:
         try:
             await self._commit_log.commits.durable()
             await self._storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
+            self._commit_log.hooks.stored()
         except BaseException:
             for partition in part:
                 partition.soil()

@@ -50,39 +50,47 @@ class Listener(Protocol):
 @dataclass(slots=True)
 class Hooks:
     """One for each log; `log.commitlog` holds it. `rolled`: journals take no more (for the
-    manager). `doubts`: transactions that failed and may have been done all the same, so that
+    manager). `stored`: SQL has durably changed what journals or segments depend on (for
+    log.identity). `doubts`: transactions that failed and may have been done all the same, so that
     nobody was told of what they changed."""
 
     rolled: Callable[[list[Journal]], None] = _nobody
+    stored: Callable[[], None] = _nobody
     listeners: list[Listener] = field(default_factory=list)
     doubts: int = 0
 
     def segments(self, ids: Collection[int]) -> None:
         """See Listener."""
+        self.stored()
         for each in self.listeners:
             each.segments(ids)
 
     def log_starts(self, numbers: Collection[int]) -> None:
         """See Listener."""
+        self.stored()
         for each in self.listeners:
             each.log_starts(numbers)
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
         """See Listener."""
+        self.stored()
         for each in self.listeners:
             each.topics(infos)
 
     def topic_altered(self, info: TopicInfo) -> None:
         """See Listener."""
+        self.stored()
         for each in self.listeners:
             each.topic_altered(info)
 
     def topic_removed(self, info: TopicInfo) -> None:
         """See Listener."""
+        self.stored()
         for each in self.listeners:
             each.topic_removed(info)
 
     def defaults(self) -> None:
         """See Listener."""
+        self.stored()
         for each in self.listeners:
             each.defaults()

@@ -31,6 +31,7 @@ from log.journalindex import Extent
 from log.journals import Journals
 from log.loader import Loader
 from log.loading import load_partitions
+from log.provenance import check_known
 from log.recovery import Found, Recovered, recover
 from log.retention import Retention
 from log.runfile import Run, read_run, write_run
@@ -157,9 +158,12 @@ class Log:
         else:
             self.start = max(last.start, recovered.run >> RUN_SHIFT)
         self.start += 1
+        numbers = recovered.numbers()
+        unknown = {number for number in numbers if self.loader.make(number) is None}
+        await check_known(
+            self.env, self.folder, recovered, unknown, self.partitions, self._metadata
+        )
         write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
-        for number in recovered.numbers():
-            self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
         written = load_partitions(fs, self.partitions, recovered, place, rows)

@@ -21,9 +21,11 @@ from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
+from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import SqlStore
 from log.env import Env
+from log.identity import IdentityRecorder, check_pairing, inspect_folder, refuse_absent
 from log.manager import Log, lock_folder
 from offsets.opening import check_storage, open_storage
 from offsets.storage import OffsetStorage
@@ -67,6 +69,8 @@ class Broker:
         self.table = PartitionTable(catalog, log.loader, self.node_id)
         log.unloader.held = INTERNAL_TOPICS  # their coordinators hold on to the partitions
         self.producer_ids = ProducerIds(metadata)
+        self.identity = IdentityRecorder(env, metadata, folder, config.node_id, catalog.cluster_id)
+        log.hooks.stored = self.identity.changed
         self.topics = TopicService(self)
         self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
@@ -111,7 +115,12 @@ class Broker:
         # Before anything is written: a second process must not touch the first one's rows.
         lock = lock_folder(env, home)
         try:
+            found = inspect_folder(env.fs, folder, home, node_id)
+            if metadata.absent():
+                refuse_absent(found, metadata.name)
             catalog = await metadata.open()
+            stored = await metadata.transact(lambda session: pairing.load(session, node_id))
+            check_pairing(found, stored, metadata.name)
             config.update(layers_of(catalog, node_id, static).merged())
             await metadata.register_broker(node_id, listeners, config.broker_rack)
             await check_storage(config.offset_storage, metadata, home, node_id)
@@ -128,6 +137,11 @@ class Broker:
             raise
         log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
+        try:
+            await broker.identity.start(found, stored)
+        except BaseException:
+            await broker.close()
+            raise
         if config.local_manifest_enable:
             broker._start_manifest()
         if config.tier_url:
@@ -169,6 +183,8 @@ class Broker:
         if self.manifest is not None:
             await self.log.upkeep.stop()  # nothing may change what the last delta says
             await self.manifest.close()
+        await self.log.upkeep.stop()
+        await self.identity.close()  # while the folder is locked
         await self.log.close()
         await self.storage.close()
         await self.metadata.close()

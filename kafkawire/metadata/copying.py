@@ -23,7 +23,7 @@ ROWS = 5_000
 
 _OF_RECORDS = (
     "offset_mappings", "segments", "partition_metadata", "checkpoints",
-    "remote_objects", "tiering_offsets", "tiers",
+    "remote_objects", "tiering_offsets", "tiers", "data_folders",
 )  # fmt: skip
 
 End = tuple[int, int, int]

@@ -59,6 +59,12 @@ class Database:
         """Whether it is SQLite (otherwise PostgreSQL)."""
         return self._url.drivername.startswith("sqlite")
 
+    def absent(self) -> bool:
+        """See `store.Metadata.absent`."""
+        return bool(self.is_sqlite and self._url.database) and device.is_absent(
+            self._url.database or ""
+        )
+
     async def open(self) -> None:
         """Connects; makes the tables of a new database, migrates an old one. MetadataError."""
         if self.is_sqlite and self._url.database:
@@ -186,7 +192,10 @@ def _sentence(name: str, error: BaseException) -> str:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
     detail = str(cause).partition("\n")[0].rstrip(".")
     if "not a database" in detail or "malformed" in detail:
-        return f"{name} is damaged or no metadata of kafkawire ({detail}): restore it from a copy"
+        return (
+            f"{name} is damaged or no metadata of kafkawire ({detail}): restore it from a copy, or "
+            "rebuild it with `kafkawire restore --from-log`"
+        )
     if isinstance(error, (OSError, InterfaceError)) or "unable to open" in detail:
         return f"{name} cannot be opened ({detail})"
     return f"{name} failed ({detail})"

@@ -83,6 +83,14 @@ def sqlite_transaction(path: str) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
+def is_absent(file: str) -> bool:
+    """Whether there is no file of this name, or an empty one."""
+    try:
+        return os.path.getsize(file) == 0
+    except FileNotFoundError:
+        return True
+
+
 def make_folder_of(file: str) -> None:
     """Makes the folder of a file and those above it, durable: SQLite itself syncs only the one
     folder it writes in. MetadataError."""

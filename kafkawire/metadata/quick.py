@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from kafkawire.metadata import engine, plain
+from kafkawire.metadata import engine, pairing, plain
 from kafkawire.metadata.catalog import (
     BrokerInfo,
     Catalog,
@@ -46,6 +46,15 @@ class SqliteMetadata:
         self._closed = False
         self._turn = asyncio.Lock()
 
+    @property
+    def name(self) -> str:
+        """See `Metadata.name`."""
+        return self._path
+
+    def absent(self) -> bool:
+        """See `Metadata.absent`."""
+        return engine.is_absent(self._path)
+
     async def open(self) -> Catalog:
         """See `Metadata.open`."""
         engine.make_folder_of(self._path)
@@ -71,6 +80,10 @@ class SqliteMetadata:
                 await self._write(lambda connection: plain.register_broker(connection, info))
                 self._opened().add_broker(info)
             self._node_id = node_id
+
+    async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
+        """See `Metadata.known_partitions`."""
+        return await self.transact(lambda session: pairing.known_partitions(session, numbers))
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
         """See `Metadata.bump_leader_epochs`."""

@@ -5,7 +5,7 @@ without importing SQLAlchemy (`quick.py`); tests/test_migrations.py fails when t
 says what to write here.
 """
 
-REVISION = "0003"  # numbers, so that older and newer can be told apart without Alembic
+REVISION = "0004"  # numbers, so that older and newer can be told apart without Alembic
 VERSION_TABLE = "kafkawire_revision"  # not Alembic's name: a database may be shared with others
 
 ORPHANED = -1
@@ -42,6 +42,12 @@ CREATE TABLE configs (
     PRIMARY KEY (resource_type, resource, name)
 )
  WITHOUT ROWID;
+CREATE TABLE data_folders (
+    node_id INTEGER NOT NULL,
+    metadata_id BLOB NOT NULL,
+    generation BIGINT NOT NULL,
+    PRIMARY KEY (node_id)
+);
 CREATE TABLE kafkawire_revision (
     version_num VARCHAR(32) NOT NULL,
     CONSTRAINT kafkawire_revision_pkc PRIMARY KEY (version_num)

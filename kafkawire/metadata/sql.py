@@ -9,7 +9,7 @@ Rows become objects in `rows.py`. Made by `store.open_metadata` for PostgreSQL, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
 from sqlalchemy import URL, func, select, update
@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import uuid_text
-from kafkawire.metadata import rows
+from kafkawire.metadata import pairing, rows
 from kafkawire.metadata.catalog import (
     TOPIC_RESOURCE,
     BrokerInfo,
@@ -62,6 +62,15 @@ class SqlMetadata:
         self._database = Database(url)
         self._catalog = Catalog("")
         self._node_id: int | None = None  # known after register_broker
+
+    @property
+    def name(self) -> str:
+        """See `Metadata.name`."""
+        return self._database.name
+
+    def absent(self) -> bool:
+        """See `Metadata.absent`."""
+        return self._database.absent()
 
     async def open(self) -> Catalog:
         """See `Metadata.open`."""
@@ -178,6 +187,10 @@ class SqlMetadata:
             )
             end = (await connection.execute(select(cluster.c.next_producer_id))).scalar_one()
         return int(end) - count
+
+    async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
+        """See `Metadata.known_partitions`."""
+        return await self.transact(lambda session: pairing.known_partitions(session, numbers))
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
         """See `Metadata.bump_leader_epochs`."""

@@ -8,7 +8,7 @@ SQL library: `open_metadata` does when it is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
 from kafkawire.metadata.catalog import Catalog, ConfigChange, NewTopic, PartitionInfo, TopicInfo
@@ -34,6 +34,16 @@ class Metadata(Protocol):
     Writes are ordered: a second one waits for the first. The caller applies changes of topics and
     settings to the catalog, in one step with the log; the store applies brokers and leader epochs.
     """
+
+    @property
+    def name(self) -> str:
+        """How messages call it: the file, or the URL without its password."""
+        ...
+
+    def absent(self) -> bool:
+        """Whether there is no file, or an empty one, so that `open` would create the metadata.
+        False for a database server, which only `open` asks."""
+        ...
 
     async def open(self) -> Catalog:
         """Makes or migrates the database if need be, and loads the catalog."""
@@ -67,6 +77,10 @@ class Metadata(Protocol):
 
     async def lease_producer_ids(self, count: int) -> int:
         """The first of `count` producer ids that nobody else gets."""
+        ...
+
+    async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
+        """Those of the partition numbers that were ever assigned, deleted ones included."""
         ...
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:

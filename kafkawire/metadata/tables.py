@@ -99,6 +99,14 @@ checkpoints = Table(  # how far a broker's journals are covered by partition_off
     Column("saved_ms", BigInteger, nullable=False),
 )
 
+data_folders = Table(  # which data folder each broker writes to; see kafkawire.metadata.pairing
+    "data_folders",
+    metadata,
+    Column("node_id", Integer, primary_key=True, autoincrement=False),
+    Column("metadata_id", LargeBinary(16), nullable=False),  # the folder has the same
+    Column("generation", BigInteger, nullable=False),  # never below what the folder has
+)
+
 partition_offset_checkpoints = Table(  # up to where each partition is known
     "partition_offset_checkpoints",
     metadata,

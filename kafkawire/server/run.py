@@ -19,6 +19,7 @@ from kafkawire.metadata.store import open_metadata
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import listen, listen_for_monitors
 from log.disk import keep_freed_memory, real_env
+from log.identity import IdentityError
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -124,7 +125,8 @@ class Server:
 
 
 def serve(options: ServeOptions) -> int:
-    """Run until SIGINT or SIGTERM. The exit code: 0, or 1 where it could not start."""
+    """Run until SIGINT or SIGTERM. The exit code: 0; 1 where it could not start, 2 where data
+    folder, metadata and tier do not belong together."""
     return _run(_serve(options))
 
 
@@ -143,6 +145,9 @@ async def _serve(options: ServeOptions) -> int:
         loop.add_signal_handler(number, stop.set)
     try:
         server = await Server.start(options, real_env())
+    except IdentityError as wrong:
+        print(f"kafkawire: {wrong}", file=sys.stderr)
+        return 2
     except (OSError, ValueError, RuntimeError) as wrong:
         print(f"kafkawire: {wrong}", file=sys.stderr)
         return 1

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
@@ -85,6 +85,11 @@ class MemoryMetadata:
         self._open = False
         for storage in self._storages:
             storage.crash()
+
+    name = "the metadata in memory"
+
+    def absent(self) -> bool:
+        return False
 
     async def open(self) -> Catalog:
         self._open = True
@@ -182,6 +187,11 @@ class MemoryMetadata:
 
         await self._write("lease_producer_ids", lambda: commit)
         return leased[0]
+
+    async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
+        await self._pause()
+        known = self._database.partitions().keys() | self._database.deleted_partitions
+        return known & set(numbers)
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
         epochs: dict[int, int] = {}

@@ -1,0 +1,88 @@
+"""What SQL stores to recognize a data folder: the table `data_folders`, and what proves staleness.
+
+A broker's folder and its metadata carry the same `metadata_id`. SQL raises `generation` after
+changes, and the folder records a generation only once the transaction that raised it is durable,
+so the generation in SQL is never below the one in the folder. A lower one means an older copy of
+the metadata. `log.identity` compares the two. Functions here run inside a transaction of the
+caller (`Transactions.transact`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from kafkawire.metadata.session import Session, among, parts
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPairing:
+    """What SQL knows of one broker. `metadata_id` empty: it was never paired with a folder.
+
+    `version`: the catalog version, 0 for metadata that was just created; `place`: of the last
+    checkpoint, 0: none; `segments`: whether it has segments with local files; `objects`: whether
+    it has finished objects in a remote tier."""
+
+    cluster_id: str
+    version: int
+    metadata_id: bytes = b""
+    generation: int = 0
+    place: int = 0
+    segments: bool = False
+    objects: bool = False
+
+
+def load(session: Session, node_id: int) -> StoredPairing:
+    """Read what is stored about a broker's data folder."""
+    ((cluster_id, version),) = session.rows("SELECT cluster_id, version FROM cluster")
+    row = session.rows(
+        "SELECT metadata_id, generation FROM data_folders WHERE node_id = ?", (node_id,)
+    )
+    place = session.rows("SELECT place FROM checkpoints WHERE node_id = ?", (node_id,))
+    of = f"SELECT 1 FROM segments WHERE node_id = {node_id:d}"
+    segments = session.rows(f"{of} AND local = 1 LIMIT 1")
+    objects = session.rows(
+        f"SELECT 1 FROM remote_objects WHERE node_id = {node_id:d} AND state = 1 LIMIT 1"
+    )
+    return StoredPairing(
+        cluster_id,
+        int(version),
+        bytes(row[0][0]) if row else b"",
+        int(row[0][1]) if row else 0,
+        int(place[0][0]) if place else 0,
+        bool(segments),
+        bool(objects),
+    )
+
+
+def pair(session: Session, node_id: int, metadata_id: bytes, generation: int) -> None:
+    """Store that a folder with this id belongs to a broker, replacing what was stored."""
+    session.run(
+        "INSERT INTO data_folders (node_id, metadata_id, generation) VALUES (?, ?, ?)"
+        " ON CONFLICT (node_id) DO UPDATE"
+        " SET metadata_id = excluded.metadata_id, generation = excluded.generation",
+        (node_id, metadata_id, generation),
+    )
+
+
+def raise_generation(session: Session, node_id: int) -> int:
+    """Raise the generation of a broker's metadata by one; the new generation."""
+    session.run("UPDATE data_folders SET generation = generation + 1 WHERE node_id = ?", (node_id,))
+    found = session.rows("SELECT generation FROM data_folders WHERE node_id = ?", (node_id,))
+    return int(found[0][0])
+
+
+def known_partitions(session: Session, numbers: Iterable[int]) -> set[int]:
+    """Those of the partition numbers that were ever assigned, deleted ones included."""
+    found: set[int] = set()
+    wanted: Sequence[int] = sorted(set(numbers))
+    for part in parts(wanted):
+        rows = session.rows(f"SELECT number FROM partitions WHERE {among('number', part)}")
+        found.update(int(number) for (number,) in rows)
+    return found
+
+
+def known_topics(session: Session, ids: Iterable[bytes]) -> set[bytes]:
+    """Those of the topic ids that were ever assigned, deleted ones included."""
+    query = "SELECT 1 FROM topics WHERE id = ?"
+    return {topic_id for topic_id in set(ids) if session.rows(query, (topic_id,))}
