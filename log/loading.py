@@ -18,6 +18,7 @@ from log.eviction import INDEX_BYTES_AT_MOST, add_portion
 from log.frame import batch_starts
 from log.hotindex import ROW_BYTES, Columns
 from log.journal import POSITION_MASK, Journal
+from log.losses import Loss
 from log.partition import Partition
 from log.producers import last_sequence
 from log.recovery import Found, Recovered
@@ -33,10 +34,13 @@ def load_partitions(
     recovered: Recovered,
     place: int,
     rows: Sequence[PartitionRow],
-) -> set[int]:
-    """Fill the partitions; the numbers of those written since the checkpoint.
+    bounds: Mapping[int, int] | None = None,
+) -> tuple[set[int], list[Loss]]:
+    """Fill the partitions; the numbers of those written since the checkpoint, and the offsets that
+    may have been lost at the ends of partitions.
 
-    `place` is that of the checkpoint, `rows` what is stored of the partitions.
+    `place` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
+    ledger's if there is one.
     """
     for row in rows:
         if row.number in partitions:
@@ -49,9 +53,26 @@ def load_partitions(
         if number in partitions:
             partition = partitions[number]
             partition.next_offset = max(partition.next_offset, naming.next_offset)
+    losses = _pass_over(partitions, recovered, bounds) if recovered.damage else []
+    written.update(loss.number for loss in losses)
     for partition in partitions.values():
         _finish(partition)
-    return written
+    return written, losses
+
+
+def _pass_over(
+    partitions: Mapping[int, Partition], recovered: Recovered, bounds: Mapping[int, int] | None
+) -> list[Loss]:
+    """Let partitions go on after everything that damage may have taken from their ends."""
+    losses = []
+    for number, partition in partitions.items():
+        known = max(partition.next_offset, partition.cut_offset)
+        end = recovered.ends.at_least(number, known, recovered.last_place(number), bounds)
+        if end > known:
+            losses.append(Loss(number, known, end, certain=False))
+            partition.next_offset = end
+            partition.soil()
+    return losses
 
 
 def _load_journal(

@@ -31,6 +31,7 @@ from log.journalindex import Extent
 from log.journals import Journals
 from log.loader import Loader
 from log.loading import load_partitions
+from log.losses import Loss
 from log.provenance import check_known
 from log.recovery import Found, Recovered, recover
 from log.retention import Retention
@@ -44,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 RUN_SHIFT = 32
 """A run number is the number of the start << 32 | failed writes since."""
+MAX_REPORTED = 100
+"""Partitions with lost offsets that are named in the log one by one."""
 LOST_STARTS = 1000
 """Added when the run file is lost: more starts than can have left no frame behind."""
 
@@ -164,20 +167,45 @@ class Log:
             self.env, self.folder, recovered, unknown, self.partitions, self._metadata
         )
         write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
+        for number in recovered.ends.numbers():
+            self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
-        written = load_partitions(fs, self.partitions, recovered, place, rows)
+        written, losses = load_partitions(fs, self.partitions, recovered, place, rows)
+        self._report(recovered, losses)
         self._resume(recovered)
         self.checkpoints.place = place
         self.checkpoints.due = not clean
-        if not clean and recovered.found:
+        if losses or (not clean and recovered.found):
             # Under flush=os readers may have seen a tail of which nothing at all is left.
             lost = last is None or last.flush == "os"
             await self._raise_epochs(None if lost else written)
-        if not clean:
+        if losses or not clean:
             await self.checkpoints.save()
         self.after_clean_end = clean and place == clean_end
         self._begin(recovered.found)
+
+    def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
+        """Name what is damaged and what that cost, one line each."""
+        name = self._catalog.name_of
+        for damage in recovered.examined:
+            logger.critical(
+                "journal %d %s. Everything else can be read.", damage.gap.journal, damage.text(name)
+            )
+        for loss in losses[:MAX_REPORTED]:
+            logger.critical(
+                "%s goes on at offset %d: the offsets %d-%d may have been acknowledged and are "
+                "answered with KAFKA_STORAGE_ERROR",
+                name(loss.number),
+                loss.last,
+                loss.first,
+                loss.last - 1,
+            )
+        if len(losses) > MAX_REPORTED:
+            logger.critical(
+                "so do %d partitions more: `kafkawire fsck` lists all of them",
+                len(losses) - MAX_REPORTED,
+            )
 
     def _resume(self, recovered: Recovered) -> None:
         """Let the commit log write on behind what was found."""

@@ -42,6 +42,7 @@ from log.hotindex import Columns
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, write_whole
 from log.journalindex import Extent, JournalIndex, read_index
 from log.journals import SPARE_PREFIX
+from log.losses import Damage, Ends, ends, examine
 from log.scan import Gap, Scanned, scan
 from log.wholefile import NEW
 
@@ -109,7 +110,8 @@ class Found:
 
 @dataclass(slots=True)
 class Recovered:
-    """What counts. `run` is the greatest run number seen, `damage` the acknowledged gaps."""
+    """What counts. `run` is the greatest run number seen, `damage` the acknowledged gaps,
+    `examined` what is known of each, `ends` what that says of where partitions end."""
 
     found: list[Found] = field(default_factory=list)
     spares: list[tuple[str, int]] = field(default_factory=list)
@@ -117,23 +119,37 @@ class Recovered:
     written: int = 0
     run: int = 0
     damage: list[Gap] = field(default_factory=list)
+    examined: list[Damage] = field(default_factory=list)
+    ends: Ends = field(default_factory=Ends)
     namings: dict[int, Naming] = field(default_factory=dict)
 
     def numbers(self) -> set[int]:
         """The partitions of which something is in the journals."""
         return set(self.namings).union(*(found.numbers() for found in self.found))
 
+    def last_place(self, number: int) -> int:
+        """About where the last frame of a partition lies: after all damage before it, and before
+        all damage after it; -1 if there is none."""
+        for found in reversed(self.found):
+            rows = found.scanned.rows.get(number)
+            if rows is not None:
+                return rows.place[-1]
+            if number in found.indexed:
+                return found.journal.place + HEADER_BYTES  # damage is only found after the index
+        return -1
 
-def recover(env: Env, folder: str, claimed: int, clean_end: int) -> Recovered:
+
+def recover(env: Env, folder: str, place: int, clean_end: int) -> Recovered:
     """Read all journals of a folder. Blocks.
 
-    `claimed`: a place known to be committed. `clean_end`: where the log ended cleanly, or -1.
+    `place`: the checkpoint's, up to which everything is committed. `clean_end`: where the log ended
+    cleanly, or -1.
     """
     result = Recovered()
     _list(env, folder, result)
     for at, found in enumerate(result.found):
         _read(env.fs, found, result.found[at + 1 :], result, clean_end)
-    claimed = max(claimed, clean_end)
+    claimed = max(place, clean_end)
     dropped = _judge(result, claimed)
     for found in dropped:
         _spare(env, folder, found.journal, result)
@@ -141,7 +157,18 @@ def recover(env: Env, folder: str, claimed: int, clean_end: int) -> Recovered:
         env.fs.sync_dir(folder)
     if result.found:
         _settle(env.fs, result, claimed)
+    _examine(env.fs, result, place)
     return result
+
+
+def _examine(fs: FileSystem, result: Recovered, place: int) -> None:
+    """See what the damaged bytes still say."""
+    journals = {found.journal.number: found.journal for found in result.found}
+    for gap in result.damage:
+        journal = journals.get(gap.journal)
+        view = journal.warm(fs) if journal is not None else None
+        result.examined.append(examine(gap, view))
+    result.ends = ends(result.examined, place)
 
 
 def _list(env: Env, folder: str, result: Recovered) -> None:
@@ -265,7 +292,7 @@ def _missing(found: Found, before: int) -> Gap | None:
     number = found.previous_end() >> PLACE_BITS
     if number in (0, before):
         return None
-    return Gap(number, 0, found.previous_end() & POSITION_MASK)
+    return Gap(number, 0, found.previous_end() & POSITION_MASK, missing=True)
 
 
 def _drop(result: Recovered, at: int) -> list[Found]:
@@ -326,16 +353,6 @@ def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
                 last.end_place,
                 claimed,
             )
-    for gap in result.damage:
-        whose = f", offsets {gap.first}-{gap.last - 1} of partition {gap.number}"
-        logger.critical(
-            "journal %d is damaged in bytes %d-%d, which were acknowledged%s: they cannot be "
-            "read, everything else can",
-            gap.journal,
-            gap.start,
-            gap.end,
-            whose if gap.number >= 0 else "",
-        )
     claimed = max([claimed, *(found.extent().claimed for found in result.found)])
     for found in result.found:
         journal = found.journal

@@ -32,6 +32,7 @@ from log.frame import (
 )
 from log.hotindex import Columns, empty_columns
 from log.journal import PLACE_BITS
+from log.salvage import offsets_of
 
 Fact = tuple[int, tuple[Any, ...]]
 """The place of a frame, and the fields of the head of a batch in it (batches.HEAD)."""
@@ -41,7 +42,8 @@ Fact = tuple[int, tuple[Any, ...]]
 class Gap:
     """Bad bytes in [start, end) (positions).
 
-    If the frame's head is sound: the partition `number` and its offsets [first, last).
+    If the frame's head is sound: the partition `number` and its offsets [first, last). `missing`:
+    the whole journal is not there. `cut_short`: its file ends at `start`.
     """
 
     journal: int
@@ -50,6 +52,8 @@ class Gap:
     number: int = -1
     first: int = -1
     last: int = -1
+    missing: bool = False
+    cut_short: bool = False
 
     @property
     def place(self) -> int:
@@ -179,7 +183,9 @@ def _take_batches(  # noqa: C901 (hot: no calls)
         return False
     if not sound:
         after = position + padded(HEAD_BYTES + head.length)
-        gap = Gap(result.number, position, after, head.number, base, next_offset)
+        last_size = fields[1] + BATCH_LENGTH_OVERHEAD
+        last = fields[0] + offsets_of(buf[end - last_size : end])
+        gap = Gap(result.number, position, after, head.number, base, last)
         result.gaps.append(gap)
         return True
     rows = result.rows.get(head.number)

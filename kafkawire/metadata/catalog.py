@@ -121,6 +121,11 @@ class Catalog:
         """What a partition number means; None: nothing (any more)."""
         return self._directory.locate(number)
 
+    def name_of(self, number: int) -> str:
+        """A partition in words, as `topic-0`; its number if it is not (any more) in here."""
+        found = self._directory.locate(number)
+        return f"partition {number}" if found is None else f"{found.topic}-{found.index}"
+
     def leader_of(self, number: int) -> int | None:
         """Who leads a partition; None when there is no such (any more)."""
         found = self._directory.locate(number)

@@ -12,7 +12,7 @@ from kafkawire.metadata.catalog import Catalog
 from log.env import Env
 from log.fsck.journals import Held, JournalCheck
 from log.fsck.objects import beyond
-from log.fsck.offsets import missing
+from log.fsck.offsets import missing, stored_end
 from log.fsck.report import Progress, Report
 from log.fsck.segments import SegmentCheck
 from offsets.storage import OffsetStorage
@@ -40,7 +40,7 @@ async def check(
     """
     report = Report()
     place = await storage.load_place(node_id)
-    held = JournalCheck(env, home, report, progress).run(place)
+    held = JournalCheck(env, home, catalog.name_of, report, progress).run(place)
     usable = await SegmentCheck(env, home, node_id, storage, report, progress).run()
     await _partitions(catalog, node_id, storage, held, usable, report, progress)
     return report
@@ -69,7 +69,8 @@ async def _partitions(
             for problem in beyond(row):
                 report.add(f"{where.topic}-{where.index}", problem)
             ranges = held.ranges.get(row.number, [])
-            for start, end in missing(row, usable, ranges, held.next_offset.get(row.number, 0)):
+            next_offset = held.next_offset(row.number, stored_end(row))
+            for start, end in missing(row, usable, ranges, next_offset):
                 report.add(
                     f"{where.topic}-{where.index}",
                     f"offsets {start}-{end - 1} are in no segment and no journal",

@@ -18,9 +18,10 @@ from log.fsck.report import Fix, Progress, Report
 from log.hotindex import Columns
 from log.journal import index_name
 from log.journalindex import read_index
-from log.recovery import Found, recover
+from log.losses import Damage, Name, examine
+from log.recovery import Found, Recovered, recover
 from log.runfile import NAME, read_run
-from log.scan import Gap, Scanned, scan
+from log.scan import Scanned, scan
 
 Range = tuple[int, int]
 
@@ -28,19 +29,29 @@ Range = tuple[int, int]
 @dataclass(slots=True)
 class Held:
     """By partition number: the offset ranges [first, end) in the journals, as they lie there, and
-    the next offset its newest naming frame knew."""
+    what recovery made of the journals."""
 
     ranges: dict[int, list[Range]] = field(default_factory=lambda: defaultdict(list))
-    next_offset: dict[int, int] = field(default_factory=dict)
+    recovered: Recovered = field(default_factory=Recovered)
+
+    def next_offset(self, number: int, stored: int) -> int:
+        """From which offset on a partition goes on at the next start; `stored` is what the
+        checkpoint and the segments say."""
+        naming = self.recovered.namings.get(number)
+        known = max([stored, *(end for _, end in self.ranges.get(number, ()))])
+        known = max(known, naming.next_offset if naming is not None else 0)
+        place = self.recovered.last_place(number)
+        return self.recovered.ends.at_least(number, known, place, None)
 
 
 class JournalCheck:
     """One look at `<home>/journals`."""
 
-    def __init__(self, env: Env, home: str, report: Report, progress: Progress) -> None:
+    def __init__(self, env: Env, home: str, name: Name, report: Report, progress: Progress) -> None:
         self._env = replace(env, fs=ReadOnlyFileSystem(env.fs))
         self._disk = env.fs
         self._home = home
+        self._name = name
         self._folder = os.path.join(home, "journals")
         self._report = report
         self._progress = progress
@@ -57,15 +68,13 @@ class JournalCheck:
                 harmless=True,
             )
         clean_end = last.end if last is not None else -1
-        recovered = recover(self._env, self._folder, claimed, clean_end)
-        for gap in recovered.damage:
-            self._damage(gap)
+        recovered = self.held.recovered = recover(self._env, self._folder, claimed, clean_end)
+        for damage in recovered.examined:
+            self._damage(damage)
         for at, found in enumerate(recovered.found):
             self._progress("journals", at, len(recovered.found))
             self._look(found)
         self._progress("journals", len(recovered.found), len(recovered.found))
-        for number, naming in recovered.namings.items():
-            self.held.next_offset[number] = naming.next_offset
         if recovered.found and claimed > recovered.written:
             self._report.add(
                 "journals",
@@ -82,7 +91,7 @@ class JournalCheck:
         if found.covered is not None:
             whole = scan(journal.warm(self._env.fs), number, HEADER_BYTES, found.covered.end, 0)
             for gap in whole.gaps:
-                self._damage(gap)
+                self._damage(examine(gap, journal.warm(self._env.fs)))
             self._compare(found, whole)
             self._take(whole)
         elif self._index_there(number):
@@ -120,12 +129,8 @@ class JournalCheck:
                 self._without(found.journal.number),
             )
 
-    def _damage(self, gap: Gap) -> None:
-        whose = f": offsets {gap.first}-{gap.last - 1} of partition {gap.number}"
-        self._report.add(
-            f"journal {gap.journal}",
-            f"bytes {gap.start}-{gap.end - 1} are damaged{whose if gap.number >= 0 else ''}",
-        )
+    def _damage(self, damage: Damage) -> None:
+        self._report.add(f"journal {damage.gap.journal}", damage.text(self._name))
 
     def _index_there(self, number: int) -> bool:
         return index_name(number) in self._disk.listdir(self._folder)

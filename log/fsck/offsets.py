@@ -11,23 +11,27 @@ from offsets.storage import Mapping, PartitionRow
 
 
 def missing(
-    row: PartitionRow, usable: set[int], held: Sequence[Range], next_named: int
+    row: PartitionRow, usable: set[int], held: Sequence[Range], next_offset: int
 ) -> list[Range]:
     """The offset ranges of a partition that are nowhere.
 
-    `usable`: segments whose files are there; `held`: its ranges in the journals; `next_named`: the
-    next offset its naming frames know. A range that the journals hold beside a segment is no
-    matter: readers take the segment's.
+    `usable`: segments whose files are there; `held`: its ranges in the journals; `next_offset`:
+    where it goes on. A range that the journals hold as well as a segment is no matter: readers
+    take the segment's.
     """
     checkpoint = row.checkpoint
     start = checkpoint.log_start if checkpoint is not None else 0
     living = [mapping for mapping in row.mappings if mapping.end_offset > start]
     cut = living[-1].end_offset if living else start
-    ends = [cut, next_named, *(end for _, end in held)]
-    if checkpoint is not None:
-        ends.append(checkpoint.next_offset)
     holes = list(uncovered(start, cut, _covered(living, usable)))
-    return holes + list(uncovered(cut, max(ends), sorted(held)))
+    return holes + list(uncovered(cut, max(cut, next_offset), sorted(held)))
+
+
+def stored_end(row: PartitionRow) -> int:
+    """The next offset of a partition by what is stored of it."""
+    checkpoint = row.checkpoint
+    ends = [mapping.end_offset for mapping in row.mappings]
+    return max([0, *ends]) if checkpoint is None else max([checkpoint.next_offset, *ends])
 
 
 def _covered(living: Iterable[Mapping], usable: set[int]) -> list[Range]:
