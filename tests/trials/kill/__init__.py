@@ -1,0 +1,1 @@
+"""Trial `kill`: SIGKILL at random moments while clients do everything at once."""
