@@ -3,12 +3,15 @@
 #   make run     a broker on 127.0.0.1:9092     make test    every test
 #   make check   lint, types, fast tests        make bench   speed
 #   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/ and README
+#   make trials  hostile trials of whole brokers, MINUTES=30 SEED=<random>
 #
 # An install step runs again only when its inputs have changed: each leaves a stamp in .venv.
 
 SHELL := /bin/sh
 BIN := .venv/bin
 SEEDS ?= 500
+MINUTES ?= 30
+SEED ?=
 ARGS ?=
 
 # Images of containers often forbid bytecode; every worker and every child process of the tests
@@ -16,7 +19,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
-.PHONY: run test check bench bench-peers bench-clients bench-guard sim docs clean java minio
+.PHONY: run test check trials bench bench-peers bench-clients bench-guard sim docs clean java minio
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
@@ -35,6 +38,9 @@ check: .venv/.dev
 
 sim: .venv/.dev
 	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto tests/test_*_simulation.py $(ARGS)
+
+trials: .venv/.dev
+	$(BIN)/python -m tests.trials --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 bench: .venv/.bench
 	$(BIN)/python -m bench $(ARGS)

@@ -14,6 +14,7 @@ from typing import Any
 from log.checkpoints import Checkpoints
 from log.commitlog import CommitLog
 from log.diskwatch import MEASURED_EVERY_S, DiskWatch
+from log.env import WorkerError
 from log.indexing import Indexer
 from log.retention import Retention
 from log.segments.keeper import Segments
@@ -169,7 +170,10 @@ class Upkeep:
     async def _try(self, what: str, work: Work) -> bool:
         try:
             await work()
-        except Exception:  # tried again; ERROR is for what needs somebody
+        except (OSError, WorkerError) as failure:  # the disk or a killed child: it says all
+            logger.warning("%s failed, it will be tried again: %s", what, failure)
+            return False
+        except Exception:  # retried; ERROR is for what needs an operator
             logger.warning("%s failed, it will be tried again", what, exc_info=True)
             return False
         return True

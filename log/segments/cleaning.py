@@ -23,6 +23,7 @@ from kafkawire.codec.batches import BASE_TIMESTAMP_AT
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import KafkaError
 from log.commitlog import CommitLog
+from log.env import WorkerError
 from log.partition import Partition
 from log.segments.cleanjob import CleanJob, made_by
 from log.segments.cleanplan import NEVER, Dirty, asks_for_age, batches, dirty_part, due_ms
@@ -225,9 +226,13 @@ class SegmentCleaner:
         except StaleSwap:
             logger.info("segments changed while they were cleaned: planned anew later")
             self._postpone(numbers)
-        except Exception:
+        except Exception as failure:
+            foreseen = isinstance(failure, OSError | WorkerError)  # the disk, or a killed child
             logger.warning(
-                "cleaning %d partitions failed, it will be tried again", len(batch), exc_info=True
+                "cleaning %d partitions failed, it will be tried again: %s",
+                len(batch),
+                failure,
+                exc_info=not foreseen,
             )
             self._alone.update(numbers)
             self._postpone(numbers)
