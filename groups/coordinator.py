@@ -366,8 +366,8 @@ class Coordinator:
 
     async def _store(self, least_bytes: int) -> None:
         """Write a snapshot of what is true now, once that is committed."""
-        if self.log_bytes < least_bytes or self._storing:
-            return
+        if self.log_bytes < least_bytes or self._storing or self.shard.offsets.lost:
+            return  # a snapshot would not have the lost commits, and they would be -1 from then on
         self._storing = True
         life, covered = self._life, self.log_bytes
         next_offset, live = self.next_offset, list(self.shard.records())

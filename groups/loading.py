@@ -3,8 +3,9 @@
 Loading reads the newest usable snapshot, then the committed part of the log from there on, in
 slices small enough for other work of the event loop to go on between them. Records that do not
 parse are skipped with a warning, as are kinds of record this program does not keep: one bad
-record must not cost the partition's other groups. Bytes that the log itself cannot give are an
-error, for then nobody knows what is missing.
+record must not cost the partition's other groups. Damaged ranges of the log are passed over, and
+the commits that are known to have been in them are noted, so that they are not answered as if they
+had never been. Other failures of the log are errors, for what it cannot read now may come back.
 
 Shell; called by groups.coordinator.
 """
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from groups import snapshot
 from groups.ask import Settings
-from groups.records import Record, decode_record, encode_record
+from groups.records import Record, committed_keys, decode_record, encode_record
 from groups.shard import Shard
 from groups.snapshot import Place
 from kafkawire.codec.batches import CONTROL, iter_batches, records
@@ -63,8 +64,13 @@ async def load(
     loaded = Loaded(Shard(settings), partition.log_start, 0, 0)
     await _load_snapshot(env, loaded, place, end)
     while loaded.next_offset < end:
-        plan = partition.plan(loaded.next_offset, SLICE_BYTES, end, True)
-        buffers = await commit_log.read(plan)
+        try:
+            plan = partition.plan(loaded.next_offset, SLICE_BYTES, end, True)
+            buffers = await commit_log.read(plan)
+        except KafkaError:
+            if not await _pass_damage(loaded, partition):
+                raise
+            continue
         before = loaded.next_offset
         for buffer in buffers:
             _load_batches(loaded, buffer)
@@ -73,6 +79,29 @@ async def load(
                 ErrorCode.KAFKA_STORAGE_ERROR, f"the log has no batch at offset {before}"
             )
     return loaded
+
+
+async def _pass_damage(loaded: Loaded, partition: Partition) -> bool:
+    """Go on after the damaged range that begins here, if one does; whether it did."""
+    first = loaded.next_offset
+    last = await partition.hole_end(first)
+    if last is None:
+        return False
+    payloads = await partition.damaged_payloads(first, last)
+    lost = {key for payload in payloads for key in committed_keys(payload)}
+    logger.critical(
+        "%s-%d: offsets %d-%d are damaged, what groups stored there is lost. %d commits are known "
+        "to be among it: they are answered with an error until the group commits again or "
+        "`kafkawire offsets` resets them",
+        partition.topic,
+        partition.index,
+        first,
+        last - 1,
+        len(lost),
+    )
+    loaded.shard.offsets.lose(lost)
+    loaded.next_offset = last
+    return True
 
 
 async def _load_snapshot(env: Env, loaded: Loaded, place: Place, end: int) -> None:

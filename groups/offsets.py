@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from groups.ask import Settings
 from groups.classic import ClassicGroup
 from groups.member import CONSUMER
-from groups.records import Offset, OffsetRecord, fits
+from groups.records import Offset, OffsetKey, OffsetRecord, fits
 from groups.states import State
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.offset_commit import (
@@ -43,15 +43,26 @@ Topics = dict[str, dict[int, Offset]]
 
 
 class Offsets:
-    """Offsets by group, topic and partition. Nothing empty is kept."""
+    """Offsets by group, topic and partition. Nothing empty is kept. `lost`: committed offsets whose
+    records are damaged, until the next commit or tombstone of the same key."""
 
-    __slots__ = ("by_group",)
+    __slots__ = ("by_group", "lost")
 
     def __init__(self) -> None:
         self.by_group: dict[str, Topics] = {}
+        self.lost: set[OffsetKey] = set()
+
+    def lose(self, keys: Iterable[OffsetKey]) -> None:
+        """Note that newer commits of these keys were damaged. Where an older one is known it is
+        answered: its group reads again what came after it."""
+        for group_id, topic, partition in keys:
+            if partition not in self.of(group_id).get(topic, {}):
+                self.lost.add((group_id, topic, partition))
 
     def apply(self, record: OffsetRecord) -> None:
         """Make a commit or a tombstone true."""
+        if self.lost:
+            self.lost.discard((record.group_id, record.topic, record.partition))
         if record.value is not None:
             topics = self.by_group.setdefault(record.group_id, {})
             topics.setdefault(record.topic, {})[record.partition] = record.value
@@ -148,17 +159,27 @@ def _units(text: str) -> int:
 
 def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     """A group's offsets: the partitions asked for, or all (`topics` null). What was never
-    committed, or belongs to a group nobody knows, is offset -1 and no error."""
+    committed, or belongs to an unknown group, is offset -1 and no error; what was committed in a
+    damaged record is offset -1 with an error, or consumers would start anew and skip records."""
     committed = offsets.of(request.group_id)
+    lost: dict[str, set[int]] = {}
+    for group_id, name, partition in offsets.lost:
+        if group_id == request.group_id:
+            lost.setdefault(name, set()).add(partition)
     response = OffsetFetchResponseGroup(group_id=request.group_id)
     if request.topics is None:
-        for name, partitions in committed.items():
-            answers = [_found(partition, value) for partition, value in partitions.items()]
+        for name in [*committed, *sorted(lost.keys() - committed.keys())]:
+            known, gone = committed.get(name, {}), lost.get(name, set())
+            answers = [_found(partition, value) for partition, value in known.items()]
+            answers += [_lost(partition) for partition in sorted(gone)]
             response.topics.append(OffsetFetchResponseTopics(name=name, partitions=answers))
         return response
     for topic in request.topics:
-        known = committed.get(topic.name, {})
-        answers = [_found(index, known.get(index)) for index in topic.partition_indexes]
+        known, gone = committed.get(topic.name, {}), lost.get(topic.name, set())
+        answers = [
+            _lost(index) if index in gone else _found(index, known.get(index))
+            for index in topic.partition_indexes
+        ]
         response.topics.append(
             OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id, partitions=answers)
         )
@@ -175,6 +196,13 @@ def _found(partition: int, value: Offset | None) -> OffsetFetchResponsePartition
         committed_offset=value.offset,
         committed_leader_epoch=value.leader_epoch,
         metadata=value.metadata,
+    )
+
+
+def _lost(partition: int) -> OffsetFetchResponsePartitions:
+    code = int(ErrorCode.KAFKA_STORAGE_ERROR)
+    return OffsetFetchResponsePartitions(
+        partition_index=partition, committed_offset=-1, metadata="", error_code=code
     )
 
 

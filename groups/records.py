@@ -15,11 +15,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
-from kafkawire.codec.batches import HEAD_BYTES, build
+from kafkawire.codec.batches import HEAD_BYTES, build, read_head, records
 from kafkawire.codec.compile import decoder, encode_versioned, version_of
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
@@ -91,6 +92,8 @@ class GroupRecord:
 
 
 Record = GroupRecord | OffsetRecord
+OffsetKey = tuple[str, str, int]
+"""Group, topic and partition of a committed offset."""
 
 
 def encode_record(record: Record) -> tuple[bytes, bytes | None]:
@@ -120,6 +123,25 @@ def decode_record(key: Buffer | None, value: Buffer | None) -> Record | None:
         group = None if value is None else _decode(GroupMetadataValue, value)
         return GroupRecord(group_id, group)
     return None
+
+
+def committed_keys(payload: Buffer) -> set[OffsetKey]:
+    """Keys of the committed offsets in the batches of a damaged frame, as far as they can be read.
+
+    Values are not read: nothing says which bytes are damaged."""
+    found: set[OffsetKey] = set()
+    at = 0
+    while at + HEAD_BYTES <= len(payload):
+        size = read_head(payload, at).size_bytes
+        with suppress(KafkaError, DecodeError):  # what comes before the damage was read
+            for record in records(payload, at):
+                if record.key is not None and version_of(record.key) in (0, OFFSET_COMMIT):
+                    key = _decode(OffsetCommitKey, record.key)
+                    found.add((key.group, key.topic, key.partition))
+        if size < HEAD_BYTES:
+            break
+        at += size
+    return found
 
 
 def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list[bytearray]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import BrokerConfig
@@ -24,11 +24,12 @@ from log.commits import Commits, call
 from log.env import Buffer, Env
 from log.frame import KIND_ROLL, write_catalog
 from log.hooks import Hooks
-from log.journal import Journal, write_whole
+from log.journal import Journal
 from log.journals import Journals
+from log.losses import Loss
 from log.plan import Plan
 from log.reader import Reader
-from log.turn import Callback, Frame, Stamp, Turn, Write, lay_out
+from log.turn import Callback, Frame, Stamp, Turn, Write, lay_out, write_all
 
 if TYPE_CHECKING:
     from log.partition import Partition
@@ -46,7 +47,8 @@ class CommitLog:
     `dirty` are the partitions the next checkpoint must hold, `producing` those with idempotent
     producers as of the last one. `trimmed`: partition number -> log start, of those with segment
     rows below it. `turn_number` is another one as soon as what is appended belongs to another
-    turn. `turns`, `appended_bytes`, `appended_records`: what was written since the start.
+    turn. `losses`: what recovery found damaged. `turns`, `appended_bytes`, `appended_records`: what
+    was written since the start.
     """
 
     __slots__ = (
@@ -68,6 +70,7 @@ class CommitLog:
         "full",
         "hooks",
         "journals",
+        "losses",
         "producing",
         "reader",
         "refusal",
@@ -118,11 +121,13 @@ class CommitLog:
         self.commits = Commits(self)
         self.reader = Reader(env, journals, lambda: self.scheduled)
         self.hooks = Hooks()
+        self.losses: Sequence[Loss] = ()
         self.save_log_starts: Callable[[dict[int, int]], Awaitable[None]]
 
-    def start(self, run: int, written: int) -> None:
-        """Write on from what recovery found, all of which is durable."""
+    def start(self, run: int, written: int, losses: Sequence[Loss] = ()) -> None:
+        """Write on from what recovery found, all of which is durable but for the losses."""
         self.run = run
+        self.losses = losses
         self.written = written
         self.commits.start(written)
         self.measure_room()
@@ -390,11 +395,3 @@ class CommitLog:
         self.commits.stop()
         if self.failed is None:
             self.failed = "the broker is shutting down"
-
-
-def write_all(writes: list[Write], monotonic: Callable[[], float]) -> float:
-    """Do the writes in order; how many seconds that took. Runs on the loop or in the writer."""
-    before = monotonic()
-    for write in writes:
-        write_whole(write.journal.opened(), write.buffers, write.position, write.length)
-    return monotonic() - before

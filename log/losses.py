@@ -28,12 +28,16 @@ Name = Callable[[int], str]
 @dataclass(slots=True)
 class Loss:
     """Offsets [first, last) of one partition that cannot be read; `last` is -1 where it is
-    unknown how many they are. `certain`: a frame that is left in parts says so."""
+    unknown how many they are. A damaged frame in bytes [start, end) of a journal says so, or, if
+    not `certain`, nothing says that they were ever assigned."""
 
     number: int
     first: int
     last: int
     certain: bool = True
+    journal: int = -1
+    start: int = 0
+    end: int = 0
 
 
 @dataclass(slots=True)
@@ -76,13 +80,15 @@ def examine(gap: Gap, view: memoryview | None) -> Damage:
     if view is None:
         damage.unexplained = gap.end - gap.start
     elif gap.number >= 0:
-        damage.losses.append(Loss(gap.number, gap.first, gap.last))
+        where = gap.journal, gap.start, gap.end
+        damage.losses.append(Loss(gap.number, gap.first, gap.last, True, *where))
     else:
         for part in explain(view, gap.journal, gap.start, gap.end):
             if not isinstance(part, DamagedFrame):
                 damage.unexplained += part.end - part.start
             elif part.number > 0:
-                damage.losses.append(Loss(part.number, part.first, part.last))
+                where = gap.journal, part.start, part.end
+                damage.losses.append(Loss(part.number, part.first, part.last, True, *where))
                 if part.last < 0:
                     size = part.end - part.start
                     damage.doubted[part.number] = damage.doubted.get(part.number, 0) + size

@@ -194,8 +194,8 @@ class Log:
             )
         for loss in losses[:MAX_REPORTED]:
             logger.critical(
-                "%s goes on at offset %d: the offsets %d-%d may have been acknowledged and are "
-                "answered with KAFKA_STORAGE_ERROR",
+                "%s goes on at offset %d: the offsets %d-%d may have been acknowledged and "
+                "cannot be read",
                 name(loss.number),
                 loss.last,
                 loss.first,
@@ -212,7 +212,8 @@ class Log:
         journals = [found.journal for found in recovered.found]
         self.journals.start(journals, recovered.spares, recovered.next_number)
         active = self.journals.active
-        self.commit_log.start(self.start << RUN_SHIFT, active.end_place)
+        losses = [loss for damage in recovered.examined for loss in damage.losses]
+        self.commit_log.start(self.start << RUN_SHIFT, active.end_place, losses)
         for number in active.numbers:
             if number in self.partitions:
                 self.partitions[number].named_in = active.number

@@ -18,7 +18,7 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, check_batch, convert, walk
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
-from log import borders, times
+from log import borders, holes, times
 from log.frame import FRAME_PAYLOAD_AT_MOST
 from log.hotindex import HotIndex
 from log.plan import Plan, make_plan
@@ -312,6 +312,14 @@ class Partition:
     def start_at(self, offset: int) -> list[int]:
         """See log.borders.move_log_start."""
         return borders.move_log_start(self, offset)
+
+    async def hole_end(self, offset: int) -> int | None:
+        """See log.holes.hole_end."""
+        return await holes.hole_end(self, offset)
+
+    async def damaged_payloads(self, first: int, last: int) -> list[bytes]:
+        """See log.holes.damaged_payloads."""
+        return await holes.damaged_payloads(self.log, self.number, first, last)
 
     def producer_states(self) -> Producers:
         """What is remembered of idempotent producers (DescribeProducers reads it)."""
