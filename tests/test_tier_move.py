@@ -346,6 +346,48 @@ def test_a_changed_url_leaves_the_old_tier_readable_until_it_is_moved(world: Tie
     check_moved(world)
 
 
+def test_a_tier_within_another_or_in_the_data_folder_is_not_moved_to(world: TierWorld) -> None:
+    """A scrub of the outer one would delete the objects of the inner one."""
+
+    async def act(process: Moving) -> None:
+        await filled(process)
+        folder = process.tiering.tiers.data_folder
+        for url in (f"{OLD}/new", "s3://bucket", f"{OLD}?sse=AES256", f"file://{folder}/tier"):
+            with pytest.raises(MoveError, match="lie in one another"):
+                await process.tiering.mover.begin(url)
+        assert process.tiering.tiers.current.url == OLD
+
+    live(world, act)
+
+
+def test_a_start_with_a_tier_within_the_old_one_uploads_nothing(world: TierWorld) -> None:
+    async def after(process: Moving) -> None:
+        await process.env.sleep(SETTLE_S)
+        assert "lie in one another" in str(process.tiering.error)
+        assert process.tiering.tiers.current.url == OLD
+        await process.check()
+
+    live(world, filled)
+    fakestore.BUCKETS[f"{OLD}/new"] = FakeBucket()
+    started_with(world, f"{OLD}/new")
+    live(world, after)
+    assert fakestore.BUCKETS[f"{OLD}/new"].objects == {}
+
+
+def test_other_options_of_a_url_are_the_same_tier(world: TierWorld) -> None:
+    async def after(process: Moving) -> None:
+        await process.env.sleep(SETTLE_S)
+        assert process.tiering.state == "attached"
+        assert [row.url for row in process.tiering.tiers.rows] == [f"{OLD}?sse=AES256"]
+        await process.fill(2)
+        await process.check()
+
+    live(world, filled)
+    fakestore.BUCKETS[f"{OLD}?sse=AES256"] = fakestore.BUCKETS[OLD]
+    started_with(world, f"{OLD}?sse=AES256")
+    live(world, after)
+
+
 def test_copies_have_names_that_follow_from_where_they_go() -> None:
     uuid = bytes(range(16))
     assert copy_uuid(uuid, NEW) == copy_uuid(uuid, NEW) != copy_uuid(uuid, OLD)

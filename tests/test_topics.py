@@ -71,6 +71,12 @@ async def test_a_failed_deletion_leaves_the_topic() -> None:
 # -- the internal topic of groups
 
 
+async def test_the_offsets_topic_has_no_segments_that_topics_may_not_have() -> None:
+    broker = FakeBroker(offsets_topic_segment_bytes="1")
+    await broker.topics.offsets_partitions()
+    assert broker.topic("__consumer_offsets").configs["segment.bytes"] == "1048576"
+
+
 async def test_the_offsets_topic_has_kafkas_settings() -> None:
     broker = FakeBroker(offsets_topic_segment_bytes="2097152")
     both = await asyncio.gather(*(broker.topics.offsets_partitions() for _ in range(3)))

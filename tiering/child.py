@@ -200,6 +200,7 @@ def main() -> None:
     """The child. Its argument is the broker's process id."""
     if os.getppid() != int(sys.argv[1]):  # it died before this process began
         os._exit(1)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the broker: it reloads its configuration
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the broker decides when it ends
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with contextlib.suppress(OSError):

@@ -33,6 +33,7 @@ from offsets.storage import (
     ObjectRow,
     SegmentRow,
 )
+from tiering.apart import overlap, tier_in_data
 from tiering.backoff import wait_s
 from tiering.copying import Copying, NotCopied, copy_uuid
 from tiering.owner import OwnerRecord
@@ -130,8 +131,20 @@ class Mover:
             raise MoveError(str(wrong)) from None
 
     async def _check(self, url: str) -> None:
-        """The new tier is nobody else's, and can be written, read and deleted in. MoveError."""
-        store, cluster_id = self._tiering.tiers.store_at(url), self._tiering.cluster_id
+        """The new tier shares no files with another tier or the data folder, belongs to no other
+        cluster, and can be written, read and deleted in. MoveError."""
+        tiers = self._tiering.tiers
+        for row in tiers.rows:
+            if row.url != url and overlap(row.url, url):
+                raise MoveError(
+                    f"{url} cannot be moved to: it and the tier {row.url} lie in one another"
+                )
+        if tier_in_data(url, tiers.data_folder):
+            raise MoveError(
+                f"{url} cannot be moved to: it and the broker's folder {tiers.data_folder} lie in "
+                "one another"
+            )
+        store, cluster_id = tiers.store_at(url), self._tiering.cluster_id
         probe = self._tiering.env.random.randbytes(16)
         try:
             await store.put(PROBE, probe)

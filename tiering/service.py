@@ -287,7 +287,9 @@ class Tiering:
 
     def _trouble(self) -> str:
         """Why nothing can be uploaded at all; empty if something can."""
-        return f"{self.state}, {self.error}" if self.state != "attached" else ""
+        if self.state == "attached":
+            return ""
+        return self.state if self.error is None else f"{self.state}: {self.error}"
 
     def _topic_of(self, number: int) -> str:
         location = self.catalog.locate(number)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from log.env import Env, FileSystem
 from log.wholefile import write_whole_file
 from offsets.storage import BEING_LEFT, CURRENT, LEFT, OffsetStorage, TierRow
+from tiering.apart import overlap, same_place
 from tiering.meter import Meter, MeteredStore
 from tiering.store import ObjectStore
 
@@ -32,7 +33,7 @@ Opener = Callable[[str], ObjectStore]
 
 class Tiers:
     """See the module. `current`: where uploads go; `refusal`: why nothing may be uploaded, though
-    there is a current one; `moving`: whether a move is under way."""
+    there is a current one; `moving`: whether a move is under way; `data_folder`: of this broker."""
 
     def __init__(
         self,
@@ -54,14 +55,15 @@ class Tiers:
         self._meter = meter
         self._opener = opener
         self._url = url
-        self._folder = folder
+        self.data_folder = folder
         self._by_url: dict[str, MeteredStore] = {url: MeteredStore(store, meter)}
 
     async def open(self) -> None:
         """Find out which is the current one, and say so in SQL."""
-        target = await self._env.offload.submit("files", _read, self._env.fs, self._folder)
+        target = await self._env.offload.submit("files", _read, self._env.fs, self.data_folder)
         self.moving = bool(target)
         self.rows = await self._storage.tiers()
+        await self._take_options()
         mine = next((row for row in self.rows if row.url == self._url), None)
         current = next((row for row in self.rows if row.state == CURRENT), None)
         if mine is not None and mine.state == LEFT and current is not None:
@@ -70,8 +72,25 @@ class Tiers:
                 f"everything was moved from {self._url} to {current.url}: nothing is uploaded "
                 f"until the broker is started with tier.url={current.url}"
             )
+            return
+        to = target or self._url
+        inside = next((row for row in self.rows if row.url != to and overlap(row.url, to)), None)
+        if mine is None and inside is not None and current is not None:
+            self.current = current
+            self.refusal = (
+                f"tier.url={self._url} and the tier {inside.url} lie in one another: nothing is "
+                "uploaded until the broker is started with a tier apart from it"
+            )
         else:
-            await self._set_current(target or self._url)
+            await self._set_current(to)
+
+    async def _take_options(self) -> None:
+        """A tier whose URL has other options now (region, sse, ...) is still that tier."""
+        if any(row.url == self._url for row in self.rows):
+            return
+        same = next((row for row in self.rows if same_place(row.url, self._url)), None)
+        if same is not None:
+            await self._save(replace(same, url=self._url))
 
     def left(self) -> list[TierRow]:
         """Those that are being left."""
@@ -97,7 +116,7 @@ class Tiers:
 
     async def begin_move(self, url: str) -> None:
         """From now on `url` is the current one, also after a crash."""
-        await self._env.offload.submit("files", _write, self._env.fs, self._folder, url)
+        await self._env.offload.submit("files", _write, self._env.fs, self.data_folder, url)
         self.moving = True
         await self._set_current(url)
 
@@ -108,7 +127,7 @@ class Tiers:
 
     async def end_move(self) -> None:
         """The move is over."""
-        await self._env.offload.submit("files", _remove, self._env.fs, self._folder)
+        await self._env.offload.submit("files", _remove, self._env.fs, self.data_folder)
         self.moving = False
 
     async def close(self) -> None:

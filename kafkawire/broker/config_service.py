@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,7 +27,7 @@ from kafkawire.broker.overrides import (
     layers_of,
     topic_overrides,
 )
-from kafkawire.codec.configs import BROKER_CONFIGS
+from kafkawire.codec.configs import BROKER_CONFIGS, check_broker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
 
@@ -162,18 +162,38 @@ class ConfigService:
                 f"Unexpected broker id, expected {self._broker.node_id}, but received {name}",
             )
 
+    async def replace_static(self, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Change the settings that the start was given (None: back to the default), and put in
+        force what no stored setting overrides; those that one does, with its text. ConfigError
+        changes nothing."""
+        async with self._changing:
+            layers = self.layers()
+            static = {**layers.static, **changes}
+            kept = {name: text for name, text in static.items() if text is not None}
+            check_broker(layers._replace(static=kept).merged())
+            self._broker.static.clear()
+            self._broker.static.update(kept)
+            await self._broker_changed(changes)
+            stored = {**layers.of_cluster, **layers.of_broker}
+            return {name: stored[name] for name in changes if name in stored}
+
+    async def _broker_changed(self, names: Iterable[str]) -> None:
+        """Put the broker's settings in force; `names` are those that have changed."""
+        broker = self._broker
+        broker.config.update(self.layers().merged())
+        if broker.tiering is not None:
+            broker.tiering.broker_changed()
+        if any(BROKER_CONFIGS[name].of_topic for name in names if name in BROKER_CONFIGS):
+            await broker.log.alter_defaults()
+
     async def _put_in_force(self, changes: Sequence[ConfigChange]) -> None:
         broker = self._broker
         for change in changes:
             broker.catalog.apply_config(change)
             _log_change(change)
-        of_brokers = [c for c in changes if c.resource_type == ResourceType.BROKER]
+        of_brokers = [c.key for c in changes if c.resource_type == ResourceType.BROKER]
         if of_brokers:
-            broker.config.update(self.layers().merged())
-            if broker.tiering is not None:
-                broker.tiering.broker_changed()
-        if any(BROKER_CONFIGS[c.key].of_topic for c in of_brokers if c.key in BROKER_CONFIGS):
-            await broker.log.alter_defaults()
+            await self._broker_changed(of_brokers)
         named = dict.fromkeys(c.name for c in changes if c.resource_type == ResourceType.TOPIC)
         for done, name in enumerate(named, 1):
             broker.log.alter_topic(broker.catalog.by_name[name])

@@ -30,6 +30,7 @@ from kafkawire.broker.newtopics import (
     leaders_of,
 )
 from kafkawire.broker.overrides import new_topic_overrides
+from kafkawire.codec.configs import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import NewTopic, alike_key
 
@@ -227,10 +228,12 @@ class TopicService:
         """What an internal topic is set to beside what was asked for (GroupCoordinatorConfig)."""
         if name != GROUP_METADATA_TOPIC:
             return {}
+        least = TOPIC_CONFIGS["segment.bytes"].at_least
+        assert least is not None
         return {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(self._broker.config.offsets_topic_segment_bytes),
+            "segment.bytes": str(max(int(least), self._broker.config.offsets_topic_segment_bytes)),
         }
 
     async def _make(self, plans: list[NewTopic]) -> list[TopicInfo]:

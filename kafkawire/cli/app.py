@@ -7,18 +7,33 @@ can be piped. Called by kafkawire.cli.main, which reads the plain form of `serve
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from kafkawire.cli import INTERRUPTED
 from kafkawire.cli.cluster_app import cluster_app, configs_app
 from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
 from kafkawire.cli.pipeline_app import pipeline_app
 from kafkawire.cli.tier_app import tier_app
 from kafkawire.cli.typed import LOCAL, Groups, Json, Server, Topics
 
+
+class Commands(TyperGroup):
+    """The commands; Ctrl-C ends any of them without a word."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that `ctx` names."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(INTERRUPTED) from None
+
+
 app = typer.Typer(
     name="kafkawire",
+    cls=Commands,
     help="A broker that Kafka's clients use unchanged.",
     no_args_is_help=True,
     add_completion=False,

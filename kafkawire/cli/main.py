@@ -11,27 +11,44 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from kafkawire.cli.serve import Given, run
-from kafkawire.cli.sources import DEFAULTS, LISTS
+from kafkawire.cli import INTERRUPTED
 
-TAKES_A_VALUE = frozenset({*DEFAULTS, "set", "config"})
+if TYPE_CHECKING:
+    from kafkawire.cli.serve import Given
 
 
 def main() -> None:
-    """The whole program; ends by SystemExit."""
+    """The whole program; ends by SystemExit. Nothing is imported before it runs, so that Ctrl-C
+    ends it without a traceback from its first moment on."""
+    try:
+        code = _run()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    raise SystemExit(code)
+
+
+def _run() -> int:
     given = plain_serve(sys.argv[1:])
     if given is not None:
-        raise SystemExit(run(given, os.environ))
+        from kafkawire.cli.serve import run
+
+        return run(given, os.environ)
     from kafkawire.cli.app import app
 
     app(prog_name="kafkawire")
+    return 0
 
 
 def plain_serve(arguments: Sequence[str]) -> Given | None:
     """What `serve` was given, or None where typer must read it."""
     if arguments[:1] != ["serve"]:
         return None
+    from kafkawire.cli.serve import Given
+    from kafkawire.cli.sources import DEFAULTS, LISTS
+
+    takes_a_value = {*DEFAULTS, "set", "config"}
     found: dict[str, list[str]] = {}
     show_config = False
     words = iter(arguments[1:])
@@ -40,7 +57,7 @@ def plain_serve(arguments: Sequence[str]) -> Given | None:
             show_config = True
             continue
         name, equals, value = word.removeprefix("--").partition("=")
-        if not word.startswith("--") or name not in TAKES_A_VALUE:
+        if not word.startswith("--") or name not in takes_a_value:
             return None
         if not equals:
             following = next(words, None)

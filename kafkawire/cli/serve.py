@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,12 @@ from kafkawire.cli.options import (
     parse_listeners,
     split_pair,
 )
+from kafkawire.cli.places import (
+    check_data_folder,
+    check_metadata_url,
+    check_tier_apart,
+    without_password,
+)
 from kafkawire.cli.sources import Sourced, Sources, collect
 from kafkawire.cli.tables import fail
 from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, text_of
@@ -34,6 +39,8 @@ def serve_options(sources: Sources) -> ServeOptions:
     listeners = parse_listeners(sources.options["listen"].values)
     _check_tier(sources)
     _check_monitors(sources)
+    check_data_folder("data", sources.options["data"].text)
+    check_metadata_url("metadata", sources.options["metadata"].text)
     return ServeOptions(
         listeners=listeners,
         advertised=parse_advertised(sources.options["advertise"].values, listeners),
@@ -61,9 +68,13 @@ def _check_tier(sources: Sources) -> None:
         from tiering.opening import parse_tier
 
         try:
-            url = parse_tier(tier.text.strip()).url
+            parsed = parse_tier(tier.text.strip())
         except ValueError as error:
             raise ConfigError("tier.url", None, f"{error} ({tier.source})") from None
+        url = parsed.url
+        if os.path.isfile(parsed.folder):
+            raise OptionError("tier.url", url, "s3://BUCKET/PREFIX or a folder")
+        check_tier_apart("tier.url", url, sources.options["data"].text)
         sources.settings["tier.url"] = Sourced((url,), tier.source)
     if prices is not None:
         from tiering.prices import parse_prices
@@ -88,8 +99,7 @@ class Given:
 def run(given: Given, environ: Mapping[str, str]) -> int:
     """Serve until told to stop (or print the settings and leave). The exit code."""
     try:
-        pairs = [split_pair("set", text) for text in given.settings]
-        sources = collect(given.options, pairs, environ, given.config)
+        sources = read(given, environ)
         chosen = serve_options(sources)
     except (OptionError, ConfigError) as error:
         fail(error, 2)
@@ -102,7 +112,13 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
     gc.disable()  # all that is made from here on lives as long as the broker, which enables it
     from kafkawire.server.run import serve
 
-    return serve(chosen)
+    return serve(chosen, lambda: serve_options(read(given, environ)))
+
+
+def read(given: Given, environ: Mapping[str, str]) -> Sources:
+    """Everything from its sources; the file is read again at each call."""
+    pairs = [split_pair("set", text) for text in given.settings]
+    return collect(given.options, pairs, environ, given.config)
 
 
 def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
@@ -127,7 +143,7 @@ def show(sources: Sources) -> None:
     from kafkawire.cli.tables import print_table
 
     rows: list[dict[str, object]] = [
-        {"name": name, "value": _no_password(value.text), "source": value.source}
+        {"name": name, "value": without_password(value.text), "source": value.source}
         for name, value in sorted(sources.options.items())
     ]
     for name, row in sorted(BROKER_CONFIGS.items()):
@@ -137,7 +153,3 @@ def show(sources: Sources) -> None:
     print("Strongest first: command line, environment KAFKAWIRE_*, TOML file, default.")
     print("Settings changed by IncrementalAlterConfigs are kept in the metadata and win over all.")
     print_table(rows, ("name", "value", "source"), "settings")
-
-
-def _no_password(url: str) -> str:
-    return re.sub(r"(://[^:/@]*):[^@/]*@", r"\1:***@", url)

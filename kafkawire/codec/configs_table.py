@@ -131,8 +131,9 @@ _BROKER_ROWS = (
     Config("auto.create.topics.enable", B, True,
            "Whether asking for the metadata of an unknown topic creates it."),
     Config("delete.topic.enable", B, True, "Whether topics may be deleted."),
-    Config("num.partitions", I, 1, "Partitions of a topic created without saying how many.",
-           at_least=1),
+    Config("num.partitions", I, 1,
+           "Partitions of a topic created without saying how many: at most what one request may "
+           "create.", at_least=1, at_most=10_000),
     Config("default.replication.factor", I, 1,
            "Replicas of a topic created without saying how many; this version has one broker.",
            at_least=1, at_most=32767),
@@ -180,7 +181,7 @@ _BROKER_ROWS = (
            at_least=0, dynamic=True, effect=NO),
     Config("log.cleaner.dedupe.buffer.size", L, 128 * MIB,
            "Memory of the cleaner for the keys of one cleaning: 16 bytes a key. A partition with "
-           "more keys is cleaned in several.", at_least=MIB, dynamic=True),
+           "more keys is cleaned in several.", at_least=MIB, at_most=64 << 30, dynamic=True),
     Config("log.cleaner.io.buffer.load.factor", D, 0.9,
            "How full that memory may become.", at_least=0.1, at_most=0.95, dynamic=True),
     Config("log.cleaner.io.buffer.size", I, 512 * 1024,
@@ -265,12 +266,14 @@ _BROKER_ROWS = (
     Config("offsets.retention.check.interval.ms", L, 600_000,
            "How often expired offsets are looked for.", at_least=1),
     Config("offsets.topic.num.partitions", I, 50,
-           "Partitions of __consumer_offsets; not to be changed once it is there.", at_least=1),
+           "Partitions of __consumer_offsets; not to be changed once it is there. Each is a log "
+           "with a coordinator in memory.", at_least=1, at_most=10_000),
     Config("offsets.topic.replication.factor", ConfigType.SHORT, 1,
            "Replicas of __consumer_offsets; this version has one broker (Kafka's default is 3).",
            at_least=1),
     Config("offsets.topic.segment.bytes", I, 100 * MIB,
-           "segment.bytes of __consumer_offsets.", at_least=1, effect=NO),
+           "segment.bytes of __consumer_offsets, never below the least that topics may have.",
+           at_least=1, effect=NO),
     Config("local.manifest.enable", B, True,
            "Whether the broker's folder says what is in its segments (docs/manifest-format.md), so "
            "that Spark can read them there without a broker."),

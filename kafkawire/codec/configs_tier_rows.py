@@ -53,7 +53,7 @@ TIER_BROKER_ROWS = (
            "The remote tier: s3://BUCKET/PREFIX or a folder; empty: there is none."),
     Config("tier.cache.bytes", L, 128 * MIB,
            "Memory for what is read from the remote tier, shared by all readers.",
-           at_least=16 * MIB),
+           at_least=16 * MIB, at_most=1 << 40),
     Config("tier.part.bytes", L, 16 * MIB,
            "Size of the parts in which large objects are uploaded.",
            at_least=5 * MIB, at_most=5 << 30),

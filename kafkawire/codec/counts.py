@@ -50,6 +50,7 @@ class Counts:
     """
 
     __slots__ = (
+        "connections_refused",
         "errors",
         "fetched_bytes",
         "fetches",
@@ -61,6 +62,7 @@ class Counts:
     )
 
     def __init__(self) -> None:
+        self.connections_refused = 0
         self.produces = 0
         self.fetches = 0
         self.heartbeats = 0

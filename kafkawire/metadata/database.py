@@ -35,13 +35,13 @@ class Database:
         try:
             self._url = make_url(url)
         except ArgumentError as error:
-            raise MetadataError(f"metadata URL {url!r} cannot be read as an SQL URL") from error
+            raise MetadataError("the metadata URL cannot be read as an SQL URL") from error
         self._url = self._url.set(
             drivername=_DRIVERS.get(self._url.drivername, self._url.drivername)
         )
         if self._url.drivername not in _DRIVERS.values():
             raise MetadataError(
-                f"metadata URL {url!r} names a database that is not served: "
+                f"metadata URL {self.name!r} names a database that is not served: "
                 "it must begin with sqlite:// or postgresql://"
             )
         self._engine: AsyncEngine | None = None
@@ -69,6 +69,7 @@ class Database:
         """Connects; makes the tables of a new database, migrates an old one. MetadataError."""
         if self.is_sqlite and self._url.database:
             device.make_folder_of(self._url.database)
+            device.refuse_foreign(self._url.database)
         self._engine = _engine(self._url)
         try:
             async with self.transaction() as connection:

@@ -11,10 +11,12 @@ import asyncio
 import os
 import sqlite3
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Protocol, TypeVar
 
+from kafkawire.metadata import schema
 from kafkawire.metadata.store import MetadataError
 
 T = TypeVar("T")
@@ -89,6 +91,25 @@ def is_absent(file: str) -> bool:
         return os.path.getsize(file) == 0
     except FileNotFoundError:
         return True
+
+
+def refuse_foreign(file: str) -> None:
+    """MetadataError for an SQLite file with tables of another program. To be called before a
+    connection is opened that changes the journal mode, which is written into the file."""
+    try:
+        if not os.path.getsize(file):
+            return
+        path = urllib.parse.quote(os.path.abspath(file))
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            names = {name for (name,) in tables}
+    except (OSError, sqlite3.Error):
+        return  # absent, or damaged: opening it for good finds the words
+    if names and schema.VERSION_TABLE not in names:
+        raise MetadataError(
+            f"{file} is a database of another program (it has the table {min(names)}): "
+            "give --metadata a file of its own"
+        )
 
 
 def make_folder_of(file: str) -> None:

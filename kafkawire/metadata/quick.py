@@ -58,6 +58,7 @@ class SqliteMetadata:
     async def open(self) -> Catalog:
         """See `Metadata.open`."""
         engine.make_folder_of(self._path)
+        engine.refuse_foreign(self._path)
         async with self._turn:
             try:
                 self._catalog = await self._run(plain.load)

@@ -8,6 +8,7 @@ becomes UNKNOWN_SERVER_ERROR and a stack trace. No sockets here: `server.listene
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ SWEEP_S = 1.0
 """How often idle connections are looked for; the unit of `tick`."""
 
 DRAIN_STEP_S = 0.01
+TICKS_BETWEEN_REPORTS = 60
+"""Between two lines about refused connections: clients that are refused try again at once."""
 
 SMALL_BODY_BYTES = 2048
 """Requests up to this size are decoded at once, in less than half a millisecond whatever they
@@ -40,9 +43,9 @@ hold; larger ones in slices, while the memory they were received in is pinned.""
 
 
 class Host:
-    """One for each broker. `connections` are the open ones."""
+    """One for each broker. `connections` are the open ones, `descriptors` how many there can be."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, descriptors: int = sys.maxsize) -> None:
         self.broker = broker
         self.watchdog = broker.env.watchdog
         self.memory = Memory(broker.config.inflight_bytes)
@@ -52,6 +55,9 @@ class Host:
         self.tick = 0
         self.counts = broker.counts
         self.connections: set[Connection] = set()
+        self._descriptors = descriptors
+        self._refused = 0  # connections, since the last report
+        self._reported_tick = -TICKS_BETWEEN_REPORTS
         self._dirty: list[Connection] = []
         self.call_soon: Callable[[Callable[[], None]], object] = broker.env.call_soon
 
@@ -173,8 +179,28 @@ class Host:
     # -- connections
 
     def admit(self) -> bool:
-        """Whether one more connection may be open (`max.connections`)."""
-        return len(self.connections) < self.broker.config.max_connections
+        """Whether one more connection may be open: `max.connections`, or fewer where the process
+        may not have so many descriptors."""
+        if len(self.connections) < min(self.broker.config.max_connections, self._descriptors):
+            return True
+        self.counts.connections_refused += 1
+        self._refused += 1
+        if self.tick - self._reported_tick >= TICKS_BETWEEN_REPORTS:
+            self._report_refused()
+        return False
+
+    def _report_refused(self) -> None:
+        wanted = self.broker.config.max_connections
+        few = self._descriptors < wanted
+        logger.warning(
+            "%d connections are open, %s: %d more were closed; %s",
+            len(self.connections),
+            "as many as the limit of file descriptors allows" if few else "max.connections",
+            self._refused,
+            "raise the limit (ulimit -n)" if few else "raise it, or find who opens so many",
+        )
+        self._refused = 0
+        self._reported_tick = self.tick
 
     def sweep(self) -> None:
         """Once each SWEEP_S: close the connections nobody uses (connections.max.idle.ms)."""

@@ -8,6 +8,7 @@ further request of it is started until it has read (`pause_writing`).
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Callable
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from kafkawire.server.run import Server
 
 logger = logging.getLogger(__name__)
+
+
+class AddressError(ValueError):
+    """An address that cannot be listened on: one sentence with the option, its value and why."""
 
 
 def _drop(_: object) -> None:
@@ -50,7 +55,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.connection.client_host = str(peer[0]) if isinstance(peer, tuple) else "local"
         if not self.host.admit():
-            self.close(f"max.connections = {self.host.broker.config.max_connections} are open")
+            self.close(None)  # the host reports it
             self.connection.closed = True
             return
         self.host.connections.add(self.connection)
@@ -106,20 +111,43 @@ class ClientProtocol(asyncio.BufferedProtocol):
 
 
 async def listen_for_monitors(server: Server, address: str, port: int) -> asyncio.Server:
-    """Serve /metrics and /health on one address. OSError where it cannot be bound."""
+    """Serve /metrics and /health on one address. AddressError where it cannot be listened on."""
     from kafkawire.server.page import CONNECTIONS_MAX, PageProtocol  # most brokers do without
 
     open_ones: set[PageProtocol] = set()
-    loop = asyncio.get_running_loop()
-    return await loop.create_server(
-        lambda: PageProtocol(server, open_ones), address or None, port, backlog=CONNECTIONS_MAX
+    return await _open(
+        "metrics.listener", lambda: PageProtocol(server, open_ones), address, port, CONNECTIONS_MAX
     )
 
 
 async def listen(host: Host, name: str, address: str, port: int) -> asyncio.Server:
-    """Accept on one address. OSError where it cannot be bound."""
-    loop = asyncio.get_running_loop()
+    """Accept on one address. AddressError where it cannot be listened on."""
     backlog = host.broker.config.socket_listen_backlog_size
-    return await loop.create_server(
-        lambda: ClientProtocol(host, name), address or None, port, backlog=backlog
-    )
+    return await _open("listen", lambda: ClientProtocol(host, name), address, port, backlog)
+
+
+async def _open(
+    option: str,
+    factory: Callable[[], asyncio.BaseProtocol],
+    address: str,
+    port: int,
+    backlog: int,
+) -> asyncio.Server:
+    loop = asyncio.get_running_loop()
+    try:
+        return await loop.create_server(factory, address or None, port, backlog=backlog)
+    except OSError as error:
+        where = f"[{address}]:{port}" if ":" in address else f"{address or '*'}:{port}"
+        raise AddressError(f"{option}={where}: {_why(error)}") from error
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return f"the host cannot be resolved ({error.strerror})"
+    if error.errno == errno.EADDRINUSE:
+        return "another process listens there"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "this machine does not have that address"
+    if error.errno == errno.EACCES:
+        return "this user may not listen on that port"
+    return f"it cannot be listened on ({error.strerror or error})"

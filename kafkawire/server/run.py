@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
 from kafkawire.metadata.store import open_metadata
+from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
-from kafkawire.server.listener import listen, listen_for_monitors
+from kafkawire.server.listener import AddressError, listen, listen_for_monitors
+from kafkawire.server.reload import Reloader
 from log.disk import keep_freed_memory, real_env
 from log.identity import IdentityError
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
 
     from kafkawire.broker.options import ServeOptions
     from log.env import Env
@@ -39,9 +41,11 @@ LINGER_S = 5.0
 class Server:
     """A broker and its sockets. `monitors`: where /metrics and /health are answered."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, descriptors: int) -> None:
+        """`descriptors`: how many file descriptors this process may have."""
         self.broker = broker
-        self.host = Host(broker)
+        self.host = Host(broker, for_connections(descriptors))
+        self._descriptors = DescriptorCheck(descriptors)
         self.sockets: list[asyncio.Server] = []
         self.monitors: tuple[str, int] | None = None
         self._sweep_due = 0.0
@@ -54,13 +58,13 @@ class Server:
         broker = await Broker.start(
             env, metadata, options.data, options.settings, dict(options.advertised)
         )
-        server = cls(broker)
+        server = cls(broker, raise_limit())
         try:
             for listener in options.listeners:
                 await server._listen(listener.name, listener.host, listener.port)
             await server._register()
             await server._listen_for_monitors()
-        except OSError:
+        except (OSError, AddressError):
             await server.close()
             raise
         server._sweep()
@@ -108,6 +112,7 @@ class Server:
             counts.loop_lag_s = max(counts.loop_lag_s, now - self._sweep_due)
         self._sweep_due = now + SWEEP_S
         self.host.sweep()
+        self._descriptors.check(now)
         env.call_later(SWEEP_S, self._sweep)
 
     async def close(self) -> None:
@@ -124,10 +129,12 @@ class Server:
         await self.host.drain(LINGER_S)
 
 
-def serve(options: ServeOptions) -> int:
-    """Run until SIGINT or SIGTERM. The exit code: 0; 1 where it could not start, 2 where data
-    folder, metadata and tier do not belong together."""
-    return _run(_serve(options))
+def serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
+    """Run until SIGINT or SIGTERM; SIGHUP reads the options again with `reread`.
+
+    The exit code: 0; 1 where it could not start, 2 where an option
+    is the reason, or data folder, metadata and tier do not belong together."""
+    return _run(_serve(options, reread))
 
 
 def _run(main: Coroutine[object, object, int]) -> int:
@@ -138,25 +145,35 @@ def _run(main: Coroutine[object, object, int]) -> int:
     return uvloop.run(main)
 
 
-async def _serve(options: ServeOptions) -> int:
-    stop = asyncio.Event()
+async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> int:
+    stop, reloader = asyncio.Event(), Reloader(options, reread)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, reloader.ask)
     try:
         server = await Server.start(options, real_env())
-    except IdentityError as wrong:
+    except (AddressError, IdentityError) as wrong:
         print(f"kafkawire: {wrong}", file=sys.stderr)
         return 2
     except (OSError, ValueError, RuntimeError) as wrong:
-        print(f"kafkawire: {wrong}", file=sys.stderr)
+        print(f"kafkawire: {_sentence(wrong)}", file=sys.stderr)
         return 1
     _spare_collector()
     print(_ready_line(options, server.broker), flush=True)
+    reloading = server.broker.env.spawn(reloader.run(server.broker), "reload")
     await stop.wait()
+    reloading.cancel()
     logger.info("stopping")
     await server.close()
     return 0
+
+
+def _sentence(failure: Exception) -> str:
+    """A failure without the number of its errno."""
+    if isinstance(failure, OSError) and failure.strerror and failure.filename:
+        return f"{failure.filename} cannot be used ({failure.strerror})"
+    return str(failure)
 
 
 def _spare_collector() -> None:

@@ -279,6 +279,7 @@ def main() -> None:
             os._exit(1)
 
     look()  # it may have died before it was asked for
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the broker: it reloads its configuration
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with contextlib.suppress(OSError):
         os.nice(NICE)

@@ -27,6 +27,7 @@ from log.slices import Slices
 from log.topicconfigs import TopicConfigs
 from offsets.manager import PartitionOffsetManager
 from offsets.storage import StoredStats
+from tests.kit.env import InlineOffload
 
 ME, OTHER = 1, 2
 
@@ -254,6 +255,7 @@ class FakeEnv:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.fs = FakeFiles()
+        self.offload = InlineOffload()
         self.slices = CountedSlices(self.clock.monotonic)
 
     async def sleep(self, delay_s: float) -> None:

@@ -31,6 +31,11 @@ def broker_families(server: Server) -> Iterator[Metric]:
     yield gauge("topics", "Topics of the cluster.", len(broker.catalog.by_name))
     yield gauge("partitions", "Partitions of the cluster.", broker.catalog.partitions)
     yield gauge("connections", "Open connections.", len(host.connections))
+    yield counter(
+        "connections_refused",
+        "Connections closed at once: max.connections, or the limit of file descriptors.",
+        counts.connections_refused,
+    )
     asked = {**counts.requests, PRODUCE: counts.produces, FETCH: counts.fetches}
     asked[HEARTBEAT] = counts.heartbeats
     yield counters(

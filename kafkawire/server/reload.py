@@ -1,0 +1,95 @@
+"""SIGHUP: read the configuration file again and put in force what can change in a running broker.
+
+Dynamic settings and the log level are taken over. What needs a restart, and what a setting stored
+by IncrementalAlterConfigs overrides, is logged; a file with a mistake changes nothing. The options
+of the command line and of the environment are stronger than the file and stay as they are. Made by
+`server.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.configs import BROKER_CONFIGS
+
+if TYPE_CHECKING:
+    from kafkawire.broker.broker import Broker
+    from kafkawire.broker.options import ServeOptions
+
+logger = logging.getLogger(__name__)
+
+NEED_A_RESTART = ("listeners", "advertised", "data", "metadata_url", "log_format")
+"""Options that are read once. The log level is not one of them."""
+
+
+class Reloader:
+    """One for each process. `reread` collects the options again and raises ValueError with a
+    sentence where something is wrong; it is called on a thread."""
+
+    def __init__(self, options: ServeOptions, reread: Callable[[], ServeOptions]) -> None:
+        self._options = options
+        self._reread = reread
+        self._asked = asyncio.Event()
+
+    def ask(self) -> None:
+        """The handler of the signal. Signals that arrive during a reload are one more reload."""
+        self._asked.set()
+
+    async def run(self, broker: Broker) -> None:
+        """Reload whenever it is asked for, until it is cancelled."""
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self._reload(broker)
+            except Exception:  # the broker goes on with what it has
+                logger.exception("SIGHUP: reloading failed, the configuration stays as it was")
+
+    async def _reload(self, broker: Broker) -> None:
+        try:
+            fresh = await broker.env.offload.submit("files", self._reread)
+            changes = _changes(self._options.settings, fresh.settings)
+            dynamic = {name: text for name, text in changes.items() if BROKER_CONFIGS[name].dynamic}
+            overridden = await broker.topics.configs.replace_static(dynamic)
+        except (ValueError, OSError) as wrong:
+            logger.error("SIGHUP: nothing was changed: %s", wrong)
+            return
+        restart = [name for name in NEED_A_RESTART if _differs(self._options, fresh, name)]
+        restart += changes.keys() - dynamic.keys()
+        for name, text in dynamic.items():
+            _log_setting(name, text, overridden.get(name))
+        if fresh.log_level != self._options.log_level:
+            logging.getLogger().setLevel(fresh.log_level.upper())
+            logger.warning("SIGHUP: the log level is now %s", fresh.log_level)
+        if restart:
+            logger.warning("SIGHUP: changed, but needs a restart: %s", ", ".join(sorted(restart)))
+        if fresh == self._options:
+            logger.info("SIGHUP: nothing has changed")
+        self._options = fresh
+
+
+def _changes(before: dict[str, str], after: dict[str, str]) -> dict[str, str | None]:
+    """Settings that are others now; None: back to the default."""
+    names = sorted(before.keys() | after.keys())
+    return {name: after.get(name) for name in names if before.get(name) != after.get(name)}
+
+
+def _differs(before: ServeOptions, after: ServeOptions, name: str) -> bool:
+    return bool(getattr(before, name) != getattr(after, name))
+
+
+def _log_setting(name: str, text: str | None, stored: str | None) -> None:
+    value = "its default" if text is None else repr(text)
+    if stored is None:
+        logger.info("SIGHUP: %s is now %s", name, value)
+    else:
+        logger.warning(
+            "SIGHUP: %s is %s in the configuration, but %r was set by IncrementalAlterConfigs and "
+            "stays in force",
+            name,
+            value,
+            stored,
+        )

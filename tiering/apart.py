@@ -1,0 +1,62 @@
+"""Whether two places share files or objects: tiers, and the data folder of a broker.
+
+A scrub of a tier deletes what it does not know, and a data folder is read and cleaned as a whole,
+so none of them may lie in another. Symbolic links are followed. Called by the start of a broker,
+by a move and by the command line.
+"""
+
+from __future__ import annotations
+
+import os.path
+
+from kafkawire.manifest.url import TierUrl, parse_tier
+
+
+def within(first: str, second: str) -> bool:
+    """Whether one of two folders is the other one or lies in it, links followed."""
+    one, other = os.path.realpath(first), os.path.realpath(second)
+    return os.path.commonpath((one, other)) in (one, other)
+
+
+def overlap(first: str, second: str) -> bool:
+    """Whether two tiers, by their URLs, share keys: one lies in the other. The same tier does.
+    A URL that is none, from an older version, overlaps with nothing."""
+    try:
+        one, other = parse_tier(first), parse_tier(second)
+    except ValueError:
+        return False
+    if one.is_s3 != other.is_s3:
+        return False
+    if not one.is_s3:
+        return within(one.folder, other.folder)
+    if (one.bucket, one.endpoint) != (other.bucket, other.endpoint):
+        return False
+    short, long = sorted((_folder(one), _folder(other)), key=len)
+    return long.startswith(short)
+
+
+def same_place(first: str, second: str) -> bool:
+    """Whether two URLs are of one tier, with other options perhaps."""
+    try:
+        one, other = parse_tier(first), parse_tier(second)
+    except ValueError:
+        return False
+    if one.is_s3 and other.is_s3:
+        return (one.bucket, one.endpoint, one.prefix) == (
+            other.bucket,
+            other.endpoint,
+            other.prefix,
+        )
+    if one.is_s3 or other.is_s3:
+        return False
+    return os.path.realpath(one.folder) == os.path.realpath(other.folder)
+
+
+def tier_in_data(tier: str, data: str) -> bool:
+    """Whether the tier of a URL and a data folder share files."""
+    url = parse_tier(tier)
+    return not url.is_s3 and within(url.folder, data)
+
+
+def _folder(url: TierUrl) -> str:
+    return f"{url.prefix}/" if url.prefix else ""
