@@ -26,9 +26,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from groups import loading
-from groups.ask import Ask, Client, Request, Settings, append_error, error_answer
+from groups.appending import Appender, names_of
+from groups.ask import Ask, Client, Request, Settings, error_answer
 from groups.decision import CancelTimer, Decision, Reply, SetTimer, session
-from groups.records import Record, batches_of
 from groups.settling import Settling
 from groups.shard import Shard
 from groups.snapshot import Place
@@ -46,6 +46,9 @@ logger = logging.getLogger(__name__)
 
 RETRY_MS = 1000
 """When a timer's decision could not be appended, or a load failed: disks recover in seconds."""
+DEFECT_RETRY_MS = 10_000
+"""When loading is tried again after an exception that no disk explains: a load may read a hundred
+megabytes, and the same bytes will mostly fail again."""
 SNAPSHOT_LOG_BYTES = 512 * 1024
 """Log to read before a snapshot is worth its write: some 8,000 commits, a tenth of a second of
 a start, five seconds if all fifty partitions are that far. A large partition waits for twice its
@@ -89,8 +92,7 @@ class Coordinator:
         self.phase = Phase.LOADING
         self.timers = Timers(env, self._timer_due)
         self.settling = Settling(commit_log, self._reply, self._settled, self._commit_failed)
-        self.next_offset = 0  # after everything appended
-        self.log_bytes = 0  # appended or read since the last snapshot
+        self.appender = Appender(partition)
         self.snapshot_bytes = 0
         self.owed: dict[str, float] = {}  # deleted topics -> the batch that has their tombstones
         self._tokens = 0
@@ -117,9 +119,10 @@ class Coordinator:
         ask = Ask(token, version, request, client, fresh_id)
         try:
             self._decide(ask, now_ms)
-        except BaseException:
-            self._waiting.pop(token, None)
-            raise
+        except Exception:  # a defect: this client gets an error, all others go on
+            self.appender.log_defect(f"{type(request).__name__} of client {client.id!r}")
+            if token in self._waiting:
+                self._answer(token, error_answer(request, ErrorCode.UNKNOWN_SERVER_ERROR))
         return future
 
     def heartbeat(self, request: HeartbeatRequest) -> ErrorCode | None:
@@ -156,8 +159,8 @@ class Coordinator:
         self._answer(reply.token, reply.body)
 
     def _answer(self, token: int, body: object) -> None:
-        future, _ = self._waiting.pop(token)
-        if not future.done():  # the connection may have gone
+        future, _ = self._waiting.pop(token, (None, None))
+        if future is not None and not future.done():  # the connection may have gone
             future.set_result(body)
 
     # -- decisions ------------------------------------------------------------------------
@@ -166,40 +169,31 @@ class Coordinator:
         """Steps 2 to 4. The error, if the records could not be appended: nothing was done."""
         records = decision.records
         if records:
-            failure = self._append(records, now_ms)
+            failure = self.appender.append(records, now_ms)
             if failure is not None:
                 return failure
-        try:
-            self._apply(decision, now_ms)
-        except Exception:  # a bug, and nobody knows how much of the decision is true now
-            self._reload()
-            raise
-        self.settling.release(decision.replies, appended=bool(records))
+        if self._apply([decision], now_ms):
+            self.settling.release(decision.replies, appended=bool(records))
         return None
 
-    def _apply(self, decision: Decision, now_ms: int) -> None:
-        for step in decision.steps:
-            self.shard.apply(decision.group_id, step)
-        for effect in decision.effects:
-            if isinstance(effect, SetTimer):
-                self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
-            elif isinstance(effect, CancelTimer):
-                self.timers.cancel(decision.group_id, effect.key)
-
-    def _append(self, records: Sequence[Record], now_ms: int) -> ErrorCode | None:
-        """Append all or nothing; the error as a group's client understands it."""
-        limit = self.partition.config.max_message_bytes
+    def _apply(self, decisions: Sequence[Decision], now_ms: int) -> bool:
+        """Make the decisions true. False after a defect: part of them may be true, so that
+        everything is loaded again, and every client that waits has been answered."""
         try:
-            for batch in batches_of(
-                records, limit, now_ms
-            ):  # only the first can fail: nothing happens in between
-                self.partition.append(memoryview(batch), now_ms)
-                self.log_bytes += len(batch)
-        except KafkaError as error:
-            logger.warning("%s-%d: %s", self.partition.topic, self.partition.index, error)
-            return append_error(error.code)
-        self.next_offset += len(records)
-        return None
+            for decision in decisions:
+                for step in decision.steps:
+                    self.shard.apply(decision.group_id, step)
+                for effect in decision.effects:
+                    if isinstance(effect, SetTimer):
+                        self.timers.set(decision.group_id, effect.key, effect.at_ms - now_ms)
+                    elif isinstance(effect, CancelTimer):
+                        self.timers.cancel(decision.group_id, effect.key)
+        except Exception:
+            records = [record for decision in decisions for record in decision.records]
+            self.appender.log_defect(f"applying {len(decisions)} decisions, {names_of(records)},")
+            self._reload(delay_ms=DEFECT_RETRY_MS)
+            return False
+        return True
 
     def _commit_failed(self, failure: BaseException) -> None:
         where = f"{self.partition.topic}-{self.partition.index}"
@@ -230,13 +224,14 @@ class Coordinator:
         now_ms = self.env.clock.now_ms()
         if len(commits) > 1:
             together = [record for _, decision in commits for record in decision.records]
-            if self._append(together, now_ms) is None:
-                for _, decision in commits:
-                    self._apply(decision, now_ms)
-                replies = [reply for _, decision in commits for reply in decision.replies]
-                self.settling.release(replies, appended=True)
+            if self.appender.append(together, now_ms) is None:
+                if self._apply([decision for _, decision in commits], now_ms):
+                    replies = [reply for _, decision in commits for reply in decision.replies]
+                    self.settling.release(replies, appended=True)
                 return
         for token, decision in commits:
+            if token not in self._waiting:
+                return  # the coordinator was unloaded, which answered everybody
             failure = self._carry_out(decision, now_ms)
             if failure is not None:
                 self._answer(token, error_answer(self._waiting[token][1], failure))
@@ -248,7 +243,12 @@ class Coordinator:
             self.env.spawn(self._expire(self._life), f"expire {self.place.path}")
             return
         now_ms = self.env.clock.now_ms()
-        if self._carry_out(self.shard.decide_timer(group_id, key, now_ms), now_ms) is not None:
+        try:
+            failure = self._carry_out(self.shard.decide_timer(group_id, key, now_ms), now_ms)
+        except Exception:
+            self.appender.log_defect(f"timer {key} of group {group_id!r}")
+            failure = ErrorCode.UNKNOWN_SERVER_ERROR
+        if failure is not None:
             self.timers.set(group_id, key, RETRY_MS)
 
     async def _expire(self, life: int) -> None:
@@ -260,7 +260,10 @@ class Coordinator:
                 return
             self._append_commits()
             now_ms = self.env.clock.now_ms()
-            self._carry_out(self.shard.decide_expiry(group_id, now_ms), now_ms)
+            try:
+                self._carry_out(self.shard.decide_expiry(group_id, now_ms), now_ms)
+            except Exception:
+                self.appender.log_defect(f"expiry of group {group_id!r}")
         self.timers.set("", _EXPIRY, self.config.offsets_retention_check_interval_ms)
 
     def topic_deleted(self, topic: str) -> None:
@@ -285,31 +288,36 @@ class Coordinator:
 
     # -- loading and ending ---------------------------------------------------------------
 
-    def start(self) -> None:
-        """Load in the background."""
-        self._loading = self.env.spawn(self.load(), f"load {self.place.path}")
+    def start(self, delay_ms: int = 0) -> None:
+        """Load in the background, after a delay."""
+        self._loading = self.env.spawn(self.load(delay_ms), f"load {self.place.path}")
 
-    def _reload(self) -> None:
+    def _reload(self, delay_ms: int = 0) -> None:
         self._unload()
-        self.start()
+        self.start(delay_ms)
 
-    async def load(self) -> None:
+    async def load(self, delay_ms: int = 0) -> None:
         """Fill the shard and begin to answer. Tries again while the log cannot be read."""
         life = self._life
-        told = False
+        logged = False
         while life == self._life and self.phase is Phase.LOADING:
+            if delay_ms:
+                await self.env.sleep(delay_ms / 1000)
             try:
                 loaded = await loading.load(
                     self.env, self.config, self.partition, self.commit_log, self.place
                 )
-            except (KafkaError, OSError) as failure:
-                if not told:  # the disk or the remote tier may stay away for hours
-                    logger.error("%s cannot be loaded yet: %s", self.place.path, failure)
-                told = True
-                await self.env.sleep(RETRY_MS / 1000)
-            else:
                 if life == self._life and self.phase is Phase.LOADING:
                     self._begin(loaded)
+            except (KafkaError, OSError) as failure:
+                if not logged:  # the disk or the remote tier may stay away for hours
+                    logger.error("%s cannot be loaded yet: %s", self.place.path, failure)
+                logged = True
+                delay_ms = RETRY_MS
+            except Exception:
+                self.appender.log_defect(f"loading {self.place.path}")
+                if life == self._life:
+                    self._reload(DEFECT_RETRY_MS)
 
     def begin_empty(self) -> None:
         """Begin without loading: the partition has just been made."""
@@ -317,8 +325,8 @@ class Coordinator:
 
     def _begin(self, loaded: loading.Loaded) -> None:
         self.shard = loaded.shard
-        self.next_offset = loaded.next_offset
-        self.log_bytes = loaded.log_bytes
+        self.appender.next_offset = loaded.next_offset
+        self.appender.log_bytes = loaded.log_bytes
         self.snapshot_bytes = loaded.snapshot_bytes
         self.phase = Phase.ACTIVE
         now_ms = self.env.clock.now_ms()
@@ -361,21 +369,21 @@ class Coordinator:
 
     def _consider_snapshot(self) -> None:
         least = max(SNAPSHOT_LOG_BYTES, 2 * self.snapshot_bytes)
-        if self.log_bytes >= least and not self._storing:
+        if self.appender.log_bytes >= least and not self._storing:
             self.env.spawn(self._store(least), f"store {self.place.path}")
 
     async def _store(self, least_bytes: int) -> None:
         """Write a snapshot of what is true now, once that is committed."""
-        if self.log_bytes < least_bytes or self._storing or self.shard.offsets.lost:
+        if self.appender.log_bytes < least_bytes or self._storing or self.shard.offsets.lost:
             return  # a snapshot would not have the lost commits, and they would be -1 from then on
         self._storing = True
-        life, covered = self._life, self.log_bytes
-        next_offset, live = self.next_offset, list(self.shard.records())
+        life, covered = self._life, self.appender.log_bytes
+        next_offset, live = self.appender.next_offset, list(self.shard.records())
         try:
             await self.commit_log.committed()
             if life == self._life:
                 self.snapshot_bytes = await loading.store(self.env, self.place, next_offset, live)
-                self.log_bytes -= covered
+                self.appender.log_bytes -= covered
         except (KafkaError, OSError) as error:
             logger.warning("no snapshot %s: %s", self.place.path, error)
         finally:

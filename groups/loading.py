@@ -128,9 +128,15 @@ def _load_batches(loaded: Loaded, buffer: Buffer) -> None:
         if head.last_offset < loaded.next_offset:
             continue
         if not head.attributes & CONTROL:
-            for record in records(buffer, position):
-                if record.offset >= loaded.next_offset:
-                    _load_record(loaded.shard, record.key, record.value)
+            try:
+                for record in records(buffer, position):
+                    if record.offset >= loaded.next_offset:
+                        _load_record(loaded.shard, record.key, record.value)
+            except (KafkaError, DecodeError) as error:
+                logger.warning(
+                    "the rest of a batch of __consumer_offsets, offsets %d to %d, is skipped: %s",
+                    head.base_offset, head.last_offset, error,
+                )  # fmt: skip
         loaded.next_offset = head.last_offset + 1
         loaded.log_bytes += head.size_bytes
 

@@ -41,6 +41,8 @@ from kafkawire.messages.offset_fetch import (
 
 Topics = dict[str, dict[int, Offset]]
 
+INT64_MAX = (1 << 63) - 1
+
 
 class Offsets:
     """Offsets by group, topic and partition. Nothing empty is kept. `lost`: committed offsets whose
@@ -116,7 +118,8 @@ def commit(
     """
     limit = settings.offset_metadata_max_bytes
     retention_ms = request.retention_time_ms
-    expires_at_ms = -1 if retention_ms == -1 else now_ms + retention_ms
+    # The sum is stored as int64: a retention without end, as clients spell it, is its largest.
+    expires_at_ms = -1 if retention_ms == -1 else min(now_ms + retention_ms, INT64_MAX)
     records: list[OffsetRecord] = []
     response = OffsetCommitResponse()
     for topic in request.topics:

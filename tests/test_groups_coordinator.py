@@ -302,48 +302,6 @@ async def test_timers_move_without_new_loop_timers() -> None:
     assert len(fired) == 3
 
 
-async def test_a_bug_while_applying_loads_what_is_committed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bench = Bench().begin()
-    leader, _ = await stable_pair(bench)
-    parked = bench.ask(join("c-1"))
-    apply = bench.coordinator.shard.groups["g"].__class__.apply
-
-    def broken(group: Any, step: Any) -> None:
-        if group is bench.coordinator.shard.groups.get("g"):
-            raise RuntimeError("a bug")
-        apply(group, step)
-
-    monkeypatch.setattr(bench.coordinator.shard.groups["g"].__class__, "apply", broken)
-    with pytest.raises(RuntimeError):
-        bench.ask(join("c-2", group_instance_id=None))
-    monkeypatch.undo()
-    assert parked.result().error_code == ErrorCode.NOT_COORDINATOR
-    await until(lambda: bench.active)
-    assert bench.ask(beat(leader, 1)).result().error_code == 0
-    assert not bench.coordinator._waiting
-    bench.coordinator.timers.clear()
-
-
-async def test_a_bug_while_deciding_costs_only_its_request(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bench = Bench().begin()
-    leader, _ = await stable_pair(bench)
-
-    def broken(*_: object) -> None:
-        raise RuntimeError("a bug")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("groups.shard.listed", broken)
-        with pytest.raises(RuntimeError):
-            bench.ask(ListGroupsRequest())
-    assert not bench.coordinator._waiting
-    assert bench.ask(beat(leader, 1)).done()
-    bench.coordinator.timers.clear()
-
-
 async def test_closing_while_loading_ends_the_loading(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench().begin()
     await bench.now(commit_of({("t", 0): 5}))

@@ -73,7 +73,7 @@ async def test_a_snapshot_and_the_log_after_it() -> None:
     del bench.partition.batches[:-5]  # had it been read, this would be missed
     await bench.reload()
     assert known(bench.coordinator.shard) == before
-    assert bench.coordinator.next_offset == covered + 5
+    assert bench.coordinator.appender.next_offset == covered + 5
 
 
 @pytest.mark.parametrize("harm", ["gone", "cut", "bit", "empty", "magic", "newer", "topic"])
@@ -144,7 +144,7 @@ async def test_snapshots_are_taken_when_enough_log_has_passed(
         await bench.now(commit_of({("t", 0): n}))
     await turns(20)
     assert PLACE.path in files(bench)
-    assert bench.coordinator.log_bytes < 4100
+    assert bench.coordinator.appender.log_bytes < 4100
     found = snapshot.read(bench.env.fs, PLACE)
     assert found is not None
     records = [decode_record(*pair) for pair in found[1]]

@@ -1,0 +1,70 @@
+"""Appending the records of decisions to one partition of `__consumer_offsets`: all or nothing.
+
+Counts what has been appended. Shell; owned by groups.coordinator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from groups.ask import append_error
+from groups.records import Record, batches_of
+from kafkawire.codec.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from log.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+LOGGED_CHARS = 500
+"""Of the names of groups in one log line: a batch may hold hundreds."""
+
+
+class Appender:
+    """Appends to one partition. `next_offset` follows everything appended; `log_bytes` were
+    appended or read since the last snapshot."""
+
+    __slots__ = ("_partition", "log_bytes", "next_offset")
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self.next_offset = 0
+        self.log_bytes = 0
+
+    def append(self, records: Sequence[Record], now_ms: int) -> ErrorCode | None:
+        """Append the records; the error as a group's client understands it (nothing is appended
+        then). Records that cannot be encoded are a defect: it is logged and answered with
+        UNKNOWN_SERVER_ERROR."""
+        partition = self._partition
+        try:
+            batches = batches_of(records, partition.config.max_message_bytes, now_ms)
+        except KafkaError as error:
+            return self._refused(error)
+        except Exception:
+            self.log_defect(f"encoding {len(records)} records of {names_of(records)}")
+            return ErrorCode.UNKNOWN_SERVER_ERROR
+        try:
+            for batch in batches:  # only the first can fail: nothing happens in between
+                partition.append(memoryview(batch), now_ms)
+                self.log_bytes += len(batch)
+        except KafkaError as error:
+            return self._refused(error)
+        self.next_offset += len(records)
+        return None
+
+    def log_defect(self, what: str) -> None:
+        """Log the exception that is being handled, with the work that it stopped."""
+        where = f"{self._partition.topic}-{self._partition.index}"
+        logger.exception("%s: %s failed; its clients are answered with an error", where, what)
+
+    def _refused(self, error: KafkaError) -> ErrorCode:
+        logger.warning("%s-%d: %s", self._partition.topic, self._partition.index, error)
+        return append_error(error.code)
+
+
+def names_of(records: Sequence[Record]) -> str:
+    """The groups of some records, for a log line."""
+    names = sorted({record.group_id for record in records})
+    return f"groups {', '.join(names)[:LOGGED_CHARS]}"
