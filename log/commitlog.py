@@ -52,41 +52,12 @@ class CommitLog:
     """
 
     __slots__ = (
-        "_commit_callbacks",
-        "_flying",
-        "_flying_since",
-        "_slow",
-        "_slow_s",
-        "_trouble",
-        "_write_callbacks",
-        "appended_bytes",
-        "appended_records",
-        "commits",
-        "config",
-        "dirty",
-        "env",
-        "failed",
-        "frames",
-        "full",
-        "hooks",
-        "journals",
-        "losses",
-        "producing",
-        "reader",
-        "refusal",
-        "room_bytes",
-        "run",
-        "save_log_starts",
-        "scheduled",
-        "trimmed",
-        "turn_bytes",
-        "turn_number",
-        "turns",
-        "validate_all",
-        "waiting_for_room",
-        "write_seconds",
-        "written",
-    )
+        "_commit_callbacks", "_flying", "_flying_since", "_slow", "_slow_s", "_trouble",
+        "_write_callbacks", "appended_bytes", "appended_records", "commits", "config", "dirty",
+        "env", "failed", "frames", "full", "hooks", "journals", "losses", "producing", "reader",
+        "refusal", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed", "turn_bytes",
+        "turn_number", "turns", "validate_all", "waiting_for_room", "write_seconds", "written",
+    )  # fmt: skip
 
     def __init__(self, env: Env, config: BrokerConfig, journals: Journals) -> None:
         self.env = env
@@ -264,10 +235,10 @@ class CommitLog:
                 self._hand_over(turn, writes)
                 return
             self._took(write_all(writes, self.env.clock.monotonic))
-        except (OSError, KafkaError) as failure:
+        except Exception as failure:
             self._fail(turn, writes, failure)
             return
-        self._apply(turn, writes)
+        self._written(turn, writes)
 
     def _took(self, seconds: float) -> None:
         self._slow = seconds > self._slow_s
@@ -284,19 +255,38 @@ class CommitLog:
                 if failure is None:
                     # The backlog was in this write: if it went quickly the disk has caught up.
                     self._took(future.result())
-                    self._apply(turn, writes)
+                    self._written(turn, writes)
                 else:
                     self._fail(turn, writes, failure)
             finally:
                 self._flying = None  # only now: what the callbacks queue goes with the rest
-            if self.scheduled:
-                self._flush()
+                if self.scheduled:
+                    self._flush()
 
         future.add_done_callback(landed)
 
-    def _apply(self, turn: Turn, writes: list[Write]) -> None:  # noqa: C901 (hot: no calls)
-        """The turn is written whole: make it state, then tell everybody. Hot."""
+    def _written(self, turn: Turn, writes: list[Write]) -> None:
+        """Make a turn state that is written whole, then call back whoever waits for it."""
         rolled: list[Journal] = []
+        try:
+            self._apply(turn, writes, rolled)
+        except Exception as defect:  # part of the turn may be state
+            self.failed = (
+                f"a defect ({defect!r}): memory may differ from the journal, nothing is written "
+                "until the broker is restarted"
+            )
+            logger.critical("%s. Reads go on", self.failed, exc_info=True)
+            self.measure_room()
+            self._finish(turn, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed))
+            return
+        self._finish(turn, None)
+        if rolled:
+            call(lambda _: self.hooks.rolled(rolled), None)
+        if not self.journals.ready and self._half_full(self.journals.active):
+            self.journals.prepare()
+
+    def _apply(self, turn: Turn, writes: list[Write], rolled: list[Journal]) -> None:
+        """The state that follows from a turn. Hot."""
         for write in writes:
             self._account(write, rolled)
         commits = self.commits
@@ -332,11 +322,6 @@ class CommitLog:
             self._trouble = False
             logger.warning("the disk takes writes again")
         commits.wrote(turn.size_bytes, watched)
-        self._finish(turn, None)
-        if rolled:
-            self.hooks.rolled(rolled)
-        if not self.journals.ready and self._half_full(self.journals.active):
-            self.journals.prepare()
 
     def _account(self, write: Write, rolled: list[Journal]) -> None:
         journal = write.journal
@@ -361,7 +346,10 @@ class CommitLog:
         """
         if not self._trouble and self.failed is None:
             self._trouble = True
-            logger.error("cannot write to the commit log, produces are refused: %s", failure)
+            logger.error(
+                "cannot write to the commit log, produces are refused: %s", failure,
+                exc_info=None if isinstance(failure, OSError | KafkaError) else failure,
+            )  # fmt: skip
         self.run += 1
         for write in writes:
             write.unname()

@@ -205,8 +205,13 @@ class Commits:
         ends = [partition.next_offset for partition in touched]
         for partition in touched:
             partition.touched = False
-        files = [journal.opened() for journal in journals]
-        future = log.env.offload.submit("commit", sync_all, files)
+        try:
+            files = [journal.opened() for journal in journals]
+            future = log.env.offload.submit("commit", sync_all, files)
+        except Exception as failure:  # such as no memory for a thread
+            self._running = False
+            self._fail(failure)
+            return
 
         def synced(_: object) -> None:
             self._running = False

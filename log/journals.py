@@ -124,19 +124,26 @@ class Journals:
         if self.ready or self.preparing or (self._tried == self.active.number and not again):
             return
         self._tried = self.active.number  # once: if it fails, the roll tries again and reports
-        if not self.spares and not self._has_room():
+        spare: tuple[str, int] | None = None
+        try:
+            if not self.spares and not self._has_room():
+                return
+            spare = self.spares.pop() if self.spares else None
+            future = self.env.offload.submit(
+                "files",
+                make_journal,
+                self.env.fs,
+                self.folder,
+                self._number(),
+                self.journal_bytes,
+                spare,
+            )
+        except (OSError, RuntimeError) as failure:  # no answer of the volume; no thread
+            logger.warning("cannot prepare the next journal: %s", failure)
+            if spare is not None:
+                self.spares.append(spare)
             return
         self.preparing = True
-        spare = self.spares.pop() if self.spares else None
-        future = self.env.offload.submit(
-            "files",
-            make_journal,
-            self.env.fs,
-            self.folder,
-            self._number(),
-            self.journal_bytes,
-            spare,
-        )
         future.add_done_callback(self._prepared)
 
     def _prepared(self, future: asyncio.Future[Journal]) -> None:

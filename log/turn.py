@@ -134,13 +134,31 @@ def lay_out(
     Journals after the active one stay merely ready: log.commitlog advances to them once all is
     written, so that a failure leaves everything as it was.
     """
+    writes: list[Write] = []
+    try:
+        _lay_out(turn, journals, stamp, entries_at_most, now_ms, writes)
+    except BaseException:
+        for write in writes:
+            write.unname()
+        raise
+    return writes
+
+
+def _lay_out(
+    turn: Turn,
+    journals: Journals,
+    stamp: Stamp,
+    entries_at_most: int,
+    now_ms: int,
+    writes: list[Write],
+) -> None:
     frames = turn.frames
     bound = journals.journal_bytes if not journals.rolling else 0
     write = _begin(journals.active, journals.previous_end, stamp, now_ms)
     if _fits(turn, write, bound, entries_at_most):
+        writes.append(write)
         _fill(write, frames, stamp)
-        return [write]
-    writes: list[Write] = []
+        return
     start = ahead = 0
     while start < len(frames):
         if write.position == 0:
@@ -148,21 +166,15 @@ def lay_out(
             write.journal.reserve(first)
         stop = _how_many(frames, start, write, bound, entries_at_most)
         if stop > start:
-            _fill(write, frames[start:stop], stamp)
             writes.append(write)
+            _fill(write, frames[start:stop], stamp)
             start = stop
         else:
             ahead += 1
             ended = write.journal.place | (write.position + write.length)
-            try:
-                journal = journals.upcoming(ahead)
-            except OSError:
-                for laid_out in writes:
-                    laid_out.unname()
-                raise
+            journal = journals.upcoming(ahead)
             bound = journals.journal_bytes
             write = _begin(journal, ended, stamp, now_ms)
-    return writes
 
 
 def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Write:

@@ -1,4 +1,4 @@
-"""Exceptions in a coordinator: every client is answered with an error and nothing stops for good."""
+"""Exceptions in a coordinator: every client gets an error and nothing stops for good."""
 
 from __future__ import annotations
 
