@@ -12,6 +12,7 @@ Shell; log.manager owns one.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,6 +25,8 @@ from log.commitlog import CommitLog
 from log.partition import Partition
 from log.topicconfigs import TopicConfigs
 from offsets.storage import OffsetStorage, PartitionRow
+
+logger = logging.getLogger(__name__)
 
 LOAD_AT_ONCE = 200
 """Partitions of one round trip: filling them takes the loop two milliseconds."""
@@ -147,6 +150,8 @@ class Loader:
                 one.done.cancel()
                 raise
             except Exception as failure:
+                if not isinstance(failure, KafkaError | OSError):  # a defect, or the database
+                    logger.exception("%d partitions cannot be loaded", len(one.numbers))
                 self._refuse(one.numbers, failure)
                 one.done.set_exception(failure)
                 one.done.exception()  # it is no mistake if nobody waits any more

@@ -12,6 +12,7 @@ Both dicts share one list per topic, which grows in place.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 __all__ = ["NotLoaded", "PartitionTable", "check_leader_epoch"]
 
 Key = tuple[str | bytes, int]  # topic name or id, index
+
+
+logger = logging.getLogger(__name__)
 
 
 class PartitionTable:
@@ -130,8 +134,8 @@ class PartitionTable:
     async def _load(self, numbers: list[int]) -> None:
         try:
             await self._loader.load(numbers)
-        except (KafkaError, OSError):
-            return  # for a while `named` refuses them with this failure
+        except Exception:  # whatever it is: for a while `named` refuses them with it
+            logger.debug("partitions %s were not loaded", numbers[:10], exc_info=True)
 
     def load_then(self, numbers: Iterable[int], resume: Callable[[], None]) -> None:
         """Start to load partitions and call `resume` when it is over, well or badly: who then

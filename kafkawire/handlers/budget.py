@@ -6,8 +6,11 @@ others in latency, however many clients send it at once. Pure but for the schedu
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
+
+logger = logging.getLogger(__name__)
 
 
 class TurnBudget:
@@ -28,7 +31,7 @@ class TurnBudget:
     def do(self, job: Callable[[], int]) -> None:
         """Run a job now, or when its turn has come."""
         if self._left > 0 and not self._waiting:
-            self._left -= job()
+            self._left -= _cost_of(job)
         else:
             self._waiting.append(job)
         self._schedule()
@@ -41,7 +44,7 @@ class TurnBudget:
     def finish(self) -> None:
         """Run what waits, whatever it costs."""
         while self._waiting:
-            self._waiting.popleft()()
+            _cost_of(self._waiting.popleft())
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -53,6 +56,15 @@ class TurnBudget:
         self._left = self._limit
         waiting = self._waiting
         while waiting and self._left > 0:
-            self._left -= waiting.popleft()()
+            self._left -= _cost_of(waiting.popleft())
         if waiting:
             self._schedule()
+
+
+def _cost_of(job: Callable[[], int]) -> int:
+    """Run a job. A defect in one must not keep those after it from running."""
+    try:
+        return job()
+    except Exception:
+        logger.exception("a job of the event loop failed")
+        return 0

@@ -7,6 +7,7 @@ Used by `handlers.produce` and `handlers.repeat`.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.counts import Counts
@@ -16,6 +17,8 @@ from kafkawire.handlers.exchange import Exchange, Peer, Pinned, frame
 
 if TYPE_CHECKING:
     from log.commitlog import CommitLog
+
+logger = logging.getLogger(__name__)
 
 
 class Waiting(Exchange):
@@ -93,7 +96,7 @@ class Turn:
         for exchange in self.exchanges:
             requests += 1 + exchange.more
             if exchange.acks == 1:
-                exchange.tell(failure)
+                _tell(exchange, failure)
             elif failure is not None and exchange.acks == 0:
                 exchange.peer.abort("a produce with acks=0 could not be written")
             exchange.peer.applied(exchange.size_bytes)
@@ -106,10 +109,20 @@ class Turn:
     def committed(self, failure: BaseException | None) -> None:
         """... and is durable, or cannot be made so."""
         for exchange in self.waiting:
-            exchange.tell(failure)
+            _tell(exchange, failure)
             exchange.peer.collect()
         for exchange in self.waiting:
             exchange.peer.flush()
+
+
+def _tell(exchange: Waiting, failure: BaseException | None) -> None:
+    """Make an answer. A defect there ends one connection; the turn's others get their answers."""
+    try:
+        exchange.tell(failure)
+    except Exception:
+        peer = exchange.peer
+        logger.exception("the answer to a Produce of client %s cannot be made", peer.client_id)
+        peer.abort("the answer to a Produce cannot be made")
 
 
 def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str], ...]]:

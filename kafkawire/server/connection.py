@@ -13,6 +13,7 @@ When a request may start (nothing may overtake, nothing waits needlessly):
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -27,6 +28,8 @@ from kafkawire.server.ports import Host, Wire
 
 if TYPE_CHECKING:
     from kafkawire.handlers.table import Api
+
+logger = logging.getLogger(__name__)
 
 HELD, DRAINING, BUSY, FULL, CLOSED = 1, 2, 4, 8, 16
 """Why no request may start, as bits of `Connection.waits`: the start of one was refused; the
@@ -259,6 +262,10 @@ class Connection:
                     self.abort(f"a frame of {size} bytes")
         except DecodeError as wrong:
             self.abort(str(wrong))
+        except Exception as wrong:  # whatever it is, it ends this connection and no other
+            if not isinstance(wrong, IndexError):  # varints of a header that end too early
+                logger.exception("a request of client %s cannot be started", self.client_id)
+            self.abort(f"a request cannot be read: {wrong!r}")
         return pos
 
     def _start_cold(self, api: Api, version: int, number: int, block: Block, body: Buffer) -> None:
@@ -382,7 +389,10 @@ class Connection:
         pins = self.pins
         self.pins = []
         for release in pins:
-            release()
+            try:
+                release()
+            except Exception:
+                logger.exception("what an answer held cannot be released")
 
     def lost(self) -> None:
         """The socket is gone: let go of everything."""

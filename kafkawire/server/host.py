@@ -75,7 +75,11 @@ class Host:
         dirty = self._dirty
         self._dirty = []
         for connection in dirty:
-            connection.flush()
+            try:
+                connection.flush()
+            except Exception:  # one broken socket must not keep the others from being sent to
+                logger.exception("answers to client %s cannot be sent", connection.client_id)
+                connection.abort("its answers cannot be sent")
 
     # -- requests
 
@@ -105,6 +109,10 @@ class Host:
         except DecodeError as wrong:
             connection.abort(f"{api.name} of {len(body)} bytes: {wrong}")
             return
+        except Exception as defect:
+            logger.exception("%s of client %s cannot be decoded", api.name, connection.client_id)
+            connection.abort(f"{api.name} of {len(body)} bytes: {defect!r}")
+            return
         finally:
             block.unpin()
         if not connection.closed:
@@ -132,7 +140,11 @@ class Host:
             if not isinstance(failure, KafkaError):
                 logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
             self.counts.failed(api.name, int(code_of(failure)))
-            parts = await self._failed(api, exchange.version, failure)
+            try:
+                parts = await self._failed(api, exchange.version, failure)
+            except Exception:
+                logger.exception("no answer can be made of the failure of %s", api.name)
+                parts = None
         if connection.closed:
             return
         if parts is None:

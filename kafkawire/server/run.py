@@ -111,9 +111,9 @@ class Server:
         if self._sweep_due:
             counts.loop_lag_s = max(counts.loop_lag_s, now - self._sweep_due)
         self._sweep_due = now + SWEEP_S
+        env.call_later(SWEEP_S, self._sweep)
         self.host.sweep()
         self._descriptors.check(now)
-        env.call_later(SWEEP_S, self._sweep)
 
     async def close(self) -> None:
         """Stop accepting, answer what waits, commit, close."""
