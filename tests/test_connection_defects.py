@@ -1,0 +1,125 @@
+"""Exceptions while requests are served: one connection ends or is answered, all others go on."""
+
+from __future__ import annotations
+
+from collections import deque
+from struct import pack
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.counts import Counts
+from kafkawire.handlers.budget import TurnBudget
+from kafkawire.handlers.turn import Turn, Waiting
+from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
+
+
+@pytest.mark.parametrize("tags", [b"\x80", b"\xff\xff\xff\xff\xff", b"\x01", b"\x01\x05\x80"])
+def test_header_tags_that_end_early_end_the_connection(tags: bytes) -> None:
+    client = Client()
+    head = pack(">hhih", ECHO, 9, 1, 4) + b"test" + tags
+    client.feed(pack(">i", len(head)) + head)
+    assert len(client.wire.closed) == 1
+    assert client.connection.closed
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_handler_that_raises_ends_one_connection(
+    kept: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = FakeHost()
+    one, other = Client(host), Client(host)
+
+    def broken(*_: object) -> bool:
+        raise RuntimeError("a defect")
+
+    if kept:  # the request is started from what was kept, by a callback of the loop
+        one.feed(frame(COLD, 1, b"") + frame(ECHO, 2, b"x"))
+    with monkeypatch.context() as patched:
+        patched.setattr(host.echo, "start", broken)
+        if kept:
+            connection, exchange, _ = host.cold.popleft()
+            exchange.answer(b"")
+            connection.served(exchange)
+            host.run()
+        else:
+            one.feed(frame(ECHO, 1, b"x"))
+    assert len(one.wire.closed) == 1
+    assert "a defect" in caplog.text
+    other.feed(frame(ECHO, 1, b"y"))
+    assert other.answers() == [(1, b"y")]
+    assert host.memory.taken_bytes == 0
+
+
+def test_what_an_answer_holds_is_released_though_another_release_fails() -> None:
+    client = Client()
+    released: list[int] = []
+
+    def broken() -> None:
+        raise RuntimeError("a defect")
+
+    client.connection.pins += [broken, lambda: released.append(1)]
+    client.connection.lost()
+    assert released == [1]
+
+
+def test_a_job_that_raises_does_not_stop_those_after_it() -> None:
+    soon: deque[Any] = deque()
+    budget = TurnBudget(soon.append, 10)
+    done: list[int] = []
+
+    def broken() -> int:
+        raise RuntimeError("a defect")
+
+    def job() -> int:
+        done.append(1)
+        return 10
+
+    budget.do(job)
+    budget.later(broken)
+    budget.later(job)
+    while soon:
+        soon.popleft()()
+    assert done == [1, 1]
+
+
+class Produced(Waiting):
+    """A Produce whose answer cannot be made, or can."""
+
+    def __init__(self, client: Client, acks: int, broken: bool) -> None:
+        super().__init__(client.connection, 1, 7, False)
+        self.acks, self.size_bytes, self.broken = acks, 1, broken
+        client.connection.exchanges.append(self)
+
+    def tell(self, failure: BaseException | None) -> None:
+        if self.broken:
+            raise RuntimeError("a defect")
+        self.parts = [b"told"]
+
+
+class Log:
+    turn_number = 1
+
+    def __init__(self) -> None:
+        self.write: list[Any] = []
+        self.commit: list[Any] = []
+
+    def after_write(self, fn: Any) -> None:
+        self.write.append(fn)
+
+    def after_commit(self, fn: Any) -> None:
+        self.commit.append(fn)
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_an_answer_that_cannot_be_made_costs_one_connection(acks: int) -> None:
+    clients = [Client() for _ in range(3)]
+    log: Any = Log()
+    turn = Turn(log, Counts(), 0)
+    block = clients[0].host.memory.arena
+    for number, client in enumerate(clients):
+        turn.add(Produced(client, acks, number == 1), block)
+    for fn in [*log.write, *log.commit]:
+        fn(None)
+    assert [bytes(client.wire.sent) for client in clients] == [b"told", b"", b"told"]
+    assert [len(client.wire.closed) for client in clients] == [0, 1, 0]
