@@ -13,7 +13,6 @@ When a request may start (nothing may overtake, nothing waits needlessly):
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from struct import Struct
@@ -29,8 +28,6 @@ from kafkawire.server.receiving import Receiver
 
 if TYPE_CHECKING:
     from kafkawire.handlers.table import Api
-
-logger = logging.getLogger(__name__)
 
 HELD, DRAINING, BUSY, FULL, CLOSED = 1, 2, 4, 8, 16
 """Why no request may start, as bits of `Connection.waits`: the start of one was refused; the
@@ -130,7 +127,7 @@ class Connection(Receiver):
             self.abort(str(wrong))
         except Exception as wrong:  # whatever it is, it ends this connection and no other
             if not isinstance(wrong, IndexError):  # varints of a header that end too early
-                logger.exception("a request of client %s cannot be started", self.client_id)
+                self.host.log_defect(self, "a request cannot be started")
             self.abort(f"a request cannot be read: {wrong!r}")
         return pos
 
@@ -258,7 +255,7 @@ class Connection(Receiver):
             try:
                 release()
             except Exception:
-                logger.exception("what an answer held cannot be released")
+                self.host.log_defect(self, "what an answer held cannot be released")
 
     def lost(self) -> None:
         """The socket is gone: let go of everything."""

@@ -78,8 +78,12 @@ class Host:
             try:
                 connection.flush()
             except Exception:  # one broken socket must not keep the others from being sent to
-                logger.exception("answers to client %s cannot be sent", connection.client_id)
+                self.log_defect(connection, "answers cannot be sent")
                 connection.abort("its answers cannot be sent")
+
+    def log_defect(self, connection: Connection, what: str) -> None:
+        """Log the exception that is being handled: a defect that cost one client its request."""
+        logger.exception("%s: %s", self.last_request(connection), what)
 
     # -- requests
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from struct import pack, unpack_from
@@ -92,6 +93,9 @@ class FakeHost:
         if key == 18:
             exchange.answer(b"35")
         return key == 18
+
+    def log_defect(self, connection: Connection, what: str) -> None:
+        logging.getLogger("tests.kit").exception("%s", what)
 
     def flush_soon(self, connection: Connection) -> None:
         self.soon.append(connection.flush)
