@@ -110,6 +110,7 @@ class Log:
         )
         self.loader.version = lambda: self.segments.swapper.version
         self.segments.lifecycle.load = self.loader.load
+        self.segments.known_partitions = metadata.known_partitions
         self.segments.cleaner.load = self.loader.load
         self.segments.cleaner.config_of = self.loader.config_of
         self._storage = storage

@@ -60,7 +60,7 @@ async def check_known(
     if unknown:
         lost = set(unknown) - await metadata.known_partitions(unknown)
         if lost:
-            strange |= _not_deleted(env.fs, recovered.found, lost)
+            strange |= not_deleted(env.fs, recovered.found, lost)
     if strange:
         raise IdentityError(sentence(metadata.name, home, sorted(strange)))
 
@@ -76,7 +76,7 @@ def sentence(metadata: str, home: str, topics: list[str]) -> str:
     )
 
 
-def _not_deleted(fs: FileSystem, found: Iterable[Found], numbers: set[int]) -> set[str]:
+def not_deleted(fs: FileSystem, found: Iterable[Found], numbers: set[int]) -> set[str]:
     """The topics of these partitions, without those that a journal says were deleted."""
     topics: dict[int, tuple[bytes, str]] = {}
     deleted: set[bytes] = set()

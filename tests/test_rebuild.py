@@ -48,7 +48,7 @@ async def rebuilt(world: World) -> Rebuilt:
 
 
 async def clean(world: World) -> bool:
-    report = await check(world.env, FOLDER, 1, world.catalog, world.storage)
+    report = await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
     assert report.clean, [problem.text for problem in report.problems]
     return report.clean
 

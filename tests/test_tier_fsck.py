@@ -37,7 +37,7 @@ async def tiered() -> LocalWorld:
 
 
 async def looked_at(world: LocalWorld) -> Report:
-    return await check(world.env, FOLDER, 1, world.catalog, world.storage)
+    return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
 
 def texts(report: Report) -> list[str]:

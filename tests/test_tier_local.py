@@ -202,7 +202,7 @@ async def test_a_crash_between_two_steps_leaves_no_file_and_no_dangling_row(
     assert await read_all(partition, partition.cut_offset)
     await world.look()
     await world.log.close()
-    report = await check(world.env, FOLDER, 1, world.catalog, world.storage)
+    report = await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
     assert [problem.text for problem in report.problems] == []
 
 

@@ -17,11 +17,13 @@ from urllib.parse import quote
 from kafkawire.cli.progress import bars
 from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.codec.segment import FormatError
-from kafkawire.metadata.store import MetadataError, open_metadata
+from kafkawire.metadata import pairing
+from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
 from log.disk import real_env
-from log.env import LogError
+from log.env import Env, LogError
 from log.fsck.check import check
 from log.fsck.report import Progress, Report
+from log.identity import IdentityError, check_pairing, inspect_folder, refuse_absent
 from log.manager import lock_folder
 from log.manifest.local import ENDED
 from offsets.opening import ROCKSDB, SQL, holds_rocks, open_storage
@@ -88,12 +90,18 @@ async def _all(
     locks = [lock_folder(env, home) for home in homes.values()]
     reports = {}
     try:
+        if metadata.absent():
+            node, home = next(iter(homes.items()))
+            refuse_absent(inspect_folder(env.fs, folder, home, node), metadata.name)
         catalog = await metadata.open()
         for node, home in homes.items():
             kind = ROCKSDB if holds_rocks(home) else SQL
             storage = open_storage(kind, metadata, home, node, env.clock.now_ms, catalog.leader_of)
             try:
-                report = await check(env, home, node, catalog, storage, progress)
+                report = await check(env, home, node, catalog, storage, metadata, progress)
+                wrong = await _mismatch(env, folder, home, node, metadata)
+                if wrong:
+                    distrust(report, wrong)
                 if repair:
                     await report.repair()
                     env.fs.remove(os.path.join(home, ENDED))  # the manifest is of other rows
@@ -106,6 +114,23 @@ async def _all(
             lock.release()
         env.offload.close()
     return reports
+
+
+async def _mismatch(env: Env, folder: str, home: str, node: int, metadata: SqlStore) -> str:
+    """Why the folder and the metadata do not belong together, in a sentence; empty: they do."""
+    stored = await metadata.transact(lambda session: pairing.load(session, node))
+    try:
+        check_pairing(inspect_folder(env.fs, folder, home, node), stored, metadata.name)
+    except IdentityError as failure:
+        return str(failure)
+    return ""
+
+
+def distrust(report: Report, why: str) -> None:
+    """The metadata belongs to another folder: what it says is no reason to move or remove."""
+    for problem in report.problems:
+        problem.harmless, problem.repair, problem.fix = False, "", None
+    report.add("metadata", why)
 
 
 def _rows(report: Report) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import count
 
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.store import Metadata
 from log.env import Env
 from log.fsck.journals import Held, JournalCheck
 from log.fsck.objects import beyond
@@ -31,6 +32,7 @@ async def check(
     node_id: int,
     catalog: Catalog,
     storage: OffsetStorage,
+    metadata: Metadata,
     progress: Progress = silent,
 ) -> Report:
     """Everything that is wrong under `home` (`<data>/brokers/<node_id>`).
@@ -40,10 +42,38 @@ async def check(
     """
     report = Report()
     place = await storage.load_place(node_id)
-    held = JournalCheck(env, home, catalog.name_of, report, progress).run(place)
-    usable = await SegmentCheck(env, home, node_id, storage, report, progress).run()
+    journals = JournalCheck(env, home, catalog.name_of, report, progress)
+    held = journals.run(place)
+    await _topics(journals, catalog, metadata, report)
+    usable = await SegmentCheck(
+        env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
+    ).run()
     await _partitions(catalog, node_id, storage, held, usable, report, progress)
     return report
+
+
+async def _topics(
+    journals: JournalCheck, catalog: Catalog, metadata: Metadata, report: Report
+) -> None:
+    """Name the topics in the journals that the metadata does not know, alive or deleted."""
+    strange: set[str] = set()
+    unknown: set[int] = set()
+    for number in journals.held.ranges:
+        where = catalog.locate(number)
+        if where is None:
+            unknown.add(number)
+            continue
+        names = journals.held.names.get(number, {})
+        strange.update(name for each, name in names.items() if each != where.topic_id)
+    unknown -= await metadata.known_partitions(unknown) if unknown else set()
+    if unknown:
+        strange |= journals.not_deleted(unknown)
+    for name in sorted(strange):
+        report.add(
+            f"topic {name}",
+            "its records are in the journals, and the metadata does not know it: put the newest "
+            "copy of the metadata back, or rebuild it with `kafkawire restore --from-log`",
+        )
 
 
 async def _partitions(

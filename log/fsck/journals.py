@@ -19,6 +19,7 @@ from log.hotindex import Columns
 from log.journal import index_name
 from log.journalindex import read_index
 from log.losses import Damage, Name, examine
+from log.provenance import not_deleted
 from log.recovery import Found, Recovered, recover
 from log.runfile import NAME, read_run
 from log.scan import Scanned, scan
@@ -28,11 +29,13 @@ Range = tuple[int, int]
 
 @dataclass(slots=True)
 class Held:
-    """By partition number: the offset ranges [first, end) in the journals, as they lie there, and
-    what recovery made of the journals."""
+    """By partition number: the offset ranges [first, end) in the journals, as they lie there, what
+    recovery made of the journals, and the topics (id -> name) that naming frames say a number
+    belongs to."""
 
     ranges: dict[int, list[Range]] = field(default_factory=lambda: defaultdict(list))
     recovered: Recovered = field(default_factory=Recovered)
+    names: dict[int, dict[bytes, str]] = field(default_factory=lambda: defaultdict(dict))
 
     def next_offset(self, number: int, stored: int) -> int:
         """From which offset on a partition goes on at the next start; `stored` is what the
@@ -83,6 +86,10 @@ class JournalCheck:
             )
         return self.held
 
+    def not_deleted(self, numbers: set[int]) -> set[str]:
+        """The topics of these partitions, without those that a journal says were deleted."""
+        return not_deleted(self._env.fs, self.held.recovered.found, numbers)
+
     def _look(self, found: Found) -> None:
         journal, report = found.journal, self._report
         report.journals += 1
@@ -108,6 +115,8 @@ class JournalCheck:
         for number, rows in scanned.rows.items():
             ends = (base + count for base, count in zip(rows.base, rows.count, strict=True))
             self.held.ranges[number] += zip(rows.base, ends, strict=True)
+        for number, (_, naming) in scanned.named.items():
+            self.held.names[number][naming.topic_id] = naming.topic
 
     def _compare(self, found: Found, whole: Scanned) -> None:
         """The index file must have the rows of the frames; those of damaged ones it may have."""

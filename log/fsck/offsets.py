@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from log.fsck.journals import Range
+from log.segments.leftover import uncovered
 from offsets.storage import Mapping, PartitionRow
 
 
@@ -36,15 +37,3 @@ def stored_end(row: PartitionRow) -> int:
 
 def _covered(living: Iterable[Mapping], usable: set[int]) -> list[Range]:
     return [(m.base_offset, m.end_offset) for m in living if m.segment_id in usable]
-
-
-def uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
-    """What of [start, end) is in none of the ranges, which rise by their first offsets."""
-    for first, after in ranges:
-        if start >= end:
-            return
-        if first > start:
-            yield start, min(first, end)
-        start = max(start, after)
-    if start < end:
-        yield start, end

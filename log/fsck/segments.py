@@ -1,25 +1,33 @@
 """Segments against their rows: is each file there, sound in every byte, and what SQL says of it?
 
 Files and rows that an interrupted cut or removal leaves behind are named as harmless: the next
-start clears them away.
+start clears them away. A file that no row accounts for is a problem, since it may be the only copy
+of its records: a repair moves it into the quarantine and never deletes it.
 """
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from kafkawire.codec.segment import FormatError, PartitionEntry
+from kafkawire.metadata.catalog import Catalog
 from log.env import Env, FileSystem
+from log.fsck.journals import Held
 from log.fsck.objects import ObjectCheck
 from log.fsck.report import Fix, Progress, Report
+from log.quarantine import Quarantine
 from log.segments.files import SUFFIX, SegmentFile, segment_path
 from log.segments.jobs import ScrubArguments, no_pace
+from log.segments.leftover import Range, describe, entries_of, unaccounted
 from log.segments.scrub import run as scrub
 from offsets.storage import DELETING, LIVE, STARTED, Mapping, OffsetStorage, SegmentRow
 
 ROWS_AT_ONCE = 1000
 """Segment rows of one round trip."""
+
+Known = Callable[[Collection[int]], Awaitable[set[int]]]
+"""Those of the partition numbers that SQL ever assigned: `Metadata.known_partitions`."""
 
 
 class SegmentCheck:
@@ -33,10 +41,17 @@ class SegmentCheck:
         storage: OffsetStorage,
         report: Report,
         progress: Progress,
+        catalog: Catalog,
+        held: Held,
+        known: Known,
     ) -> None:
         self._env = env
         self._fs = env.fs
         self._folder = os.path.join(home, "segments")
+        self._quarantine = Quarantine(env.fs, home)
+        self._catalog = catalog
+        self._held = held
+        self._known = known
         self._node_id = node_id
         self._storage = storage
         self._report = report
@@ -65,10 +80,10 @@ class SegmentCheck:
                 if await self._live(row, path, there, mappings):
                     usable.add(row.id)
             else:
-                self._leftover(row, path)
+                await self._leftover(row, path)
         self._progress("segments", len(rows), len(rows))
         for path in sorted(files):
-            self._stray(path)
+            await self._stray(path)
         return usable
 
     async def _rows(self) -> list[SegmentRow]:
@@ -126,24 +141,69 @@ class SegmentCheck:
                 harmless=True,
             )
 
-    def _leftover(self, row: SegmentRow, path: str) -> None:
+    async def _leftover(self, row: SegmentRow, path: str) -> None:
+        where = f"segment {row.uuid.hex()}"
+        found = await self._unaccounted(path) if row.state == STARTED else []
+        if found:
+            self._report.add(
+                where,
+                "its row says that it was not finished, but its file is the only copy of "
+                f"{describe(found)}",
+                "file is moved into the quarantine, row is removed",
+                self._set_aside(path, f"the only copy of {describe(found)}", [row.id]),
+            )
+            return
         what = "was being written" if row.state == STARTED else "is not needed any more"
         self._report.add(
-            f"segment {row.uuid.hex()}",
+            where,
             f"it {what} when the broker ended",
             "file and row are removed",
             self._drop(path, [row.id]),
             harmless=True,
         )
 
-    def _stray(self, path: str) -> None:
+    async def _unaccounted(self, path: str) -> list[tuple[PartitionEntry, Range]]:
+        """What a file holds that no mapping and no journal has."""
+        entries = entries_of(self._fs, path)
+        numbers = sorted({entry.number for entry in entries})
+        alive = [number for number in numbers if self._catalog.locate(number) is not None]
+        rows = {row.number: row for row in await self._storage.load_partitions(alive)}
+        gone = await self._known([number for number in numbers if number not in rows])
+
+        def held(entry: PartitionEntry) -> list[Range] | None:
+            where = self._catalog.locate(entry.number)
+            if where is None or where.topic_id != entry.topic_id:
+                return None if where is None and entry.number in gone else []
+            row = rows[entry.number]
+            start = row.checkpoint.log_start if row.checkpoint is not None else 0
+            mapped = [(m.base_offset, m.end_offset) for m in row.mappings]
+            return [(0, start), *mapped, *self._held.ranges.get(entry.number, [])]
+
+        return unaccounted(entries, held)
+
+    async def _stray(self, path: str) -> None:
+        """A file without a row: nothing the broker does leaves one."""
+        found = await self._unaccounted(path)
+        if found:
+            what = f"no row knows its file, which is the only copy of {describe(found)}"
+        elif entries_of(self._fs, path):
+            what = "no row knows its file; what it holds is in other files too, or was deleted"
+        else:
+            what = "no row knows its file, which cannot be read as a segment"
         self._report.add(
             f"segment {os.path.basename(path).removesuffix(SUFFIX)}",
-            "no row knows its file",
-            "the file is removed",
-            self._drop(path, []),
-            harmless=True,
+            what,
+            "the file is moved into the quarantine",
+            self._set_aside(path, what, []),
         )
+
+    def _set_aside(self, path: str, why: str, ids: Sequence[int]) -> Fix:
+        async def fix() -> None:
+            self._quarantine.take(path, why, self._env.clock.now_ms())
+            if ids:
+                await self._storage.drop_segments(ids)
+
+        return fix
 
     def _drop(self, path: str, ids: Sequence[int]) -> Fix:
         async def fix() -> None:

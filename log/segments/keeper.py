@@ -9,18 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from collections.abc import Mapping as Map
 
 from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.segment import PartitionEntry
 from kafkawire.metadata.catalog import Catalog
 from log.commitlog import CommitLog
 from log.env import FileSystem
 from log.partition import Partition
+from log.quarantine import Quarantine
 from log.segments.cleaning import SegmentCleaner
 from log.segments.cutting import Cutter
 from log.segments.delays import FileDelays
 from log.segments.files import SUFFIX, segment_path
+from log.segments.leftover import Range, describe, entries_of, held_in_memory, unaccounted
 from log.segments.lifecycle import Lifecycle
 from log.segments.origin import Origins
 from log.segments.reading import WarmReader
@@ -79,6 +82,9 @@ class Segments:
             commit_log, partitions, storage, self.store, self.swapper, node_id, origins
         )
         self._config = config
+        self._partitions = partitions
+        self._quarantine = Quarantine(self._env.fs, folder)
+        self.known_partitions: Callable[[Collection[int]], Awaitable[set[int]]]
         self.relief: Callable[[], Awaitable[None]] | None = None  # a remote tier's, if there is one
         self._leftover: list[Segment] = []
         self._cutting = asyncio.Lock()  # two cuts at once would cut the same
@@ -128,11 +134,39 @@ class Segments:
         return [row.id for row in away if row.state == LIVE and not row.object]
 
     async def clean(self) -> None:
-        """Remove what cuts left that a crash ended."""
+        """Remove what cuts left that a crash ended; files with records that are nowhere else go
+        into the quarantine (log.segments.leftover)."""
         leftover, self._leftover = self._leftover, []
+        for segment in leftover:
+            await self._keep_records(segment)
         if leftover:
             logger.info("removing %d segments that were not finished", len(leftover))
             await self.store.discard(leftover)
+
+    async def _keep_records(self, segment: Segment) -> None:
+        """Move the file of an unfinished segment aside if it is the only copy of something."""
+        fs, submit = self._env.fs, self._env.offload.submit
+        entries = await submit("files", entries_of, fs, segment.path)
+        numbers = {entry.number for entry in entries}
+        await self.lifecycle.load(numbers)
+        gone = {number for number in numbers if number not in self._partitions}
+        gone &= await self.known_partitions(gone) if gone else gone
+
+        def held(entry: PartitionEntry) -> list[Range] | None:
+            partition = self._partitions.get(entry.number)
+            if partition is not None and partition.topic_id == entry.topic_id:
+                return held_in_memory(partition)
+            return None if entry.number in gone else []
+
+        found = unaccounted(entries, held)
+        if found:
+            what = f"it was not finished by its row, but is the only copy of {describe(found)}"
+            now_ms = self._env.clock.now_ms()
+            path = await submit("files", self._quarantine.take, segment.path, what, now_ms)
+            logger.critical(
+                "segment %s: %s. It is kept as %s; `kafkawire fsck` checks the folder",
+                segment.name, what, path,
+            )  # fmt: skip
 
     async def cut(self) -> set[int]:
         """Cut what is due; the partitions that got further segments."""

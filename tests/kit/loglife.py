@@ -72,7 +72,7 @@ class Life:
 
         storage.finish_segments = finish_and_lose_the_answer  # type: ignore[method-assign]
         if catalog.by_name:
-            report = await fsck(self.env, FOLDER, 1, catalog, storage)
+            report = await fsck(self.env, FOLDER, 1, catalog, storage, self.metadata)
             assert report.clean, [p for p in report.problems if not p.harmless]
         await self.open_log(catalog, storage)
 
