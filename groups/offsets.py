@@ -34,6 +34,7 @@ from kafkawire.messages.offset_delete import (
 )
 from kafkawire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopics,
@@ -81,6 +82,13 @@ class Offsets:
     def of(self, group_id: str) -> Mapping[str, Mapping[int, Offset]]:
         """What a group has committed; empty for groups nobody knows."""
         return self.by_group.get(group_id, {})
+
+    def asked(self, group_id: str) -> list[OffsetFetchRequestTopics]:
+        """What a group has committed, as a request that asks for all of it."""
+        return [
+            OffsetFetchRequestTopics(name=name, partition_indexes=list(partitions))
+            for name, partitions in self.of(group_id).items()
+        ]
 
     def records(self) -> Iterator[OffsetRecord]:
         """Everything, as the records that would make it true again."""

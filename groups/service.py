@@ -30,7 +30,11 @@ from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kafkawire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
-from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchResponseGroup
+from kafkawire.messages.offset_fetch import (
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponseGroup,
+)
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from log.env import Env
 
@@ -42,8 +46,8 @@ if TYPE_CHECKING:
 __all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
 
 OFFSETS_TOPIC = "__consumer_offsets"
-SLICE_GROUPS = 64
-"""Groups described or deleted before others may run; one with many members takes a millisecond."""
+MAX_UNANSWERED = 64
+"""Groups of one request that wait for the same commit."""
 T = TypeVar("T")
 
 Internal = Callable[[], Awaitable[Sequence["Partition | None"]]]
@@ -186,29 +190,33 @@ class GroupService:
     async def describe_groups(
         self, client: Client, version: int, request: DescribeGroupsRequest
     ) -> DescribeGroupsResponse:
-        """Groups in the order asked for; each has its own error."""
+        """Each group once, in the order asked for; each has its own error."""
+        response = DescribeGroupsResponse()
         asked: list[asyncio.Future[DescribeGroupsResponse]] = []
-        for group_id in request.groups:
-            await self._breathe(len(asked))
+        for group_id in dict.fromkeys(request.groups):
             one = DescribeGroupsRequest(groups=[group_id])
             asked.append(self._ask(group_id, client, version, one, DescribeGroupsResponse))
-        response = DescribeGroupsResponse()
-        for future in asked:
-            response.groups += (await future).groups
+            await self.env.slices.give_way()
+            if len(asked) == MAX_UNANSWERED:
+                response.groups += [(await future).groups[0] for future in asked]
+                asked.clear()
+        response.groups += [(await future).groups[0] for future in asked]
         return response
 
     async def delete_groups(
         self, client: Client, version: int, request: DeleteGroupsRequest
     ) -> DeleteGroupsResponse:
         """Each group once, in the order asked for; each has its own error."""
+        response = DeleteGroupsResponse()
         asked: list[asyncio.Future[DeleteGroupsResponse]] = []
         for group_id in dict.fromkeys(request.groups_names):
-            await self._breathe(len(asked))
             one = DeleteGroupsRequest(groups_names=[group_id])
             asked.append(self._ask(group_id, client, version, one, DeleteGroupsResponse))
-        response = DeleteGroupsResponse()
-        for future in asked:
-            response.results += (await future).results
+            await self.env.slices.give_way()
+            if len(asked) == MAX_UNANSWERED:
+                response.results += [(await future).results[0] for future in asked]
+                asked.clear()
+        response.results += [(await future).results[0] for future in asked]
         return response
 
     async def list_groups(
@@ -221,15 +229,14 @@ class GroupService:
             part = await self._put(coordinator, client, version, request, ListGroupsResponse)
             if part.error_code:
                 return part
-            if part.groups:
-                response.groups += part.groups
-                await self.env.sleep(0)
+            response.groups += part.groups
+            await self.env.slices.give_way()
         return response
 
-    async def _breathe(self, number: int) -> None:
-        """Let others run between slices of a long answer."""
-        if number % SLICE_GROUPS == SLICE_GROUPS - 1:
-            await self.env.sleep(0)
+    def committed(self, group_id: str) -> list[OffsetFetchRequestTopics]:
+        """The topics and partitions that a group has committed offsets of, as of now."""
+        coordinator = self._find(group_id)
+        return [] if coordinator is None else coordinator.shard.offsets.asked(group_id)
 
     # -- asking ---------------------------------------------------------------------------
 

@@ -21,4 +21,5 @@ async def describe_groups(
         for group in response.groups:
             if not group.error_code:
                 group.authorized_operations = GROUP_OPERATIONS
+            await ctx.give_way()
     return response

@@ -7,6 +7,8 @@ Not done: quotas.
 
 from __future__ import annotations
 
+import asyncio
+
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.leave_group import (
@@ -17,12 +19,34 @@ from kafkawire.messages.leave_group import (
 
 MANY_FROM = 3
 
+MEMBERS_AT_ONCE = 64
+"""Members that leave in one decision: half a millisecond."""
+
 
 async def leave_group(ctx: RequestContext, req: LeaveGroupRequest) -> LeaveGroupResponse:
     """Before version 3 the one member's error is the answer's."""
     if ctx.version < MANY_FROM:
         req.members = [MemberIdentity(member_id=req.member_id)]
-    response = await ctx.broker.groups.leave_group(client_of(ctx), ctx.version, req)
+    response = await _leave(ctx, req)
     if ctx.version < MANY_FROM and response.members:
         response.error_code = response.error_code or response.members[0].error_code
+    return response
+
+
+async def _leave(ctx: RequestContext, req: LeaveGroupRequest) -> LeaveGroupResponse:
+    """The members in portions, which the coordinator decides one after the other."""
+    asked: list[asyncio.Future[LeaveGroupResponse]] = []
+    for at in range(0, len(req.members) or 1, MEMBERS_AT_ONCE):
+        part = LeaveGroupRequest(
+            group_id=req.group_id, members=req.members[at : at + MEMBERS_AT_ONCE]
+        )
+        asked.append(ctx.broker.groups.leave_group(client_of(ctx), ctx.version, part))
+        await ctx.give_way()
+    response = LeaveGroupResponse()
+    for one in asked:
+        answer = await one
+        response.error_code = response.error_code or answer.error_code
+        response.members += answer.members
+    if response.error_code:
+        response.members = []
     return response

@@ -6,11 +6,29 @@ Not done: types other than classic (there are no such groups yet); authorization
 
 from __future__ import annotations
 
+from groups.states import State
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
+_STATES = frozenset(state.value.lower() for state in State)
+NO_NAME = "-"
+MAX_NAME_CHARS = 100
+"""No state or type has a longer name."""
+
 
 async def list_groups(ctx: RequestContext, req: ListGroupsRequest) -> ListGroupsResponse:
     """All groups that pass the filters; COORDINATOR_LOAD_IN_PROGRESS while any is loading."""
+    req.states_filter = await _known(ctx, req.states_filter, _STATES)
+    req.types_filter = await _known(ctx, req.types_filter, frozenset(("classic",)))
     return await ctx.broker.groups.list_groups(client_of(ctx), ctx.version, req)
+
+
+async def _known(ctx: RequestContext, names: list[str], known: frozenset[str]) -> list[str]:
+    """A filter with each name once, and one in place of all that match nothing."""
+    folded: set[str] = set()
+    for name in names:
+        lower = name[:MAX_NAME_CHARS].lower()
+        folded.add(lower if lower in known else NO_NAME)
+        await ctx.give_way()
+    return sorted(folded)

@@ -76,6 +76,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
                 await look_up.answer()
             await ctx.give_way()
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=rows))
+        await ctx.give_way()
     if readings:
         await _look_up_all(ctx, readings, req.timeout_ms)
     return ListOffsetsResponse(topics=topics)
@@ -170,6 +171,7 @@ async def _waits(ctx: RequestContext, req: ListOffsetsRequest) -> bool:
             ):
                 return True
             await ctx.give_way()
+        await ctx.give_way()
     return False
 
 

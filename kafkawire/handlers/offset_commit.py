@@ -7,11 +7,16 @@ Not done: member epochs of the new consumer protocol (there are no such groups y
 
 from __future__ import annotations
 
+import asyncio
+from typing import NamedTuple
+
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.clients import client_of, partition_error, topic_of
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.portions import Portions
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
+    OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
@@ -21,15 +26,30 @@ from kafkawire.messages.offset_commit import (
 BY_ID_FROM = 10
 
 
+class _Entry(NamedTuple):
+    """One partition to be committed, and its place in the answer."""
+
+    topic: str
+    topic_id: bytes
+    commit: OffsetCommitRequestPartition
+    answer: OffsetCommitResponsePartition
+
+
 async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Partitions that do not exist are refused each for itself; the group decides on the rest."""
+    """Partitions that do not exist are refused each for itself; the group decides on the rest,
+    portion by portion."""
     response = OffsetCommitResponse()
-    known: list[OffsetCommitRequestTopic] = []
-    open_answers: list[OffsetCommitResponsePartition] = []
+
+    def ask(entries: list[_Entry]) -> asyncio.Future[OffsetCommitResponse]:
+        return ctx.broker.groups.offset_commit(client_of(ctx), ctx.version, _part(req, entries))
+
+    portions = Portions(ctx, ask, _answered)
     for topic in req.topics:
         info, code = topic_of(ctx, topic.name, topic.topic_id, ctx.version >= BY_ID_FROM)
-        kept = OffsetCommitRequestTopic(topic_id=topic.topic_id)
         answers: list[OffsetCommitResponsePartition] = []
+        response.topics.append(
+            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
+        )
         for entry in topic.partitions:
             if info is not None:
                 code = partition_error(info, entry.partition_index)
@@ -37,21 +57,34 @@ async def offset_commit(ctx: RequestContext, req: OffsetCommitRequest) -> Offset
                 partition_index=entry.partition_index, error_code=int(code)
             )
             answers.append(answer)
-            if code is ErrorCode.NONE:
-                kept.partitions.append(entry)
-                open_answers.append(answer)
-        if info is not None and kept.partitions:
-            kept.name = info.name
-            known.append(kept)
-        response.topics.append(
-            OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=answers)
-        )
-    if known:
-        req.topics = known
-        answered = ctx.broker.groups.offset_commit(client_of(ctx), ctx.version, req)
-        if not answered.done():
-            ctx.park()  # what follows on this connection may share the commit
-        decided = (entry for topic in (await answered).topics for entry in topic.partitions)
-        for answer, decision in zip(open_answers, decided, strict=True):
-            answer.error_code = decision.error_code
+            if info is not None and code is ErrorCode.NONE:
+                await portions.add(_Entry(info.name, topic.topic_id, entry, answer))
+            else:
+                await ctx.give_way()
+        await ctx.give_way()
+    await portions.end(always=False)
     return response
+
+
+def _part(req: OffsetCommitRequest, entries: list[_Entry]) -> OffsetCommitRequest:
+    """The request with these entries alone."""
+    topics: list[OffsetCommitRequestTopic] = []
+    for entry in entries:
+        if not topics or topics[-1].name != entry.topic:
+            topics.append(OffsetCommitRequestTopic(name=entry.topic, topic_id=entry.topic_id))
+        topics[-1].partitions.append(entry.commit)
+    return OffsetCommitRequest(
+        group_id=req.group_id,
+        generation_id_or_member_epoch=req.generation_id_or_member_epoch,
+        member_id=req.member_id,
+        group_instance_id=req.group_instance_id,
+        retention_time_ms=req.retention_time_ms,
+        topics=topics,
+    )
+
+
+def _answered(entries: list[_Entry], decided: OffsetCommitResponse) -> bool:
+    codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)
+    for entry, code in zip(entries, codes, strict=True):
+        entry.answer.error_code = code
+    return True

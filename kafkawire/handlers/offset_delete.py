@@ -5,12 +5,17 @@ Not done: nothing known. It has one version, never flexible.
 
 from __future__ import annotations
 
+import asyncio
+from typing import NamedTuple
+
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.handlers.clients import client_of, partition_error, topic_of
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.portions import Portions
 from kafkawire.messages.offset_delete import (
     OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
@@ -18,16 +23,34 @@ from kafkawire.messages.offset_delete import (
 )
 
 
+class _Entry(NamedTuple):
+    """One partition to be forgotten, and its place in the answer."""
+
+    topic: str
+    partition: OffsetDeleteRequestPartition
+    answer: OffsetDeleteResponsePartition
+
+
 async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> OffsetDeleteResponse:
     """Partitions that do not exist are refused each for itself; the group decides on the rest,
-    or refuses the whole request."""
+    portion by portion, or refuses the whole request."""
     response = OffsetDeleteResponse()
-    known: list[OffsetDeleteRequestTopic] = []
-    open_answers: list[OffsetDeleteResponsePartition] = []
+
+    def ask(entries: list[_Entry]) -> asyncio.Future[OffsetDeleteResponse]:
+        return ctx.broker.groups.offset_delete(client_of(ctx), ctx.version, _part(req, entries))
+
+    def answered(entries: list[_Entry], decided: OffsetDeleteResponse) -> bool:
+        response.error_code = decided.error_code
+        codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)
+        for entry, code in zip(entries, codes, strict=not decided.error_code):
+            entry.answer.error_code = code
+        return not decided.error_code
+
+    portions = Portions(ctx, ask, answered)
     for topic in req.topics:
         info, code = topic_of(ctx, topic.name, ZERO_UUID, by_id=False)
-        kept = OffsetDeleteRequestTopic(name=topic.name)
         answers: list[OffsetDeleteResponsePartition] = []
+        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
         for entry in topic.partitions:
             if info is not None:
                 code = partition_error(info, entry.partition_index)
@@ -36,15 +59,21 @@ async def offset_delete(ctx: RequestContext, req: OffsetDeleteRequest) -> Offset
             )
             answers.append(answer)
             if code is ErrorCode.NONE:
-                kept.partitions.append(entry)
-                open_answers.append(answer)
-        known.append(kept)
-        response.topics.append(OffsetDeleteResponseTopic(name=topic.name, partitions=answers))
-    req.topics = [topic for topic in known if topic.partitions]
-    decided = await ctx.broker.groups.offset_delete(client_of(ctx), ctx.version, req)
-    if decided.error_code:
-        return decided
-    codes = (entry.error_code for topic in decided.topics for entry in topic.partitions)
-    for answer, code_of_group in zip(open_answers, codes, strict=True):
-        answer.error_code = code_of_group
+                await portions.add(_Entry(topic.name, entry, answer))
+            else:
+                await ctx.give_way()
+        await ctx.give_way()
+    await portions.end(always=True)
+    if response.error_code:
+        response.topics = []
     return response
+
+
+def _part(req: OffsetDeleteRequest, entries: list[_Entry]) -> OffsetDeleteRequest:
+    """The request with these entries alone."""
+    topics: list[OffsetDeleteRequestTopic] = []
+    for entry in entries:
+        if not topics or topics[-1].name != entry.topic:
+            topics.append(OffsetDeleteRequestTopic(name=entry.topic))
+        topics[-1].partitions.append(entry.partition)
+    return OffsetDeleteRequest(group_id=req.group_id, topics=topics)

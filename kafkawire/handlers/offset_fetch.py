@@ -9,11 +9,17 @@ commit of what it shows, with RequireStable or without.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import ZERO_UUID
 from kafkawire.handlers.clients import client_of, topic_of
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.portions import Portions
+from kafkawire.handlers.slices import released
 from kafkawire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -30,100 +36,164 @@ TOP_LEVEL_ERROR_FROM = 2
 MANY_GROUPS_FROM = 8
 BY_ID_FROM = 10
 
+INDEXES_PER_ENTRY = 16
+"""Partitions of a topic that are looked up together: a microsecond each."""
+
 
 async def offset_fetch(ctx: RequestContext, req: OffsetFetchRequest) -> OffsetFetchResponse:
     """Each group's offsets, or its error."""
     if ctx.version >= MANY_GROUPS_FROM:
-        asked = [_ask(ctx, group) for group in req.groups]  # all wait for one commit
-        return OffsetFetchResponse(groups=[await _answer(ctx, *one) for one in asked])
+        return OffsetFetchResponse(groups=await _fetch_groups(ctx, req.groups))
     group = OffsetFetchRequestGroup(group_id=req.group_id, topics=None)
     if req.topics is not None:
-        group.topics = [
+        group.topics = await ctx.collect(
             OffsetFetchRequestTopics(name=topic.name, partition_indexes=topic.partition_indexes)
             for topic in req.topics
-        ]
-    found = await _answer(ctx, *_ask(ctx, group))
-    if ctx.version >= TOP_LEVEL_ERROR_FROM or not found.error_code:
-        return OffsetFetchResponse(
-            error_code=found.error_code, topics=[_old_form(topic) for topic in found.topics]
         )
+    asked = [group]
+    del group
+    (found,) = await _fetch_groups(ctx, asked)
+    if ctx.version >= TOP_LEVEL_ERROR_FROM or not found.error_code:
+        response = OffsetFetchResponse(error_code=found.error_code)
+        found.topics.reverse()
+        while found.topics:
+            response.topics.append(await _old_form(ctx, found.topics.pop()))
+        await ctx.broker.env.slices.run(released(asked))
+        return response
     # Version 1 has no top-level error: each partition bears it.
-    return OffsetFetchResponse(
-        topics=[
-            _old_form(_refused(topic, ErrorCode(found.error_code))) for topic in group.topics or []
+    refused: list[OffsetFetchResponseTopic] = []
+    for topic in asked[0].topics or []:
+        of_topic = await _refused(ctx, topic, ErrorCode(found.error_code))
+        refused.append(await _old_form(ctx, of_topic))
+    return OffsetFetchResponse(topics=refused)
+
+
+class _Entry(NamedTuple):
+    """Partitions of one topic of one group, and where their offsets belong. No topic: the group is
+    asked about nothing, so that its error is known."""
+
+    group: OffsetFetchRequestGroup
+    found: OffsetFetchResponseGroup
+    topic: OffsetFetchRequestTopics | None
+    answer: OffsetFetchResponseTopics | None
+
+
+async def _fetch_groups(
+    ctx: RequestContext, groups: list[OffsetFetchRequestGroup]
+) -> list[OffsetFetchResponseGroup]:
+    """All groups, in portions that wait for one commit."""
+    client = client_of(ctx)
+
+    def ask(entries: list[_Entry]) -> asyncio.Future[list[OffsetFetchResponseGroup]]:
+        futures = [
+            ctx.broker.groups.offset_fetch(client, ctx.version, part) for part in _parts(entries)
         ]
-    )
+        return asyncio.gather(*futures)
+
+    portions = Portions(ctx, ask, _answered)
+    response: list[OffsetFetchResponseGroup] = []
+    seen: set[str] = set()
+    for group in groups:
+        found = OffsetFetchResponseGroup(group_id=group.group_id)
+        response.append(found)
+        if group.group_id in seen:
+            found.error_code = int(ErrorCode.INVALID_REQUEST)
+            await ctx.give_way()
+            continue
+        seen.add(group.group_id)
+        await _ask_group(ctx, portions, group, found)
+    await portions.end(always=False)
+    for found in response:
+        if found.error_code:
+            found.topics = []
+        await ctx.give_way()
+    return response
 
 
-def _ask(
-    ctx: RequestContext, group: OffsetFetchRequestGroup
-) -> tuple[Awaitable[OffsetFetchResponseGroup], list[OffsetFetchResponseTopics]]:
-    """The group's answer to come, and the topics it is not asked about."""
-    refused: list[OffsetFetchResponseTopics] = []
-    if ctx.version >= BY_ID_FROM and group.topics is not None:
-        known: list[OffsetFetchRequestTopics] = []
-        for topic in group.topics:
-            info, code = topic_of(ctx, "", topic.topic_id, by_id=True)
-            if info is None:
-                refused.append(_refused(topic, code))
-            else:
-                topic.name = info.name
-                known.append(topic)
-        group.topics = known
-    return ctx.broker.groups.offset_fetch(client_of(ctx), ctx.version, group), refused
-
-
-async def _answer(
+async def _ask_group(
     ctx: RequestContext,
-    answer: Awaitable[OffsetFetchResponseGroup],
-    refused: list[OffsetFetchResponseTopics],
-) -> OffsetFetchResponseGroup:
-    found = await answer
-    if ctx.version >= BY_ID_FROM:
-        found.topics = _with_ids(ctx, found.topics)
-    if not found.error_code:
-        found.topics += refused
-    return found
-
-
-def _with_ids(
-    ctx: RequestContext, topics: list[OffsetFetchResponseTopics]
-) -> list[OffsetFetchResponseTopics]:
-    """Topics with their ids; those deleted just now have none and are left out."""
-    kept: list[OffsetFetchResponseTopics] = []
+    portions: Portions[_Entry, list[OffsetFetchResponseGroup]],
+    group: OffsetFetchRequestGroup,
+    found: OffsetFetchResponseGroup,
+) -> None:
+    topics = group.topics
+    if topics is None:
+        topics = await ctx.collect(ctx.broker.groups.committed(group.group_id))
+    await portions.add(_Entry(group, found, None, None))
+    refused: list[OffsetFetchResponseTopics] = []
     for topic in topics:
-        info = ctx.broker.catalog.by_name.get(topic.name)
-        if info is not None:
-            topic.topic_id = info.id
-            kept.append(topic)
-    return kept
+        if ctx.version >= BY_ID_FROM:
+            if not topic.name:
+                info, code = topic_of(ctx, "", topic.topic_id, by_id=True)
+            else:  # of a group that was asked about all its topics
+                info, code = topic_of(ctx, topic.name, ZERO_UUID, by_id=False)
+            if info is None:
+                if not topic.name:
+                    refused.append(await _refused(ctx, topic, code))
+                continue
+            topic.name, topic.topic_id = info.name, info.id
+        answer = OffsetFetchResponseTopics(name=topic.name, topic_id=topic.topic_id)
+        found.topics.append(answer)
+        for at in range(0, len(topic.partition_indexes) or 1, INDEXES_PER_ENTRY):
+            indexes = topic.partition_indexes[at : at + INDEXES_PER_ENTRY]
+            part = OffsetFetchRequestTopics(name=topic.name, partition_indexes=indexes)
+            await portions.add(_Entry(group, found, part, answer))
+    found.topics += refused
 
 
-def _refused(topic: OffsetFetchRequestTopics, code: ErrorCode) -> OffsetFetchResponseTopics:
+def _parts(entries: list[_Entry]) -> Iterator[OffsetFetchRequestGroup]:
+    """One request for each group of these entries."""
+    for group, of_group in groupby(entries, lambda entry: entry.group):
+        topics = [entry.topic for entry in of_group if entry.topic is not None]
+        yield OffsetFetchRequestGroup(
+            group_id=group.group_id,
+            member_id=group.member_id,
+            member_epoch=group.member_epoch,
+            topics=topics,
+        )
+
+
+def _answered(entries: list[_Entry], answers: list[OffsetFetchResponseGroup]) -> bool:
+    """Distribute what was found: the answers have the topics in the order of the entries."""
+    for found, (_, of_group) in zip(
+        answers, groupby(entries, lambda entry: entry.group), strict=True
+    ):
+        topics = iter(found.topics)
+        for entry in of_group:
+            entry.found.error_code = entry.found.error_code or found.error_code
+            if entry.answer is not None and not found.error_code:
+                entry.answer.partitions += next(topics).partitions
+    return True
+
+
+async def _refused(
+    ctx: RequestContext, topic: OffsetFetchRequestTopics, code: ErrorCode
+) -> OffsetFetchResponseTopics:
+    partitions = (
+        OffsetFetchResponsePartitions(
+            partition_index=index, committed_offset=-1, error_code=int(code)
+        )
+        for index in topic.partition_indexes
+    )
+    await ctx.give_way()
     return OffsetFetchResponseTopics(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=[
-            OffsetFetchResponsePartitions(
-                partition_index=index, committed_offset=-1, error_code=int(code)
-            )
-            for index in topic.partition_indexes
-        ],
+        name=topic.name, topic_id=topic.topic_id, partitions=await ctx.collect(partitions)
     )
 
 
-def _old_form(topic: OffsetFetchResponseTopics) -> OffsetFetchResponseTopic:
+async def _old_form(
+    ctx: RequestContext, topic: OffsetFetchResponseTopics
+) -> OffsetFetchResponseTopic:
     """The same before version 8, where the structs have other names."""
-    return OffsetFetchResponseTopic(
-        name=topic.name,
-        partitions=[
-            OffsetFetchResponsePartition(
-                partition_index=entry.partition_index,
-                committed_offset=entry.committed_offset,
-                committed_leader_epoch=entry.committed_leader_epoch,
-                metadata=entry.metadata,
-                error_code=entry.error_code,
-            )
-            for entry in topic.partitions
-        ],
+    partitions = (
+        OffsetFetchResponsePartition(
+            partition_index=entry.partition_index,
+            committed_offset=entry.committed_offset,
+            committed_leader_epoch=entry.committed_leader_epoch,
+            metadata=entry.metadata,
+            error_code=entry.error_code,
+        )
+        for entry in topic.partitions
     )
+    await ctx.give_way()
+    return OffsetFetchResponseTopic(name=topic.name, partitions=await ctx.collect(partitions))

@@ -18,6 +18,7 @@ from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import ClientGone, RequestContext
 from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.handlers.slices import released
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import DRAINING
@@ -101,7 +102,7 @@ class Host:
             return
         decode = decoder(request_class(api.key), exchange.version)
         request, _ = decode(body, 0, len(body))
-        self.broker.env.spawn(self._serve(connection, exchange, api, request), name)
+        self.broker.env.spawn(self._serve(connection, exchange, api, [request]), name)
 
     async def _serve_large(
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
@@ -109,7 +110,7 @@ class Host:
         """Decode in slices, then serve."""
         steps = sliced_decoder(request_class(api.key), exchange.version)(body, 0, len(body))
         try:
-            request, _ = await self.broker.env.slices.run(steps)
+            asked = [(await self.broker.env.slices.run(steps))[0]]
         except DecodeError as wrong:
             connection.abort(f"{api.name} of {len(body)} bytes: {wrong}")
             return
@@ -120,11 +121,13 @@ class Host:
         finally:
             block.unpin()
         if not connection.closed:
-            await self._serve(connection, exchange, api, request)
+            await self._serve(connection, exchange, api, asked)
+        await self.broker.env.slices.run(released(asked))
 
     async def _serve(
-        self, connection: Connection, exchange: Exchange, api: Api, request: Any
+        self, connection: Connection, exchange: Exchange, api: Api, asked: list[Any]
     ) -> None:
+        """Have the one request in `asked` served and answer it."""
         ctx = RequestContext(
             broker=self.broker,
             version=exchange.version,
@@ -137,7 +140,7 @@ class Host:
         )
         parts: list[Buffer] | None
         try:
-            parts = await self._parts(await api.load()(ctx, request), exchange.version)
+            parts = await self._parts([await api.load()(ctx, asked[0])], exchange.version)
         except ClientGone:
             return
         except Exception as failure:  # the last place before the client: nothing may escape
@@ -165,17 +168,21 @@ class Host:
         response.error_code = int(code_of(failure))
         if isinstance(failure, KafkaError) and hasattr(response, "error_message"):
             response.error_message = failure.message
-        return await self._parts(response, version)
+        return await self._parts([response], version)
 
-    async def _parts(self, response: Any, version: int) -> list[Buffer]:
-        """A response as buffers, encoded in slices: a handler may have encoded it itself."""
+    async def _parts(self, answer: list[Any], version: int) -> list[Buffer]:
+        """The one response in `answer` as buffers, encoded and freed in slices; a handler may have
+        encoded it itself."""
+        response = answer[0]
         if isinstance(response, list):
             return response
         if isinstance(response, bytes):
             return [response]
         parts: list[Buffer] = []
-        steps = sliced_encoder(type(response), version)(response, parts)
-        await self.broker.env.slices.run(steps)
+        slices = self.broker.env.slices
+        await slices.run(sliced_encoder(type(response), version)(response, parts))
+        del response
+        await slices.run(released(answer))
         return parts
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:

@@ -82,6 +82,7 @@ class House:
     def ctx(self, version: int, listener: str = "PLAIN") -> RequestContext:
         broker: Any = SimpleNamespace(
             groups=self.groups,
+            env=self.env,
             counts=Counts(),
             catalog=self.catalog,
             node_id=self.node_id,

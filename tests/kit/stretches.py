@@ -1,0 +1,128 @@
+"""A broker in a thread of its own whose event loop measures the CPU time of each iteration.
+
+CPU time and not wall time: the machine is shared, and the client of a test runs in another thread.
+One request at a time, so an iteration's time is that request's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import selectors
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from struct import unpack
+from typing import Any
+
+from kafkawire.server.run import Server
+from tests.kit.server import port_of, running
+
+ANSWER_S = 60.0
+
+
+class MeasuredSelector(selectors.DefaultSelector):
+    """Between two calls of `select` lies one iteration of the loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest_s = 0.0
+        self._since = 0.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        self.longest_s = max(self.longest_s, time.thread_time() - self._since)
+        try:
+            return super().select(timeout)
+        finally:
+            self._since = time.thread_time()
+
+
+class MeasuredBroker:
+    """See the module; `ask` sends a frame and says how long the loop was held for it."""
+
+    def __init__(self, server: Server, selector: MeasuredSelector) -> None:
+        self.server = server
+        self.selector = selector
+        self.port = port_of(server)
+        self._scrap = bytearray(1 << 20)
+
+    def ask(self, frame: bytes, pieces: int = 1) -> float:
+        """The longest iteration, in CPU seconds, from the request to its answer or the end of
+        the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), ANSWER_S) as sock:
+            time.sleep(0.01)
+            self.selector.longest_s = 0.0
+            try:
+                sock.sendall(frame)
+                self.answer(sock)
+            except ConnectionError:
+                pass
+        return self.selector.longest_s
+
+    def memory(self, frame: bytes) -> int:
+        """Bytes of memory that the request took at most; the broker must run with tracemalloc."""
+        gc.collect()
+        tracemalloc.reset_peak()
+        before = tracemalloc.get_traced_memory()[0]
+        self.ask(frame)
+        return tracemalloc.get_traced_memory()[1] - before
+
+    def answer(self, sock: socket.socket) -> int:
+        """Read one answer and drop it; its size, 0 if the connection was closed."""
+        head = sock.recv(4, socket.MSG_WAITALL)
+        if len(head) < 4:
+            return 0
+        (size,) = unpack(">i", head)
+        left = size
+        while left > 0:
+            count = sock.recv_into(self._scrap, min(left, len(self._scrap)))
+            if not count:
+                return 0
+            left -= count
+        return int(size)
+
+
+@contextmanager
+def measured(data: Path, **settings: str) -> Iterator[MeasuredBroker]:
+    """A running measured broker."""
+    selector = MeasuredSelector()
+    started: list[Server] = []
+    ready, done = threading.Event(), []
+    stop: list[asyncio.Event] = []
+
+    async def serve() -> None:
+        async with running(data, **settings) as server:
+            started.append(server)
+            stop.append(asyncio.Event())
+            gc.collect()
+            gc.freeze()
+            gc.disable()
+            ready.set()
+            await stop[0].wait()
+
+    loop = asyncio.SelectorEventLoop(selector)
+
+    def run() -> None:
+        try:
+            loop.run_until_complete(serve())
+        except BaseException as failure:
+            done.append(failure)
+            raise
+        finally:
+            ready.set()
+            gc.enable()
+            loop.close()
+
+    thread = threading.Thread(target=run, name="loop", daemon=True)
+    thread.start()
+    ready.wait(60)
+    assert started, done
+    try:
+        yield MeasuredBroker(started[0], selector)
+    finally:
+        loop.call_soon_threadsafe(stop[0].set)
+        thread.join(60)
