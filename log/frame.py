@@ -250,6 +250,8 @@ def read_naming(payload: Buffer) -> Naming:
         name = bytes(payload[_NAMING.size : _NAMING.size + size]).decode()
     except (StructError, UnicodeDecodeError) as failure:
         raise FormatError(f"a naming frame does not decode: {failure}") from failure
+    if _NAMING.size + size > len(payload):
+        raise FormatError(f"a naming frame has no room for a name of {size} bytes")
     return Naming(topic_id, name, index, epoch, next_offset, log_start)
 
 

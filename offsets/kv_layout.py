@@ -54,6 +54,7 @@ _TIER = struct.Struct(">Bq")  # the URL follows
 _PLACE = struct.Struct(">q")
 _U64 = struct.Struct(">Q")
 _TRIPLE = struct.Struct(">QQQ")
+_PARTITION_KEY = struct.Struct(">xQB")
 _MAPPING_KEY = struct.Struct(">cQBQ")
 
 CHECKPOINT, TOTALS, MAPPING = 0, 1, 2
@@ -97,7 +98,8 @@ def partition_end(number: int) -> bytes:
 
 def partition_of(key: bytes) -> tuple[int, int]:
     """The number and the kind in a partition's key."""
-    return _U64.unpack_from(key, 1)[0], key[9]
+    number, kind = _unpack(_PARTITION_KEY, key)
+    return number, kind
 
 
 def mapping_key(number: int, base_offset: int) -> bytes:
@@ -132,7 +134,7 @@ def due_from(due_ms: int) -> bytes:
 
 def index_target(key: bytes) -> bytes:
     """The mapping key a member key or a due key stands for."""
-    _, number, base_offset = _TRIPLE.unpack_from(key, 1)
+    _, number, base_offset = _unpack(_TRIPLE, key[1:])
     return mapping_key(number, base_offset)
 
 
@@ -170,8 +172,8 @@ def pack_mapping(row: Mapping) -> bytes:
 
 
 def unpack_mapping(key: bytes, value: bytes) -> Mapping:
-    """The mapping stored under a key."""
-    _, number, _, base_offset = _MAPPING_KEY.unpack(key)
+    """The mapping stored under a key. FormatError."""
+    _, number, _, base_offset = _unpack(_MAPPING_KEY, key)
     segment_id, *others = _unpack(_MAPPING, value)
     return Mapping(number, segment_id, base_offset, *others)
 
@@ -198,7 +200,7 @@ def pack_segment(row: SegmentRow) -> bytes:
 
 
 def unpack_segment(key: bytes, value: bytes) -> SegmentRow:
-    """The segment stored under a key."""
+    """The segment stored under a key. FormatError."""
     head = _unpack(_SEGMENT, value[: _SEGMENT.size])
     uuid, node_id, created_ms, state, size, live, generation, newest, after = head[:9]
     local, tier, made = head[9:]
@@ -206,12 +208,12 @@ def unpack_segment(key: bytes, value: bytes) -> SegmentRow:
         uuid,
         node_id,
         created_ms,
-        _U64.unpack_from(key, 1)[0],
+        _unpack(_U64, key[1:])[0],
         state,
         size,
         live,
         generation,
-        value[_SEGMENT.size :].decode(),
+        _text(value[_SEGMENT.size :]),
         newest,
         after,
         bool(local),
@@ -263,7 +265,7 @@ def pack_object(row: ObjectRow) -> bytes:
 
 
 def unpack_object(key: bytes, value: bytes) -> ObjectRow:
-    """The object stored under a key."""
+    """The object stored under a key. FormatError."""
     return ObjectRow(*[uuid_of(key), *_unpack(_OBJECT, value), value[_OBJECT.size :]])
 
 
@@ -278,7 +280,7 @@ OFFSETS_END = b"s"
 
 def offsets_number(key: bytes) -> int:
     """The partition number in such a key."""
-    return int(_U64.unpack_from(key, 1)[0])
+    return int(_unpack(_U64, key[1:])[0])
 
 
 def pack_offsets(dispatch: int, commit: int, updated_ms: int) -> bytes:
@@ -305,9 +307,10 @@ def pack_tier(row: TierRow) -> bytes:
 
 
 def unpack_tier(key: bytes, value: bytes) -> TierRow:
-    """The tier stored under a key."""
+    """The tier stored under a key. FormatError."""
     state, created_ms = _unpack(_TIER, value)
-    return TierRow(int.from_bytes(key[1:], "big"), value[_TIER.size :].decode(), state, created_ms)
+    url = _text(value[_TIER.size :])
+    return TierRow(int.from_bytes(key[1:], "big"), url, state, created_ms)
 
 
 def _unpack(layout: struct.Struct, value: bytes) -> tuple[Any, ...]:
@@ -315,3 +318,10 @@ def _unpack(layout: struct.Struct, value: bytes) -> tuple[Any, ...]:
         return layout.unpack_from(value)
     except struct.error as error:
         raise FormatError("a stored row of the offset storage is cut off") from error
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise FormatError("a stored row of the offset storage has a text that is none") from None

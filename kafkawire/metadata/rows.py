@@ -19,6 +19,7 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
+from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.directory import Directory
 
 Row = dict[str, Any]
@@ -84,8 +85,11 @@ def listeners_text(listeners: Mapping[str, tuple[str, int]]) -> str:
 
 
 def listeners_of(text: str) -> dict[str, tuple[str, int]]:
-    """The addresses in brokers.listeners."""
-    return {name: (host, port) for name, (host, port) in json.loads(text).items()}
+    """The addresses in brokers.listeners. FormatError for any other text."""
+    try:
+        return {name: (str(host), int(port)) for name, (host, port) in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        raise FormatError(f"the listeners of a broker are stored as {text[:100]!r}") from None
 
 
 def new_topic(new: NewTopic, topic_id: bytes, first_number: int, created_ms: int = 0) -> TopicInfo:
