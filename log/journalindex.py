@@ -176,7 +176,7 @@ class JournalIndex:
         base, place, _, length, count = self._columns
         row = bisect_right(base, offset, start, stop) - 1
         if row < start or offset >= base[row] + count[row]:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"damaged at offset {offset}")
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"damaged at offset {offset}")
         runs: list[tuple[int, int]] = []
         room = max_bytes
         stop = min(stop, row + RUNS_AT_MOST)

@@ -249,8 +249,8 @@ class Partition:
         """Where the whole batches from `offset` on lie, below `end` and within `max_bytes`.
 
         With `first` at least one batch, whatever its size. Empty if `offset` is at or after
-        `end`. Raises OFFSET_OUT_OF_RANGE outside of log start..log end, KAFKA_STORAGE_ERROR
-        where recovery found acknowledged bytes damaged.
+        `end`. Raises OFFSET_OUT_OF_RANGE outside of log start..log end, CORRUPT_MESSAGE
+        where recovery found acknowledged bytes damaged, or a mapped batch is none.
         """
         return make_plan(self, offset, max_bytes, end, first)
 

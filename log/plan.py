@@ -167,7 +167,7 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
 def damaged(partition: Partition, offset: int) -> KafkaError:
     """Acknowledged bytes that recovery found damaged: there is no row for them."""
     return KafkaError(
-        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CORRUPT_MESSAGE,
         f"{partition.topic}-{partition.index} is damaged at offset {offset}",
     )
 

@@ -307,9 +307,9 @@ async def test_damage_in_a_segment_is_named_before_it_is_served(
     assert got == expected(0, len(got))
     assert 5 < len(got) < 10
     for _ in range(2):
-        with pytest.raises(KafkaError, match="t0-0: the batches at") as refused:
+        with pytest.raises(KafkaError, match="t0-0: offsets 8-8 are damaged") as refused:
             await partition.log.read(partition.plan(len(got), ROOM, 60, True))
-        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
     assert len([r for r in caplog.records if r.levelname == "CRITICAL"]) == 1
     assert (await read_all(partition, 20)) == expected(20, 60), "what lies behind is served"
 

@@ -105,7 +105,7 @@ async def test_damage_to_acknowledged_data_is_quarantined(
     release()
     with pytest.raises(KafkaError) as refused:
         partition.plan(1, 1 << 20, 4, True)
-    assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
     assert await read_all(partition, 2) == [(2, b"c"), (3, b"d")]
     assert await partition.delete_records(2) == 2
     assert await everything(world) == [b"c", b"d"]

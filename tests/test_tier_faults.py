@@ -173,7 +173,7 @@ def test_an_object_harmed_behind_our_back(harm: str) -> None:
                 plan = partition.plan(start, 500, partition.high_watermark, True)
                 buffers = await partition.log.read(plan)
             except KafkaError as failure:
-                expect(failure, ErrorCode.KAFKA_STORAGE_ERROR)
+                expect(failure, ErrorCode.CORRUPT_MESSAGE)
                 failed += 1
                 continue
             for offset, row in rows_in(buffers, start):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from enum import StrEnum
 from functools import partial
 
 from kafkawire.codec.configs import BrokerConfig, TierLevel
@@ -31,7 +32,7 @@ from tiering.loads import RUN_BLOCKS, Loads
 from tiering.meter import charging
 from tiering.pieces import blocks_of
 from tiering.readahead import ReadAhead, Window
-from tiering.requests import ColdCounts, Object, Requests, within
+from tiering.requests import ColdCounts, Object, Requests, WrongSize, within
 from tiering.store import NoSuchObject, ObjectStore, Refused, StoreError
 from tiering.stretch import Stretch
 
@@ -54,6 +55,13 @@ REFUSED_AT_MOST = 1000
 """Objects remembered as refused, so that nobody asks for them again at once."""
 
 
+class Copy(StrEnum):
+    """Which copy of a segment."""
+
+    FILE = "file"
+    OBJECT = "object"
+
+
 class Tier:
     """What reading one tier takes: its cache, and who reads what."""
 
@@ -71,7 +79,8 @@ class Tier:
 class ColdReader:
     """See the module; log.segments.remote.Cold has the promises. `stores` gives the store of a
     tier by its number; `indexes` are the warm reader's,
-    `lane` that of log.reader."""
+    `lane` that of log.reader. `report` is called with each copy of a segment that is damaged while
+    the segment has another one."""
 
     def __init__(
         self,
@@ -83,6 +92,7 @@ class ColdReader:
         storage: OffsetStorage,
         stores: Callable[[int], ObjectStore | None],
         block_bytes: int = BLOCK_BYTES,
+        report: Callable[[Segment, Copy], None] = lambda segment, copy: None,
     ) -> None:
         self._env = env
         self._config = config
@@ -91,6 +101,7 @@ class ColdReader:
         self._storage = storage
         self._stores = stores
         self._block_bytes = block_bytes
+        self._report = report
         self._tiers: dict[int, Tier] = {}
         self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
         self._troubled: dict[Key, StoreError] = {}
@@ -127,6 +138,10 @@ class ColdReader:
             self.counts.late += ask.patience_s != 0
             return Taken([], ask.offset, False)
         return taken
+
+    def file_damaged(self, segment: Segment) -> None:
+        """See log.segments.remote.Cold."""
+        self._report(segment, Copy.FILE)
 
     async def since(
         self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
@@ -307,7 +322,8 @@ class ColdReader:
         row: SegmentRow,
         failure: StoreError | DamagedSegment,
     ) -> Exception:
-        """What a reader is told of a failure; Exchanged if the row is another one by now."""
+        """The error for a reader: CORRUPT_MESSAGE for what no later try will read, so that clients
+        report it, KAFKA_STORAGE_ERROR for the rest; Exchanged if the row is another one by now."""
         counts = self.counts
         if isinstance(failure, NoSuchObject):
             if await self._renewed(segment, row):
@@ -323,11 +339,17 @@ class ColdReader:
             f"{failure}"
         )
         name = f"{row.object.hex()} {type(failure).__name__}"
+        if isinstance(failure, DamagedSegment):
+            name += f" {partition.number} {failure.first}"
         told = isinstance(failure, DamagedSegment) or not failure.retryable
         if told and name not in self._named and len(self._named) < NAMED_AT_MOST:
             self._named.add(name)
-            logger.error("%s. It cannot be read, everything else can", text)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+            logger.error("%s. Reading them fails, all other offsets are served", text)
+        if not isinstance(failure, (DamagedSegment, NoSuchObject, WrongSize)):
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+        if row.local:
+            self._report(segment, Copy.OBJECT)
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
     async def _renewed(self, segment: Segment, row: SegmentRow) -> bool:
         """Look the row up in SQL: whether the segment has another object, or a file, by now."""

@@ -6,7 +6,7 @@ from kafkawire.codec.segment import SparseIndex
 from log.inflight import InFlight
 from log.lane import SlowLane
 from log.plan import next_offset, skip_before, whole_batches
-from log.segments.indexes import DamagedSegment
+from log.segments.indexes import DamagedSegment, sound_part
 from log.segments.remote import Ask, Taken
 from offsets.storage import Mapping
 from tiering.cache import Block
@@ -49,7 +49,7 @@ class Stretch:
         only if compaction has left nothing before it. Waits for the first batch; of what follows
         it takes what is there. None: the first is not there in time.
 
-        DamagedSegment if its block is not what was written, StoreError if it cannot be loaded.
+        DamagedSegment if it is not what was written, StoreError if it cannot be loaded.
         """
         stop, size_bytes = self._mapping.start + self._mapping.length, self._loads.cache.block_bytes
         batches: list[memoryview] = []
@@ -58,15 +58,16 @@ class Stretch:
             end = piece_end(self._index, position, limit, size_bytes, TURN_BYTES)
             try:
                 await self._lane.turn()
-                data = await self._piece(position, end, 0.0 if batches else deadline)
+                found = await self._piece(position, end, 0.0 if batches else deadline, after)
             except (StoreError, DamagedSegment):
                 if batches:
-                    break  # answered when the reader comes to it
+                    break  # reported when the reader comes to it
                 raise
-            if data is None:
+            if found is None:
                 if batches:
                     break
                 return None
+            begin, data, upto = found
             start = 0 if batches else skip_before(data, 0, len(data), ask.offset)
             first = ask.first and not batches
             cut = whole_batches(data, start, len(data), ask.end, ask.room - size, first)
@@ -74,14 +75,18 @@ class Stretch:
                 batches.append(data[start:cut])
                 size += cut - start
                 after = next_offset(data, start, cut, after)
-            if cut < end - position:
+            if begin + cut < upto:
                 break
-            position = end
+            position = upto
         whole = position >= stop
         return Taken(batches, self._mapping.end_offset if whole else after, whole)
 
-    async def _piece(self, position: int, end: int, deadline: float | None) -> memoryview | None:
-        """Sound bytes from `position` on, fewer than up to `end` if a later block is bad."""
+    async def _piece(
+        self, position: int, end: int, deadline: float | None, offset: int
+    ) -> tuple[int, memoryview, int] | None:
+        """Where they begin, sound batches from `position` on, and where their blocks end: fewer
+        than up to `end` if a later block is bad; of a first block that is bad those around
+        `offset`."""
         for last in (False, True):
             found = await self._bytes(position, end, deadline)
             if found is None:
@@ -91,15 +96,16 @@ class Stretch:
             if bad is None:
                 if block is not None:
                     _check(block, position, end)
-                return data
+                return position, data, end
             self._counts.damaged += 1
             if last and bad > position:
-                return data[: bad - position]
+                return position, data[: bad - position], bad
+            if last:
+                break
             self._loads.forget(
                 self._target, blocks_of(position, end, self._loads.cache.block_bytes)
             )
-        offset = self._index.block(self._index.find(position))[2]
-        raise DamagedSegment(f"the batches at {position}, from offset {offset} on, are bad")
+        return sound_part(self._index, position, data, offset, self._mapping)
 
     async def _bytes(
         self, position: int, end: int, deadline: float | None

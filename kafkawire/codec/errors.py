@@ -83,7 +83,11 @@ class ErrorCode(IntEnum):
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, False, "Not allowed for this transactional id."
     SECURITY_DISABLED = 54, False, "The broker runs without this security feature."
     OPERATION_NOT_ATTEMPTED = 55, False, "Not tried, because another part of the request failed."
-    KAFKA_STORAGE_ERROR = 56, True, "The disk failed or is full."
+    KAFKA_STORAGE_ERROR = (
+        56,
+        True,
+        "Stored data cannot be read or written: a disk or the object store failed, or is full.",
+    )
     LOG_DIR_NOT_FOUND = 57, False, "The broker has no such log directory."
     SASL_AUTHENTICATION_FAILED = 58, False, "The credentials were not accepted."
     UNKNOWN_PRODUCER_ID = 59, False, "Nothing is known any more of this producer id."

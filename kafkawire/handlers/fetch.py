@@ -32,10 +32,12 @@ from kafkawire.codec.fetch import (
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.budget import TurnBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from log.segments.remote import readable_log_start
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from log.partition import Partition, Plan
+    from log.segments.store import SegmentStore
 
 JOIN_VIEWS_FROM = 64
 """From so many views in one partition's answer on, copying them into one buffer costs less than
@@ -62,6 +64,7 @@ class Fetch:
 
     def __init__(self, broker: Broker) -> None:
         self.table = broker.table
+        self.segments = broker.log.segments.store
         self.commit_log = broker.log.commit_log
         self.env = broker.env
         self.config = broker.config
@@ -156,7 +159,7 @@ class Attempt:
             results.append(result)
             try:
                 partition = handler.find(item)
-                self._describe(result, partition)
+                self._describe(result, partition, handler.segments)
                 if last_epoch >= 0 and self._diverged(result, partition, last_epoch, offset):
                     last = True
                     continue
@@ -197,10 +200,10 @@ class Attempt:
             self.park()
 
     @staticmethod
-    def _describe(result: FetchResult, partition: Partition) -> None:
+    def _describe(result: FetchResult, partition: Partition, segments: SegmentStore) -> None:
         result.high_watermark = partition.high_watermark
         result.last_stable_offset = partition.high_watermark
-        result.log_start_offset = partition.log_start
+        result.log_start_offset = readable_log_start(partition, segments)
 
     @staticmethod
     def _diverged(result: FetchResult, partition: Partition, last_epoch: int, offset: int) -> bool:

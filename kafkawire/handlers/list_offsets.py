@@ -16,7 +16,7 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from log.segments.remote import local_log_start
+from log.segments.remote import local_log_start, readable_log_start
 
 if TYPE_CHECKING:
     from log.partition import Partition
@@ -200,7 +200,7 @@ async def _find(ctx: RequestContext, partition: Partition, timestamp: int) -> Fo
     if timestamp == LATEST:
         return partition.high_watermark, UNKNOWN, partition.leader_epoch
     if timestamp == EARLIEST:
-        return _place(partition, partition.log_start)
+        return _place(partition, readable_log_start(partition, ctx.broker.log.segments.store))
     if timestamp == EARLIEST_LOCAL:
         return _place(partition, local_log_start(partition, ctx.broker.log.segments.store))
     if timestamp == LATEST_TIERED:

@@ -6,8 +6,7 @@ share one cache with one bound.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-
+from kafkawire.codec.damage import BadBatches, sound_run
 from kafkawire.codec.segment import FormatError, SparseIndex
 from kafkawire.codec.types import Buffer
 from offsets.storage import Mapping
@@ -22,7 +21,13 @@ Key = tuple[int, int]  # segment id, partition number
 
 
 class DamagedSegment(Exception):
-    """Bytes that are not what was written; the text says where in the segment."""
+    """Bytes that are not what was written: the offsets [first, end) of one partition, and where
+    they are in the segment."""
+
+    def __init__(self, first: int, end: int, where: str) -> None:
+        super().__init__(f"offsets {first}-{end - 1} are damaged: {where}")
+        self.first = first
+        self.end = end
 
 
 class WarmIndex:
@@ -54,9 +59,7 @@ class WarmIndex:
 
     def block_at(self, position: int) -> tuple[int, int]:
         """(position, length) of the block that begins at a position."""
-        index = self.index
-        at = bisect_left(range(len(index)), position, key=lambda at: index.block(at)[0])
-        return index.block(at)[:2]
+        return self.index.block(self.index.find(position))[:2]
 
 
 class WarmIndexes:
@@ -88,6 +91,28 @@ class WarmIndexes:
         return warm
 
 
+def sound_part(
+    index: SparseIndex, position: int, data: memoryview, offset: int, mapping: Mapping
+) -> tuple[int, memoryview, int]:
+    """What can be read of a damaged block at `offset`: the position of sound batches, they
+    themselves, and where the block ends.
+
+    `data`: what there is from the beginning of the block at `position` on. DamagedSegment if the
+    damage has the offset.
+    """
+    at = index.find(position)
+    _, length, first, _, _ = index.block(at)
+    end = index.block(at + 1)[2] if at + 1 < len(index) else mapping.end_offset
+    if len(data) < length:  # the file ends within it
+        data = memoryview(bytes(data).ljust(length, b"\0"))
+    found = sound_run(data[:length], first, end, offset)
+    if isinstance(found, BadBatches):
+        where = f"bytes {position + found.start}-{position + found.stop - 1}"
+        raise DamagedSegment(found.first, found.end, where)
+    start, stop = found
+    return position + start, data[start:stop], position + length
+
+
 def read_index(body: Buffer, mapping: Mapping) -> WarmIndex:
     """The index of a mapping from its bytes. DamagedSegment if the checksum does not fit."""
     try:
@@ -95,5 +120,5 @@ def read_index(body: Buffer, mapping: Mapping) -> WarmIndex:
             body, mapping.start, mapping.length, mapping.base_offset, mapping.index_checksum
         )
     except FormatError as failure:
-        raise DamagedSegment(str(failure)) from failure
+        raise DamagedSegment(mapping.base_offset, mapping.end_offset, str(failure)) from failure
     return WarmIndex(index, len(body))

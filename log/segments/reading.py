@@ -2,23 +2,29 @@
 
 A read goes on from one segment to the next, and from the last into the journals, within its
 limits. Sparse indexes are kept for those that read on; the blocks of a stretch are checked when it
-is read for the first time since its index was loaded. A bad one is named in the log once and
-answered with KAFKA_STORAGE_ERROR; what lies before and behind it is served.
+is read for the first time since its index was loaded. A damaged batch is read from the segment's
+object in the remote tier, if there is one. If not, readers of its offsets get CORRUPT_MESSAGE, and
+the log names it once; all batches before and after it are served.
 """
 
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import TierLevel
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from log.env import Buffer, Env, File
 from log.inflight import InFlight
 from log.plan import Plan, next_offset, rest_of, skip_before, whole_batches
-from log.segments.indexes import DamagedSegment, WarmIndex, WarmIndexes, read_index
-from log.segments.remote import Ask, Cold, Exchanged, Taken
+from log.segments.indexes import (
+    DamagedSegment,
+    WarmIndex,
+    WarmIndexes,
+    read_index,
+    sound_part,
+)
+from log.segments.remote import Ask, Cold, Exchanged, Taken, local_log_start
 from log.segments.store import NotLocal, Segment, SegmentStore
 from offsets.storage import Mapping
 
@@ -67,9 +73,9 @@ class WarmReader:
     async def read(self, plan: Plan) -> list[Buffer]:
         """The bytes of a plan that begins in a segment, cut to the whole batches it asks for.
 
-        Sets plan.size_bytes. Raises OSError from the disk, KAFKA_STORAGE_ERROR for damage and for
-        what a remote tier cannot give. Nothing, if it does not within the plan's patience; with
-        something in hand nobody waits for more.
+        Sets plan.size_bytes. Raises OSError from the disk, CORRUPT_MESSAGE for damage, and
+        KAFKA_STORAGE_ERROR for what a remote tier cannot give. Nothing, if that does not answer
+        within the plan's patience; a reader that has something does not wait for more.
         """
         partition = plan.partition
         kept: list[Buffer] = []
@@ -103,6 +109,8 @@ class WarmReader:
         """From which offset on row `at` of a partition may have a record at or after a time."""
         mapping = partition.segments.mapping(partition.number, at)
         if self.cold is not None and not self._store.is_local(mapping.segment_id):
+            if partition.config.tier_level is TierLevel.DISABLE:
+                return mapping.end_offset
             segment = self._store.by_id[mapping.segment_id]
             return await self.cold.since(partition, mapping, segment, timestamp)
         async with self._store.opened(mapping.segment_id) as (segment, file):
@@ -128,8 +136,10 @@ class WarmReader:
         """From the remote tier or from the local file, as the topic's tieredStorageLevel says."""
         mapping = self._row(ask)
         segment = self._store.by_id.get(mapping.segment_id)
-        if segment is None or not mapping.length or not await self._goes_cold(ask, segment):
+        if segment is None or not mapping.length:
             return await self._take_local(ask)
+        if not await self._goes_cold(ask, segment):
+            return await self._take_either(ask, cold, mapping, segment)
         failure: KafkaError | OSError | None = None
         try:
             taken = await cold.take(ask, mapping, segment)
@@ -144,17 +154,35 @@ class WarmReader:
         logger.debug("segment %s is read from the local file: %s", segment.name, failure)
         return await self._take_local(ask)
 
+    async def _take_either(self, ask: Ask, cold: Cold, mapping: Mapping, segment: Segment) -> Taken:
+        """From the local file, or from the object if the file is damaged or cannot be read."""
+        try:
+            return await self._take_local(ask)
+        except NotLocal:
+            raise
+        except (KafkaError, OSError) as failure:
+            if not segment.row.object or code_of(failure) is ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            taken = await cold.take(ask, mapping, segment)
+            logger.debug("segment %s is read from its object: %s", segment.name, failure)
+            cold.file_damaged(segment)
+            return taken
+
     async def _goes_cold(self, ask: Ask, segment: Segment) -> bool:
         row, level = segment.row, ask.partition.config.tier_level
         if not row.object:
             return False
         if not row.local:
             if level is TierLevel.DISABLE:
-                text = f"offset {ask.offset} is in the remote tier: tieredStorageLevel is disable"
-                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+                start = local_log_start(ask.partition, self._store)
+                text = f"tieredStorageLevel is disable, and local data begins at offset {start}"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
             return True
         if level is TierLevel.NOT_IN_MEM:
-            return not await self._cached(ask)
+            try:
+                return not await self._cached(ask)
+            except (KafkaError, OSError):  # the file cannot be read: the object may be
+                return True
         return level is TierLevel.FORCE
 
     async def _cached(self, ask: Ask) -> bool:
@@ -185,7 +213,7 @@ class WarmReader:
                 try:
                     return await self._env.offload.submit("warm", take, file, warm, mapping, ask)
                 except DamagedSegment as damage:
-                    raise self._damaged(segment, ask.partition, str(damage)) from damage
+                    raise self._damaged(segment, ask.partition, damage) from damage
         finally:
             self._in_flight.give(size)
 
@@ -198,16 +226,22 @@ class WarmReader:
             try:
                 warm = await self._env.offload.submit("warm", load_index, file, mapping)
             except DamagedSegment as damage:
-                raise self._damaged(segment, partition, str(damage)) from damage
+                raise self._damaged(segment, partition, damage) from damage
             warm = self.indexes.keep(key, warm)
         return warm
 
-    def _damaged(self, segment: Segment, partition: Partition, what: str) -> KafkaError:
-        text = f"segment {segment.name}, {partition.topic}-{partition.index}: {what}"
+    def _damaged(
+        self, segment: Segment, partition: Partition, damage: DamagedSegment
+    ) -> KafkaError:
+        """The error for readers of damaged offsets, which is logged once."""
+        text = f"segment {segment.name}, {partition.topic}-{partition.index}: {damage}"
         if text not in self._named and len(self._named) < NAMED_AT_MOST:
             self._named.add(text)
-            logger.critical("%s. It cannot be read, everything else can", text)
-        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+            consequence = "The object in the remote tier is read instead"
+            if self.cold is None or not segment.row.object:
+                consequence = "Reading them fails, all other offsets are served"
+            logger.critical("%s. %s", text, consequence)
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
 
 def load_index(file: File, mapping: Mapping) -> WarmIndex:
@@ -216,31 +250,35 @@ def load_index(file: File, mapping: Mapping) -> WarmIndex:
 
 
 def take(file: File, warm: WarmIndex, mapping: Mapping, ask: Ask) -> Taken:
-    """What is asked for out of a local file; runs in a thread. DamagedSegment if the first block
-    is not what was written."""
+    """What is asked for out of a local file; runs in a thread. DamagedSegment if the batch at the
+    offset is not what was written."""
     stop, offset = mapping.start + mapping.length, ask.offset
     position, length = warm.index.span(offset, max(ask.room, 0) + SLACK_BYTES)
     while True:
-        data = _read(file, warm, position, length)
+        position, data, upto = _read(file, warm, position, length, mapping, offset)
         start = skip_before(data, 0, len(data), offset)
-        if start < len(data) or position + length >= stop:
+        if start < len(data) or upto >= stop:
             break
-        # Compaction left nothing of this block at or behind `offset`.
-        position, length = warm.block_at(position + length)
+        # Compaction left nothing of these blocks at or after `offset`.
+        position, length = warm.block_at(upto)
     cut = whole_batches(data, start, len(data), ask.end, ask.room, ask.first)
     whole = position + cut >= stop
     after = mapping.end_offset if whole else next_offset(data, start, cut, offset)
     return Taken([data[start:cut]] if cut > start else [], after, whole)
 
 
-def _read(file: File, warm: WarmIndex, position: int, length: int) -> memoryview:
-    """Sound blocks from `position` on: fewer than asked for if a later one is bad."""
+def _read(
+    file: File, warm: WarmIndex, position: int, length: int, mapping: Mapping, offset: int
+) -> tuple[int, memoryview, int]:
+    """Where they begin, sound batches from `position` on, and where the blocks that were read end:
+    fewer than asked for if a later block is bad; of a first block that is bad those around
+    `offset`."""
     data = memoryview(file.pread(length, position))
-    if len(data) != length:
-        raise DamagedSegment(f"it ends before {position + length}")
     bad = warm.damaged(position, data)
-    if bad == position:
-        index = warm.index
-        at = bisect_left(range(len(index)), bad, key=lambda at: index.block(at)[0])
-        raise DamagedSegment(f"the batches at {bad}, from offset {index.block(at)[2]} on, are bad")
-    return data if bad is None else data[: bad - position]
+    if bad is None and len(data) < length:
+        bad = warm.index.block(warm.index.find(position + len(data)))[0]
+    if bad is None:
+        return position, data, position + length
+    if bad > position:
+        return position, data[: bad - position], bad
+    return sound_part(warm.index, position, data, offset, mapping)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from kafkawire.codec.configs import TierLevel
 from offsets.storage import Mapping
 
 if TYPE_CHECKING:
@@ -54,8 +55,13 @@ class Cold(Protocol):
         """Batches out of the row `mapping` of the partition, which covers the offset. None of
         them, and `whole` not set, if they did not come in time: they are kept when they come.
 
-        KAFKA_STORAGE_ERROR if they cannot be read, or not now; Exchanged.
+        CORRUPT_MESSAGE if they are damaged, KAFKA_STORAGE_ERROR if they cannot be read, or not
+        now; Exchanged.
         """
+        ...
+
+    def file_damaged(self, segment: Segment) -> None:
+        """Report that a read of the segment's local file failed and its object was read instead."""
         ...
 
     async def since(
@@ -64,6 +70,14 @@ class Cold(Protocol):
         """From which offset of the row on there may be a record at or after a time (ms); the
         row's end if there is none. Raises as `take`."""
         ...
+
+
+def readable_log_start(partition: Partition, store: SegmentStore) -> int:
+    """The first offset that readers are given: the log start, or with tieredStorageLevel=disable
+    the local log start, since what is in the remote tier alone is not read then."""
+    if partition.config.tier_level is TierLevel.DISABLE:
+        return local_log_start(partition, store)
+    return partition.log_start
 
 
 def local_log_start(partition: Partition, store: SegmentStore) -> int:

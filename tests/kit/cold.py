@@ -23,7 +23,7 @@ from tests.kit.logs import World, batch
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segments import read, split
 from tests.kit.simloop import SimLoop, run
-from tiering.cold import ColdReader
+from tiering.cold import ColdReader, Copy
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "12"))
 BLOCK_BYTES = 16 << 10
@@ -38,6 +38,7 @@ class ColdWorld(World):
         usual = {"journal_bytes": 1 << 20, "hot_bytes": 0, "tier_hedge_percentile": 100}
         super().__init__(env, **{**usual, **values})
         self.bucket = FakeBucket(rng)
+        self.damage: list[tuple[int, Copy]] = []  # what reads have found
 
     def open_tier(self, blocks: int = 16, block_bytes: int = BLOCK_BYTES) -> ColdReader:
         """Let reads go to the bucket, through a cache of so many blocks."""
@@ -48,6 +49,7 @@ class ColdWorld(World):
             self.env, self.config, segments.store, segments.warm.indexes,
             self.log.commit_log.reader.lane, self.storage,
             lambda tier: self.remote_store, block_bytes,
+            lambda segment, copy: self.damage.append((segment.row.id, copy)),
         )  # fmt: skip
         segments.warm.cold = self.cold
         return self.cold

@@ -1,0 +1,125 @@
+"""Which batches of a damaged stretch are bad: found by each batch's own checksum.
+
+A segment's index has one checksum for each block of batches. Where one does not fit, the batches of
+the block are checked one by one, so that the others can still be read. Bytes that are no batch end
+where the next sound one begins. Pure; called by readers of segments, by scrub and by repair.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, MAGIC, MAGIC_AT, PREFIX_BYTES
+from kafkawire.codec.types import Buffer
+
+MAX_SEARCH_BYTES = 4 << 20
+"""How far the next sound batch is searched for when a length is damaged: four times the default
+largest batch. What follows is then bad up to the end of the stretch."""
+
+_BATCH = Struct(">qi4xbI2xi30xi")
+"""Base offset, length, magic, CRC, last offset delta, record count."""
+assert _BATCH.size == HEAD_BYTES
+_MAGIC = bytes((MAGIC,))
+
+
+class BadBatches(NamedTuple):
+    """Damaged bytes [start, stop) of a stretch, and the offsets [first, end) that they held at
+    most: those between the sound batches around them. Where compaction has left gaps, the batch
+    after the damage may be among them."""
+
+    start: int
+    stop: int
+    first: int
+    end: int
+
+
+def bad_batches(data: Buffer, first: int, end: int) -> list[BadBatches]:
+    """The damaged runs of `data`, batches with offsets [first, end) whose block checksum does not
+    fit. All of it, if each batch's checksum fits or they are not in order: base offset, length and
+    leader epoch are under the block's checksum alone, so it is not known which of them is bad.
+    """
+    runs, in_order = search(data, first, end)
+    if runs and in_order:
+        return runs
+    return [BadBatches(0, len(data), first, end)]
+
+
+def search(data: Buffer, first: int, end: int) -> tuple[list[BadBatches], bool]:
+    """The runs of `data` that are no sound batches; whether the sound ones are in order within
+    [first, end)."""
+    view = memoryview(data)
+    runs: list[BadBatches] = []
+    at, size, following = 0, len(view), first
+    while at < size:
+        found = _sound(view, at)
+        if found is not None and not following <= found[1] <= found[2] <= end:
+            return runs, False
+        if found is not None:
+            at, _, following = found
+            continue
+        stop, base = _next_sound(view, at, following, end)
+        runs.append(BadBatches(at, stop, following, base))
+        at = stop
+    return runs, True
+
+
+def sound_run(data: Buffer, first: int, end: int, offset: int) -> tuple[int, int] | BadBatches:
+    """For a reader at `offset`: (start, stop) of the sound batches of a damaged block from the
+    last damage before the offset on; or the damage that has the offset. `first`, `end`: as in
+    `bad_batches`."""
+    start = 0
+    for run in bad_batches(data, first, end):
+        if offset < run.first:
+            return start, run.start
+        if offset < run.end:
+            return run
+        start = run.stop
+    return start, len(data)
+
+
+def _sound(view: memoryview, at: int) -> tuple[int, int, int] | None:
+    """(where it ends, base offset, offset after it) of the batch at `at` if its checksum fits."""
+    if len(view) - at < HEAD_BYTES:
+        return None
+    base, length, magic, crc, delta, count = _BATCH.unpack_from(view, at)
+    stop = at + length + PREFIX_BYTES
+    if magic != MAGIC or stop < at + HEAD_BYTES or stop > len(view) or delta | count < 0:
+        return None
+    if crc32c(view[at + CRC_FROM : stop]) != crc:
+        return None
+    return stop, base, base + delta + 1
+
+
+def _next_sound(view: memoryview, at: int, following: int, end: int) -> tuple[int, int]:
+    """(position, base offset) of the next sound batch after the bad one at `at`; (size, `end`) if
+    there is none. Where the bad one says that it ends is tried first."""
+    if len(view) - at >= HEAD_BYTES:
+        claimed = at + _BATCH.unpack_from(view, at)[1] + PREFIX_BYTES
+        if claimed == len(view):
+            return claimed, end
+        if claimed > at:
+            found = _sound(view, claimed)
+            if found is not None and _follows(view, found, following, end):
+                return claimed, found[1]
+    data = bytes(view[at : at + MAX_SEARCH_BYTES])
+    hit = data.find(_MAGIC, MAGIC_AT + 1)
+    while hit >= 0:
+        start = at + hit - MAGIC_AT
+        base = int.from_bytes(data[hit - MAGIC_AT : hit - MAGIC_AT + 8], "big", signed=True)
+        if following <= base < end:
+            found = _sound(view, start)
+            if found is not None and _follows(view, found, following, end):
+                return start, base
+        hit = data.find(_MAGIC, hit + 1)
+    return len(view), end
+
+
+def _follows(view: memoryview, found: tuple[int, int, int], following: int, end: int) -> bool:
+    """Whether the base offset of a sound batch after a bad one is right. Damage may reach into it,
+    and its own checksum does not cover it: so it must fit to the offsets after it."""
+    stop, base, after = found
+    upper = end if stop == len(view) else int.from_bytes(view[stop : stop + 8], "big", signed=True)
+    return following <= base and after == upper <= end
