@@ -56,6 +56,7 @@ async def test_refused_connections_are_reported_once_a_minute(
     broker = FakeBroker(max_connections="100")
     monkeypatch.setattr(broker, "counts", Counts(), raising=False)
     monkeypatch.setattr(broker.env, "call_soon", lambda call: None, raising=False)
+    monkeypatch.setattr(broker.env, "watchdog", None, raising=False)
     host = Host(broker, 3)  # type: ignore[arg-type]
     for one in range(3):
         assert host.admit()
