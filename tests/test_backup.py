@@ -162,6 +162,15 @@ def backed_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, 
         made = Typed(server, "backup", str(base / "saved"), "--data", str(base / "data"), "--json")
         again = Typed(server, "backup", str(base / "saved"), "--data", str(base / "data"))
         assert (again.code, "is not empty" in again.err) == (1, True)
+        with sqlite3.connect(base / "metadata.db") as other:
+            other.execute("CREATE TABLE t (x)")
+        other.close()
+        (base / "retried.unfinished").mkdir()  # of a backup that was killed
+        (base / "retried.unfinished" / "metadata.db").write_bytes(b"half")
+        for folder, code in ((base, 1), (base / "data", 0)):
+            tried = Typed(server, "backup", str(base / "retried"), "--data", str(folder))
+            assert (tried.code, tried.err.count("\n")) == (code, code)
+            assert not (base / "retried.unfinished").exists()
         wrong = Typed(server, "backup", str(base / "w"), "--data", str(base / "none"))
         assert (wrong.code, "metadata.db is not there" in wrong.err) == (1, True)
         yield base / "saved", made.json

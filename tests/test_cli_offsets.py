@@ -147,6 +147,10 @@ class TestAgainstABroker:
         assert all(row["problems"] == [] and row["bytes"] > 61 for row in rows)
         rows = Typed(server, "offsets", "validate", "o", "--range", "1..3", "--json").json
         assert all(row["problems"] == [] and row["records"] >= 2 for row in rows)
+        (row,) = Typed(server, "offsets", "validate", "o:1", "--json").json
+        assert (row["partition"], row["records"]) == (1, 3)
+        absent = Typed(server, "offsets", "validate", "o:0,2")
+        assert (absent.code, "topic o has no partition 2" in absent.err) == (1, True)
         refused = Typed(server, "offsets", "validate", "o", "--range", "1..9", "--json")
         problems = [row["problems"] for row in json.loads(refused.out)]
         told = "range 1..9 is not within 0..3, which is what the partition has"

@@ -183,7 +183,7 @@ def test_a_dry_run_writes_nothing_and_tells_all(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_without_a_person_it_wants_to_be_told(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
-    assert "nobody can be asked here" in run(tier, data, code=1).output
+    assert "pass --yes" in run(tier, data, code=1).output
     assert not data.exists()
 
 

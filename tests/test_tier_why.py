@@ -156,6 +156,38 @@ def test_an_hour_without_the_bucket_is_told_truly() -> None:
     live(TierWorld(1, **CALM), act)
 
 
+def test_what_is_paused_says_since_when_and_is_late_in_the_end() -> None:
+    world = TierWorld(1, **CALM)
+    world.config.tier_paused = True
+
+    async def act(process: Asked) -> None:
+        await process.produce()
+        await process.until(Reason.PAUSED)
+        (piece,) = (await process.ask("why"))["pieces"]
+        assert (piece["late"], piece["until_s"]) == (False, None)
+        begun = process.env.clock.now_ms() - int(piece["waits_s"] * 1000)
+        assert abs(piece["since_ms"] - begun) < 100
+        await process.env.sleep(30.0)
+        (piece,) = (await process.ask("why"))["pieces"]
+        assert piece["late"]
+        assert piece["waits_s"] > 20
+
+    live(world, act)
+
+
+def test_empty_partitions_of_internal_topics_are_left_out_unless_they_are_named() -> None:
+    async def act(process: Asked) -> None:
+        await process.create("__consumer_offsets", 3)
+        process.catalog.by_name["__consumer_offsets"].internal = True
+        await process.create("empty", 2)
+        told = await process.ask("why", all=True)
+        assert {row["topic"] for row in told["pieces"]} == {"empty"}
+        told = await process.ask("why", all=True, topic="__consumer_offsets")
+        assert len(told["pieces"]) == 3
+
+    live(TierWorld(1, **CALM), act)
+
+
 def test_partitions_that_are_not_in_memory_are_told_of_too() -> None:
     world, seen = TierWorld(1), []
 

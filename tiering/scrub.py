@@ -46,8 +46,9 @@ class Scrub:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._asking = Asking(site.env, site.store)
-        self._report = ScrubReport()
-        self._before_ms = site.env.clock.now_ms() - max(AGE_FLOOR_MS, site.grace_ms())
+        young_ms = max(AGE_FLOOR_MS, site.grace_ms())
+        self._report = ScrubReport(young_ms=young_ms)
+        self._before_ms = site.env.clock.now_ms() - young_ms
         self._doubtful: list[Suspect] = []  # what the manifest and the rows differ in
 
     async def run(self, repair: bool, deep: bool) -> AsyncIterator[Told]:

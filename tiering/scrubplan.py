@@ -68,7 +68,8 @@ class ScrubProgress:
 @dataclass(slots=True)
 class ScrubReport:
     """The end of a scrub. `objects` and `bytes`: in the bucket; `rows`: of objects; `more`: found
-    beyond FINDINGS_AT_MOST, and not listed; `young`: objects without a row that may get one."""
+    beyond FINDINGS_AT_MOST, and not listed; `young`: objects without a row that may get one, since
+    they are younger than `young_ms`."""
 
     findings: list[Finding] = field(default_factory=list)
     objects: int = 0
@@ -76,6 +77,7 @@ class ScrubReport:
     bytes: int = 0
     more: int = 0
     young: int = 0
+    young_ms: int = 0
     repaired: bool = False
 
     def add(self, finding: Finding) -> None:

@@ -81,16 +81,19 @@ async def why(
     tiering: Tiering, topic: str | None, after: Place | None, every: bool
 ) -> dict[str, Any]:
     """A page of pieces that are not in the tier, with their reasons; `every`: also a line for each
-    partition that is in it whole, and those of topics that are not tiered."""
+    partition that is in it whole, and those of topics that are not tiered. Empty partitions of
+    internal topics have none unless the topic is named: there are many of them."""
     places, more = _page(tiering, topic, after)
     rows: list[dict[str, Any]] = []
     for at, (place, shape) in enumerate(await _shapes(tiering, places), 1):
         missing = pieces(tiering, shape)
-        if every and not missing:
+        empty = shape.high_watermark <= shape.log_start
+        hidden = empty and topic is None and tiering.catalog.by_name[place[0]].internal
+        if every and not missing and not hidden:
             rows.append(_uploaded_whole(place, shape))
         for piece in missing:
             if every or topic is not None or piece.why.reason is not Reason.NOT_TIERED:
-                rows.append(_reason(tiering, place, piece))
+                rows.append(_reason(tiering, place, piece, shape.config.tier_lag_ms))
         if at % SLICE == 0:
             await tiering.env.sleep(0)
     return {"tier": tier_facts(tiering), "pieces": rows, "next": more}
@@ -175,10 +178,14 @@ def _row(
     }
 
 
-def _reason(tiering: Tiering, place: Place, piece: Piece) -> dict[str, Any]:
+def _reason(tiering: Tiering, place: Place, piece: Piece, lag_ms: int) -> dict[str, Any]:
+    """`late`: the piece is to be uploaded and has waited longer than `lag_ms`, which is
+    tiering.max.lag.ms of its topic. A pause breaks that promise, too."""
     clock = tiering.env.clock
     now, why = clock.monotonic(), piece.why
     until_s = None if why.until == NEVER else round(max(0.0, why.until - now), 1)
+    waits_s = None if piece.since == NEVER else max(0.0, now - piece.since)
+    wanted = why.reason is not Reason.NOT_TIERED
     return {
         "topic": place[0],
         "partition": place[1],
@@ -186,7 +193,9 @@ def _reason(tiering: Tiering, place: Place, piece: Piece) -> dict[str, Any]:
         "to": piece.end,
         "bytes": piece.size_bytes,
         "segments": piece.segments,
-        "waits_s": None if piece.since == NEVER else round(max(0.0, now - piece.since), 1),
+        "waits_s": None if waits_s is None else round(waits_s, 1),
+        "since_ms": None if waits_s is None else clock.now_ms() - int(waits_s * 1000),
+        "late": waits_s is not None and waits_s * 1000 > lag_ms and wanted,
         "reason": why.reason.value,
         "detail": why.detail,
         "until_s": until_s,
@@ -204,6 +213,8 @@ def _uploaded_whole(place: Place, shape: Shape) -> dict[str, Any]:
         "bytes": sum(length for *_, length in shape.rows),
         "segments": len(shape.rows),
         "waits_s": None,
+        "since_ms": None,
+        "late": False,
         "reason": Reason.UPLOADED.value,
         "detail": "there are no records" if empty else "",
         "until_s": None,

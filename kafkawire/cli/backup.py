@@ -5,9 +5,9 @@
     DEST/groups/<node>/offsets-N.snapshot    live records of __consumer_offsets (groups.snapshot)
 
 Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
-offset lies beyond the end that is kept. Records are not copied. The manifest is written last, so
-a folder without one is no backup. Restoring is kafkawire.cli.restoring. Called by
-kafkawire.cli.offset_app.
+offset lies beyond the end that is kept. Records are not copied. All is written to DEST.unfinished,
+which is renamed when it is complete and removed when it cannot be completed. Restoring is
+kafkawire.cli.restoring. Called by kafkawire.cli.offset_app.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ from log.disk import DiskFileSystem
 FORMAT = 1
 MANIFEST = "manifest.json"
 METADATA = "metadata.db"
+UNFINISHED = ".unfinished"
 GROUPS_TOPIC = "__consumer_offsets"
 TOPICS_AT_ONCE = 500
 """Whose ends are asked for in one request."""
@@ -52,13 +54,7 @@ def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) 
         fail(f"{source} is not there: give the broker's data folder with --data, or its --metadata")
 
     def work(cluster: Cluster) -> bool:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            pairs = _copy_groups(cluster, folder)
-            _copy_metadata(cluster, folder, str(source), metadata_url)
-            manifest = _write_manifest(folder, pairs)
-        except (MetadataError, OSError) as error:
-            raise ClientError(str(error)) from None
+        manifest, pairs = _build(cluster, folder.absolute(), str(source), metadata_url)
         if as_json:
             print_json(manifest)
         else:
@@ -70,6 +66,28 @@ def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) 
         return True
 
     command(server, work)
+
+
+def _build(
+    cluster: Cluster, folder: Path, source: str, metadata_url: str
+) -> tuple[dict[str, Any], int]:
+    """The folder complete, or not at all: its manifest, and how many group records it has."""
+    building = folder.with_name(f"{folder.name}{UNFINISHED}")
+    try:
+        if building.exists():  # of a backup that was killed
+            shutil.rmtree(building)
+        building.mkdir(parents=True)
+        try:
+            pairs = _copy_groups(cluster, building)
+            _copy_metadata(cluster, building, source, metadata_url)
+            manifest = _write_manifest(building, pairs)
+            building.rename(folder)  # takes the place of an empty folder, too
+            DiskFileSystem().sync_dir(str(folder.parent))
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    except (MetadataError, OSError) as error:
+        raise ClientError(str(error)) from None
+    return manifest, pairs
 
 
 def _copy_groups(cluster: Cluster, folder: Path) -> int:

@@ -10,13 +10,14 @@ import typer
 from kafkawire.cli.typed import LOCAL, Data, Json, Server
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
 
 offsets_app = typer.Typer(no_args_is_help=True, help="Offsets: describe, validate, stats.")
 
 
 @offsets_app.command("describe")
 def offsets_describe(
-    topic: Topic,
+    topic: Partitions,
     group: Annotated[
         str | None, typer.Option(help="Also where this group is, and its lag.")
     ] = None,
@@ -31,7 +32,7 @@ def offsets_describe(
 
 @offsets_app.command("validate")
 def offsets_validate(
-    topic: Topic,
+    topic: Partitions,
     offsets: Annotated[
         str | None,
         typer.Option("--range", metavar="START..END", help="Only these, which must all be there."),
@@ -48,7 +49,7 @@ def offsets_validate(
 
 @offsets_app.command("stats")
 def offsets_stats(
-    topic: Topic,
+    topic: Partitions,
     data: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="Read this data folder's metadata, not a broker."),

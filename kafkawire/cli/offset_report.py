@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkawire.cli.options import OptionError
+from kafkawire.cli.partitions import parse_partitions, select
 from kafkawire.cli.reading import WireSource
 from kafkawire.cli.report import command, print_results
 from kafkawire.cli.tables import fail
@@ -21,7 +22,6 @@ from kafkawire.client.offsets import (
     LATEST,
     Partition,
     committed,
-    leaders,
     list_offsets,
 )
 from kafkawire.codec.batches import CONTROL
@@ -36,11 +36,13 @@ PROBLEMS_SHOWN = 20
 """Of a partition: enough to see what kind of damage it is."""
 
 
-def describe(server: str, topic: str, group: str | None, as_json: bool) -> None:
-    """Log start, end and number of offsets of each partition; where a group is and its lag."""
+def describe(server: str, text: str, group: str | None, as_json: bool) -> None:
+    """Log start, end and number of offsets of each partition; where a group is and its lag.
+    `text`: TOPIC or TOPIC:0,1, here and below."""
+    topic, indexes = _chosen(text)
 
     def work(cluster: Cluster) -> bool:
-        led_by = leaders(cluster, [topic])
+        led_by = select(cluster, [(topic, indexes)])
         low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
         high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
         known = committed(cluster, group) if group is not None else {}
@@ -92,16 +94,24 @@ def parse_range(text: str) -> tuple[int, int]:
     return int(start), int(end)
 
 
-def validate(server: str, topic: str, offsets: str | None, as_json: bool) -> None:
+def _chosen(text: str) -> tuple[str, list[int] | None]:
+    try:
+        return parse_partitions("TOPIC", text)
+    except OptionError as error:
+        fail(error, 2)
+
+
+def validate(server: str, text: str, offsets: str | None, as_json: bool) -> None:
     """Read every batch head of every partition, or those of a range of offsets, which each must
     have; exit code 1 when something is wrong."""
     try:
         wanted = None if offsets is None else parse_range(offsets)
     except OptionError as error:
         fail(error, 2)
+    topic, indexes = _chosen(text)
 
     def work(cluster: Cluster) -> bool:
-        led_by = leaders(cluster, [topic])
+        led_by = select(cluster, [(topic, indexes)])
         gaps_allowed = "compact" in _setting(cluster, topic, "cleanup.policy")
         rows = []
         for place in sorted(led_by):
@@ -179,20 +189,21 @@ def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
     walk.next_offset = max(walk.next_offset, head.last_offset + 1)
 
 
-def stats(server: str, topic: str, data: str | None, as_json: bool) -> None:
+def stats(server: str, text: str, data: str | None, as_json: bool) -> None:
     """Offsets, bytes and newest record of each partition; or what a data folder has stored."""
+    topic, indexes = _chosen(text)
     if data is not None:
         from kafkawire.cli.stored_offsets import stored_stats
 
         try:
-            rows = stored_stats(data, topic)
+            rows = stored_stats(data, topic, indexes)
         except ClientError as error:
             fail(error)
         print_results(rows, tuple(rows[0]), f"{topic} in {data}", as_json)
         return
 
     def work(cluster: Cluster) -> bool:
-        led_by = leaders(cluster, [topic])
+        led_by = select(cluster, [(topic, indexes)])
         low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
         high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
         sizes = _sizes(cluster, topic, set(led_by.values()))

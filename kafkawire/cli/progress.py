@@ -19,7 +19,7 @@ PARTS = 10
 
 
 class Told(Protocol):
-    """What is worked on, how many of them are done, how many there are."""
+    """What is worked on, how many of them are done, how many there are (0: not known)."""
 
     def __call__(self, what: str, done: int, of: int) -> None: ...
 
@@ -44,8 +44,8 @@ class _Bars:
 
     def __call__(self, what: str, done: int, of: int) -> None:
         if what not in self._tasks:
-            self._tasks[what] = self._progress.add_task(what, total=of)
-        self._progress.update(self._tasks[what], completed=done, total=of)
+            self._tasks[what] = self._progress.add_task(what, total=of or None)
+        self._progress.update(self._tasks[what], completed=done, total=of or None)
 
 
 class _Lines:
@@ -53,7 +53,8 @@ class _Lines:
         self._told: dict[str, int] = {}
 
     def __call__(self, what: str, done: int, of: int) -> None:
-        part = PARTS * done // of if of else PARTS
+        # Without a total a line comes whenever twice as many are done.
+        part = PARTS * done // of if of else done.bit_length()
         if self._told.get(what, 0) < part:
             self._told[what] = part
-            print(f"{what}: {done} of {of}", file=sys.stderr)
+            print(f"{what}: {done} of {of}" if of else f"{what}: {done}", file=sys.stderr)

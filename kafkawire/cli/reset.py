@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from kafkawire.cli.options import OptionError
+from kafkawire.cli.partitions import parse_partitions, select
 from kafkawire.cli.report import command, error_text, report
 from kafkawire.cli.tables import fail
 from kafkawire.client.cluster import Cluster
@@ -72,7 +73,7 @@ def reset_offsets(
     """The whole command."""
     try:
         target.check()
-        chosen = [parse_topic(text) for text in topics]
+        chosen = [parse_partitions("--topic", text) for text in topics]
         if bool(chosen) == all_topics:
             given = "both" if chosen else "none"
             raise OptionError("reset-offsets", given, "--topic or --all-topics")
@@ -81,7 +82,7 @@ def reset_offsets(
 
     def work(cluster: Cluster) -> bool:
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
-        partitions = list(current) if all_topics else _select(cluster, chosen)
+        partitions = list(current) if all_topics else list(select(cluster, chosen))
         plan = make_plan(cluster, partitions, current, target)
         errors = commit(cluster, group, plan) if execute else {}
         rows: list[dict[str, Any]] = [
@@ -98,29 +99,6 @@ def reset_offsets(
         return report(title, rows, COLUMNS, as_json)
 
     command(server, work)
-
-
-def parse_topic(text: str) -> tuple[str, list[int] | None]:
-    """`TOPIC` (all partitions) or `TOPIC:0,1` -> name and indexes or None."""
-    name, colon, indexes = text.partition(":")
-    if not colon:
-        return name, None
-    if not all(item.isdecimal() for item in indexes.split(",")):
-        raise OptionError("--topic", text, "TOPIC or TOPIC:0,1,...")
-    return name, [int(item) for item in indexes.split(",")]
-
-
-def _select(cluster: Cluster, chosen: Sequence[tuple[str, list[int] | None]]) -> list[Partition]:
-    known = leaders(cluster, [name for name, _ in chosen])
-    selected: list[Partition] = []
-    for name, indexes in chosen:
-        all_of_it = [place for place in known if place[0] == name]
-        wanted = all_of_it if indexes is None else [(name, index) for index in indexes]
-        for place in wanted:
-            if place not in known:
-                raise ClientError(f"topic {name} has no partition {place[1]}")
-        selected += wanted
-    return selected
 
 
 def make_plan(

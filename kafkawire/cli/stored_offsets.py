@@ -56,8 +56,8 @@ def check_revision(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def stored_stats(data: str, topic: str) -> list[dict[str, Any]]:
-    """What is stored of each partition of a topic; times in ms since 1970."""
+def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> list[dict[str, Any]]:
+    """What is stored of each partition of a topic, or of some; times in ms since 1970."""
     with opened(data) as connection:
         found = connection.execute(
             "SELECT p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
@@ -66,6 +66,11 @@ def stored_stats(data: str, topic: str) -> list[dict[str, Any]]:
         ).fetchall()
         if not found:
             raise ClientError(f"{data} has no topic {topic}")
+        absent = set(indexes or ()) - {index for index, _ in found}
+        if absent:
+            raise ClientError(f"topic {topic} has no partition {min(absent)}")
+        if indexes is not None:
+            found = [row for row in found if row[0] in indexes]
         rows = stats(SqliteSession(connection), [number for _, number in found])
     return [
         {

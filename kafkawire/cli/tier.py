@@ -80,15 +80,17 @@ def status(server: str, topic: str | None, every: bool, as_json: bool) -> None:
 
 
 def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
-    """What is not in the tier yet, and the reason of each."""
+    """What is not in the tier yet, and the reason of each; exit code 1 when something waits longer
+    than tiering.max.lag.ms of its topic."""
 
     def work(cluster: Cluster) -> bool:
         answers = list(pages(cluster, "why", topic=topic, all=every))
         tier = answers[-1]["tier"]
         rows = [row for answer in answers for row in answer["pieces"]]
+        late = sum(row["late"] for row in rows)
         if as_json:
             print_json({"tier": tier, "pieces": rows})
-            return True
+            return not late
         if tier["error"]:
             print(f"{tier['url']}: {tier['error']}")
         if rows:
@@ -96,7 +98,9 @@ def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
             print_table([_why_row(row) for row in rows], WHY, title)
         else:
             print("everything is in the remote tier")
-        return True
+        if late:
+            print(f"{late} of these wait longer than tiering.max.lag.ms of their topics")
+        return not late
 
     command(server, work)
 
@@ -180,7 +184,11 @@ def _why_row(row: Mapping[str, Any]) -> dict[str, Any]:
     if row["until_ms"] is not None:
         at = datetime.fromtimestamp(row["until_ms"] / 1000, UTC)
         until = f"{at:%H:%M:%S}Z (in {duration(row['until_s'])})"
+    elif row["reason"] == "paused":
+        until = "kafkawire tier resume"
     waits = None if row["waits_s"] is None else duration(row["waits_s"])
+    if row["late"]:
+        waits = f"{waits} (late)"
     detail = row["detail"]
     if row["segments"] > 1:
         detail = f"{row['segments']} segments" + (f", {detail}" if detail else "")

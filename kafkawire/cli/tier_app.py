@@ -35,12 +35,19 @@ def tier_status(
 def tier_why(
     topic: Topic = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Partitions that are uploaded whole, too.")
+        bool,
+        typer.Option(
+            "--all",
+            help="Partitions that are uploaded whole, too; empty ones of an internal topic only "
+            "with --topic.",
+        ),
     ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show what is not in the remote tier yet, and the reason of each."""
+    """Show what is not in the remote tier yet, and the reason of each.
+
+    Exit code 0: nothing waits longer than tiering.max.lag.ms of its topic; 1: something does."""
     from kafkawire.cli.tier import why
 
     why(server, topic, every, as_json)

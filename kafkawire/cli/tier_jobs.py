@@ -46,6 +46,7 @@ def _show_scrub(report: dict[str, Any]) -> None:
     counts = f"{report['objects']} objects, {size(report['bytes'])}, {report['rows']} rows"
     if not report["findings"]:
         print(f"bucket and broker agree: {counts}")
+        _show_young(report)
         return
     columns = ("kind", "key", "text", "action")
     done = "done" if report["repaired"] else "to be done with --repair"
@@ -53,6 +54,17 @@ def _show_scrub(report: dict[str, Any]) -> None:
     print_table(rows, columns, f"{counts}; action: what is {done}")
     if report["more"]:
         print(f"and {report['more']} more")
+    _show_young(report)
+
+
+def _show_young(report: dict[str, Any]) -> None:
+    """Objects that may be orphans: a scrub cannot tell yet."""
+    if report["young"]:
+        minutes = report["young_ms"] / 60_000
+        print(
+            f"{report['young']} objects without a row are younger than {minutes:.0f} minutes and "
+            "may be uploads under way: run this again later to see whether they are orphans"
+        )
 
 
 def move(server: str, to: str, as_json: bool) -> None:

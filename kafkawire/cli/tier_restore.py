@@ -105,7 +105,10 @@ def _check(restored: Restored, url: str) -> None:
 
 def _ask(restored: Restored) -> None:
     if not sys.stdin.isatty():
-        raise RestoreError("nobody can be asked here: look at it with --dry-run, then say --yes")
+        raise RestoreError(
+            "this is no terminal, so nothing can be confirmed: look at it with --dry-run, then "
+            "pass --yes"
+        )
     doubtful = f", with {len(restored.doubts)} doubts" if restored.doubts else ""
     print(f"Restore this{doubtful}? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

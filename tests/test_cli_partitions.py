@@ -1,0 +1,75 @@
+"""Partitions as commands take them, and what long commands print of their progress."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kafkawire.cli import tier, tier_jobs
+from kafkawire.cli.app import app
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.partitions import parse_partitions
+from kafkawire.cli.progress import bars
+from tests.kit.cli import run
+
+
+def test_a_topic_or_some_of_its_partitions() -> None:
+    assert parse_partitions("TOPIC", "clicks") == ("clicks", None)
+    assert parse_partitions("TOPIC", "clicks:0") == ("clicks", [0])
+    assert parse_partitions("TOPIC", "clicks:3,1") == ("clicks", [3, 1])
+
+
+@pytest.mark.parametrize(
+    "text", ["", ":", ":0", "t:", "t:x", "t:0,", "t:-1", "t:1:2", "t:99999999999"]
+)
+def test_what_is_none_is_named(text: str) -> None:
+    with pytest.raises(OptionError, match="it must be TOPIC or TOPIC:0,1"):
+        parse_partitions("TOPIC", text)
+
+
+@pytest.mark.parametrize("command", ["describe", "validate", "stats"])
+def test_a_wrong_partition_is_refused_before_a_broker_is_asked(command: str) -> None:
+    result = run(app, ["offsets", command, "t:x", "--server", "127.0.0.1:1"])
+    assert result.exit_code == 2
+    assert result.stderr == "kafkawire: TOPIC=t:x: it must be TOPIC or TOPIC:0,1,...\n"
+
+
+def test_progress_without_a_total_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with bars() as told:
+        for done in (1, 3, 3, 1000):
+            told("compared", done, 0)
+        told("read", 5, 10)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == ["compared: 1", "compared: 3", "compared: 1000", "read: 5 of 10"]
+
+
+def test_objects_that_may_be_orphans_are_mentioned(capsys: pytest.CaptureFixture[str]) -> None:
+    report: dict[str, Any] = {"objects": 3, "bytes": 10, "rows": 1, "findings": [], "young": 2}
+    tier_jobs._show_scrub({**report, "young_ms": 3_600_000, "more": 0, "repaired": False})
+    shown = capsys.readouterr().out
+    assert "bucket and broker agree: 3 objects" in shown
+    assert "2 objects without a row are younger than 60 minutes" in shown
+
+
+PIECE = {
+    "topic": "t", "partition": 0, "from": 0, "to": 3, "bytes": 10, "segments": 1, "detail": "",
+    "waits_s": 90.0, "since_ms": 1, "late": False, "reason": "paused", "until_s": None,
+    "until_ms": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_why_fails_when_something_waits_past_its_promise(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = {"tier": {"error": None, "url": "s3://b"}, "pieces": [{**PIECE, "late": late}]}
+    monkeypatch.setattr(tier, "pages", lambda *_, **__: [answer])
+    monkeypatch.setattr(tier, "command", lambda _, work: ended.append(work(None)))
+    ended: list[bool] = []
+    shown = run(app, ["tier", "why"]).stdout
+    assert ("90 s (late)" in shown, "kafkawire tier resume" in shown) == (late, True)
+    assert ("1 of these wait longer than tiering.max.lag.ms" in shown) is late
+    assert json.loads(run(app, ["tier", "why", "--json"]).stdout)["pieces"][0]["late"] is late
+    assert ended == [not late] * 2
