@@ -290,10 +290,13 @@ def pack_offsets(dispatch: int, commit: int, updated_ms: int) -> bytes:
 
 def unpack_offsets(value: bytes | None) -> tuple[int, int]:
     """What `pack_offsets` packed, without the time; zeros for nothing."""
-    if value is None:
-        return 0, 0
-    dispatch, commit, _ = _unpack(_OFFSETS, value)
-    return dispatch, commit
+    return (0, 0) if value is None else unpack_all_offsets(value)[:2]
+
+
+def unpack_all_offsets(value: bytes) -> tuple[int, int, int]:
+    """Dispatch offset, commit offset and when they were stored."""
+    dispatch, commit, updated_ms = _unpack(_OFFSETS, value)
+    return dispatch, commit, updated_ms
 
 
 def tier_key(tier: int) -> bytes:

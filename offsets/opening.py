@@ -33,7 +33,7 @@ def open_storage(
     if kind == ROCKSDB:
         from offsets.rocks_storage import RocksStorage
 
-        return RocksStorage(_rocks(folder), node_id, now_ms, leader_of)
+        return RocksStorage(rocks_folder(folder), node_id, now_ms, leader_of)
     assert kind == MEMORY, kind
     from offsets.memory_storage import MemoryRows, MemoryStorage
 
@@ -44,26 +44,28 @@ async def check_storage(kind: str, transactions: Transactions, folder: str, node
     """MetadataError if another storage than `kind` holds the offsets of this broker."""
     if kind != ROCKSDB and holds_rocks(folder):
         held = ROCKSDB
-    elif kind != SQL and await transactions.transact(lambda session: _held(session, node_id)):
+    elif kind != SQL and await transactions.transact(lambda session: holds_sql(session, node_id)):
         held = SQL
     else:
         return
+    convert = "" if kind == MEMORY else f" convert them with kafkawire offsets convert --to {kind},"
     raise MetadataError(
         f"offset.storage={kind}: the offsets of broker {node_id} are in {held}: "
-        f"start with offset.storage={held}, or with an empty data folder"
+        f"start with offset.storage={held},{convert} or with an empty data folder"
     )
 
 
-def _rocks(folder: str) -> str:
+def rocks_folder(folder: str) -> str:
+    """Where RocksDB keeps the offsets of the broker in this folder."""
     return f"{folder}/offsets"
 
 
 def holds_rocks(folder: str) -> bool:
     """Whether RocksDB keeps the offsets of the broker in this folder."""
-    return os.path.exists(_rocks(folder))
+    return os.path.exists(rocks_folder(folder))
 
 
-def _held(session: Session, node_id: int) -> bool:
+def holds_sql(session: Session, node_id: int) -> bool:
     """Whether SQL has anything on the partitions of this broker."""
     checkpoint = (
         "SELECT 1 FROM partition_offset_checkpoints c JOIN partitions p"

@@ -28,7 +28,10 @@ NEW_YEAR_MS = 1_767_225_600_000
         ("earliest", (OffsetType.RESET_TO_EARLIEST, 0)),
         ("latest", (OffsetType.RESET_TO_LATEST, 0)),
         ("resume", (OffsetType.RESUME_OR_EARLIEST, 0)),
+        ("resume-or-earliest", (OffsetType.RESUME_OR_EARLIEST, 0)),
+        ("resume-or-latest", (OffsetType.RESUME_OR_LATEST, 0)),
         ("offset:17", (OffsetType.EXACT_OFFSET, 17)),
+        ("nearest:17", (OffsetType.RESET_TO_OFFSET, 17)),
         ("time:1767225600000", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
         ("time:2026-01-01T00:00:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
         ("time:2026-01-01T01:00:00+01:00", (OffsetType.EXACT_TS_NS, NEW_YEAR_MS * 1_000_000)),
@@ -38,7 +41,22 @@ def test_where_to_begin(text: str, expected: tuple[OffsetType, int]) -> None:
     assert parse_start(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "now", "offset", "offset:", "offset:-1", "time:", "time:x"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "offset",
+        "offset:",
+        "offset:-1",
+        "time:",
+        "time:x",
+        "nearest:",
+        "nearest:-2",
+        "offset:99999999999999999999",
+        "time:9999999999999999999999",
+    ],
+)
 def test_a_place_that_is_none_is_named(text: str) -> None:
     with pytest.raises(OptionError, match=rf"--from={text}: it must be earliest, latest"):
         parse_start(text)

@@ -41,9 +41,11 @@ async def test_a_broker_keeps_the_storage_it_has(tmp_path: Path, first: str) -> 
             continue
         with pytest.raises(MetadataError) as caught:
             await opened(tmp_path, kind)
+        words = f" convert them with kafkawire offsets convert --to {kind},"
+        convert = "" if kind == "memory" else words
         assert str(caught.value) == (
             f"offset.storage={kind}: the offsets of broker 1 are in {first}: "
-            f"start with offset.storage={first}, or with an empty data folder"
+            f"start with offset.storage={first},{convert} or with an empty data folder"
         )
 
 

@@ -54,6 +54,10 @@ def test_settings(kafkawire_broker_factory):
     broker = kafkawire_broker_factory(settings={"num.partitions": "3"})
     with Cluster(broker.bootstrap) as cluster:
         assert cluster.metadata(None).topics == []
+    assert "group.initial.rebalance.delay.ms=0" in broker.command()
+    settings = {"group.initial.rebalance.delay.ms": "7"}
+    broker = kafkawire_broker_factory(settings=settings)
+    assert "group.initial.rebalance.delay.ms=7" in broker.command()
 """
 
 

@@ -14,6 +14,7 @@ from typer.core import TyperGroup
 
 from kafkawire.cli import INTERRUPTED
 from kafkawire.cli.cluster_app import cluster_app, configs_app
+from kafkawire.cli.metadata_app import metadata_app
 from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
 from kafkawire.cli.pipeline_app import pipeline_app
 from kafkawire.cli.tier_app import tier_app
@@ -49,6 +50,7 @@ app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(cluster_app, name="cluster")
 app.add_typer(configs_app, name="configs")
+app.add_typer(metadata_app, name="metadata")
 app.add_typer(tier_app, name="tier")
 app.add_typer(pipeline_app, name="pipeline")
 app.command()(consume)

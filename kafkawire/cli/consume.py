@@ -30,7 +30,21 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from offsets.subscription import NS_PER_MS, Subscription
 from offsets.types import OffsetOutOfRange, OffsetType
 
-PLACES = "earliest, latest, resume, offset:N or time:T (ISO 8601, UTC if bare, or ms since 1970)"
+PLACES = (
+    "earliest, latest, resume (or resume-or-earliest), resume-or-latest, offset:N, nearest:N or "
+    "time:T (ISO 8601, UTC if bare, or ms since 1970)"
+)
+_PLAIN = {
+    "earliest": OffsetType.RESET_TO_EARLIEST,
+    "latest": OffsetType.RESET_TO_LATEST,
+    "resume": OffsetType.RESUME_OR_EARLIEST,
+    "resume-or-earliest": OffsetType.RESUME_OR_EARLIEST,
+    "resume-or-latest": OffsetType.RESUME_OR_LATEST,
+}
+_RESUMING = (OffsetType.RESUME_OR_EARLIEST, OffsetType.RESUME_OR_LATEST)
+_BY_OFFSET = {"offset": OffsetType.EXACT_OFFSET, "nearest": OffsetType.RESET_TO_OFFSET}
+MAX_OFFSET_DIGITS = 19
+"""An int64 has no more."""
 
 COMING = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -55,28 +69,23 @@ class Options:
 
 
 def parse_start(text: str) -> tuple[OffsetType, int]:
-    """`earliest`, `latest`, `resume`, `offset:N`, `time:T`. OptionError."""
-    plain = {
-        "earliest": OffsetType.RESET_TO_EARLIEST,
-        "latest": OffsetType.RESET_TO_LATEST,
-        "resume": OffsetType.RESUME_OR_EARLIEST,
-    }
-    if text in plain:
-        return plain[text], 0
+    """One of PLACES as the type of a subscription's start and its value. OptionError."""
+    if text in _PLAIN:
+        return _PLAIN[text], 0
     word, colon, value = text.partition(":")
-    if word == "offset" and value.isdecimal():
-        return OffsetType.EXACT_OFFSET, int(value)
+    if word in _BY_OFFSET and value.isdecimal() and len(value) <= MAX_OFFSET_DIGITS:
+        return _BY_OFFSET[word], int(value)
     if word == "time" and colon:
         return OffsetType.EXACT_TS_NS, _time_ms(text, value) * NS_PER_MS
     raise OptionError("--from", text, PLACES)
 
 
 def _time_ms(text: str, value: str) -> int:
-    if value.isdecimal():
+    if value.isdecimal() and len(value) <= MAX_OFFSET_DIGITS:
         return int(value)
     try:
         when = datetime.fromisoformat(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise OptionError("--from", text, PLACES) from None
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -85,8 +94,8 @@ def consume(server: str, options: Options) -> None:
     """The whole command."""
     try:
         offset_type, value = parse_start(options.start)
-        if options.start == "resume" and not options.group:
-            raise OptionError("--from", "resume", "given together with --group")
+        if offset_type in _RESUMING and not options.group:
+            raise OptionError("--from", options.start, "given together with --group")
         if options.at_most is not None and options.at_most < 0:
             raise OptionError("--max", options.at_most, "a whole number of at least 0")
     except OptionError as error:

@@ -12,7 +12,9 @@ from kafkawire.cli.typed import LOCAL, Data, Json, Server
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
 
-offsets_app = typer.Typer(no_args_is_help=True, help="Offsets: describe, validate, stats.")
+offsets_app = typer.Typer(
+    no_args_is_help=True, help="Offsets: describe, validate, stats, metrics, convert."
+)
 
 
 @offsets_app.command("describe")
@@ -74,12 +76,31 @@ def offsets_metrics(
     show_metrics(data, as_json)
 
 
+@offsets_app.command("convert")
+def offsets_convert(
+    to: Annotated[str, typer.Option("--to", metavar="STORAGE", help="sql or rocksdb.")],
+    data: Annotated[str, typer.Option(metavar="DIR", help="Data folder of a stopped broker.")],
+    metadata: Annotated[
+        str, typer.Option(metavar="URL", help="SQL database, if it is not in the data folder.")
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Move the stored offsets of a stopped broker to another offset.storage.
+
+    Run it again when it was interrupted."""
+    from kafkawire.cli.convert import run
+
+    run(data, metadata, to, as_json)
+
+
 def consume(
     topic: Topic,
     start: Annotated[
         str,
         typer.Option(
-            "--from", metavar="PLACE", help="earliest, latest, resume, offset:N or time:T."
+            "--from",
+            metavar="PLACE",
+            help="earliest, latest, resume, resume-or-latest, offset:N, nearest:N or time:T.",
         ),
     ] = "earliest",
     group: Annotated[

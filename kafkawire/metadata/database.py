@@ -78,6 +78,16 @@ class Database:
             await self.close()
             raise
 
+    async def stored_revision(self) -> str | None:
+        """The revision of the tables, which stay as they are; None: there are none of ours.
+        Instead of `open`. MetadataError."""
+        self._engine = _engine(self._url)
+        try:
+            async with self.transaction() as connection:
+                return await connection.run_sync(_revision)
+        finally:
+            await self.close()
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
         """One transaction: committed when the block ends, undone when it raises."""
@@ -187,6 +197,13 @@ def _prepare(connection: Connection, name: str) -> None:
     from kafkawire.metadata.migrate import upgrade  # Alembic: 0.2 s that few starts need
 
     upgrade(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(schema.VERSION_TABLE):
+        return None
+    stored = connection.execute(tables.revision.select()).scalar()
+    return None if stored is None else str(stored)
 
 
 def _sentence(name: str, error: BaseException) -> str:

@@ -11,6 +11,9 @@ broker offers: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `resta
 - `kafkawire_session_broker`: one for the whole session, which costs its start only once; tests
   share its topics, so name them apart, and leave it running.
 - `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`.
+
+All begin with `group.initial.rebalance.delay.ms=0`, as Kafka's own test brokers do: the first
+consumer of a group need not wait three seconds for others. `settings` may say otherwise.
 """
 
 from __future__ import annotations
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 Factory = Callable[..., "BrokerProcess"]
 
+QUICK = {"group.initial.rebalance.delay.ms": "0"}
+"""What a test's broker has unless it is given other settings."""
+
 
 @pytest.fixture(scope="session")
 def kafkawire_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Factory]:
@@ -36,6 +42,7 @@ def kafkawire_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
     def start(**options: Any) -> BrokerProcess:
         data = options.pop("data", None) or tmp_path_factory.mktemp("kafkawire")
+        options["settings"] = {**QUICK, **(options.get("settings") or {})}
         broker = BrokerProcess(data, **options)
         started.append(broker)
         broker.start()

@@ -1,0 +1,69 @@
+"""`kafkawire metadata version`: what a database has, without changing it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kafkawire.cli.app import app
+from kafkawire.metadata.schema import REVISION, VERSION_TABLE
+from kafkawire.metadata.store import open_metadata
+from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
+from tests.kit.postgres import new_database
+
+
+@pytest.mark.parametrize(
+    ("revision", "state", "code"),
+    [(REVISION, "current", 0), ("0001", "older", 0), ("9999", "newer", 1)],
+)
+@pytest.mark.parametrize("by_url", [False, True])
+async def test_the_revision_and_what_it_means(
+    revision: str, state: str, code: int, by_url: bool, tmp_path: Path
+) -> None:
+    metadata = open_metadata("", str(tmp_path))
+    await metadata.open()
+    await metadata.close()
+    file = tmp_path / "metadata.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute(f"UPDATE {VERSION_TABLE} SET version_num = ?", (revision,))
+    before = file.read_bytes()
+    words = ["--metadata", f"sqlite:///{file}"] if by_url else ["--data", str(tmp_path)]
+    shown = run(app, ["metadata", "version", *words, "--json"])
+    assert shown.exit_code == code
+    facts = json.loads(shown.stdout)
+    assert (facts["revision"], facts["known"], facts["state"]) == (revision, REVISION, state)
+    assert f"revision {revision} ({state}" in run(app, ["metadata", "version", *words]).stdout
+    assert file.read_bytes() == before
+
+
+def test_what_is_no_metadata(tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    (tmp_path / "text" / "metadata.db").write_text("x" * 5000)
+    (tmp_path / "other").mkdir()
+    with closing(sqlite3.connect(tmp_path / "other" / "metadata.db")) as connection, connection:
+        connection.execute("CREATE TABLE t (x)")
+    for folder, words in (("text", "not a database"), ("other", "no metadata of kafkawire"),
+                          ("none", "not there")):  # fmt: skip
+        shown = run(app, ["metadata", "version", "--data", str(tmp_path / folder)])
+        assert (shown.exit_code, shown.stderr.count("\n")) == (1, 1)
+        assert words in shown.stderr
+    assert run(app, ["metadata", "version", "--metadata", "mysql://h/d"]).exit_code == 2
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+async def test_postgresql(postgres_url: str) -> None:
+    url = await new_database(postgres_url)
+    metadata = open_metadata(url, "")
+    words = ["metadata", "version", "--metadata", url, "--json"]
+    before = await asyncio.to_thread(run, app, words)
+    assert before.exit_code == 1
+    await metadata.open()
+    await metadata.close()
+    shown = await asyncio.to_thread(run, app, words)
+    assert json.loads(shown.stdout)["state"] == "current"
