@@ -133,8 +133,10 @@ class Log:
         metadata: Metadata,
         node_id: int,
         lock: Lock | None = None,
+        verify: bool = False,
     ) -> Log:
-        """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already.
+        """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already;
+        `verify`: compare every journal with the catalog, since the folder has no identity.
 
         Raises LogError (a sentence for the operator) if another process uses the folder or a
         newer program wrote it, OSError from the disk, and what `storage` and `metadata` raise.
@@ -143,13 +145,13 @@ class Log:
             lock = lock_folder(env, folder)
         try:
             log = cls(env, folder, config, catalog, storage, metadata, node_id, lock)
-            await log._recover()
+            await log._recover(verify)
         except BaseException:
             lock.release()
             raise
         return log
 
-    async def _recover(self) -> None:
+    async def _recover(self, verify: bool) -> None:
         fs = self.env.fs
         place = await self._storage.load_place(self.node_id)
         last = read_run(fs, self.folder)
@@ -165,7 +167,7 @@ class Log:
         numbers = recovered.numbers()
         unknown = {number for number in numbers if self.loader.make(number) is None}
         await check_known(
-            self.env, self.folder, recovered, unknown, self.partitions, self._metadata
+            self.env, self.folder, recovered, unknown, self.partitions, self._metadata, verify
         )
         write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
         for number in recovered.ends.numbers():

@@ -24,6 +24,7 @@ from log.frame import (
     KIND_ROLL,
     KIND_TOPIC_DELETED,
     Head,
+    Naming,
     check,
     find_frame,
     padded,
@@ -47,14 +48,19 @@ async def check_known(
     unknown: Collection[int],
     partitions: Mapping[int, Partition],
     metadata: Metadata,
+    every_frame: bool,
 ) -> None:
     """Raise IdentityError if journals hold records of topics that the metadata does not know.
 
     `unknown`: partition numbers in the journals that the catalog does not have; `partitions`: the
-    others. Raises what the metadata raises."""
+    others; `every_frame`: read all journals again, also what their index files cover, for a
+    folder whose identity is not known yet. Raises what the metadata raises."""
+    namings: Iterable[tuple[int, Naming]] = recovered.namings.items()
+    if every_frame:
+        namings = _namings(env.fs, recovered.found)
     strange = {
         naming.topic
-        for number, naming in recovered.namings.items()
+        for number, naming in namings
         if number in partitions and partitions[number].topic_id != naming.topic_id
     }
     if unknown:
@@ -74,6 +80,19 @@ def sentence(metadata: str, home: str, topics: list[str]) -> str:
         f"{', '.join(topics[:MAX_SHOWN])}{more}, whose records are in the log: put the newest copy "
         f"back, or rebuild it with {rebuild_command(data)}"
     )
+
+
+def _namings(fs: FileSystem, found: Iterable[Found]) -> Iterator[tuple[int, Naming]]:
+    """What every naming frame of the journals says, by partition number."""
+    for each in found:
+        journal = each.journal
+        view = journal.warm(fs)
+        for position, head, _ in frames(view, journal.number, journal.end):
+            if head.kind == KIND_NAMING:
+                yield head.number, read_naming(view[position + HEAD_BYTES :])
+        del view
+        if journal.rolled:
+            journal.cool()
 
 
 def not_deleted(fs: FileSystem, found: Iterable[Found], numbers: set[int]) -> set[str]:

@@ -135,7 +135,8 @@ class Broker:
         except BaseException:
             lock.release()
             raise
-        log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock)
+        verify = found.identity is None and found.has_log
+        log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock, verify)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
         try:
             await broker.identity.start(found, stored)

@@ -1,9 +1,10 @@
 """`kafkawire restore --from-log --data DIR`: SQL rebuilt from journals and segments alone.
 
-For a broker that is stopped and whose metadata.db is damaged or gone. Everything is read and
-decided before anything is written; the new file is built beside its place and renamed into it, the
-damaged one is kept as metadata.db.damaged-<n>. What cannot be known any more is said in sentences.
-Called by kafkawire.cli.offset_app.
+For a broker that is stopped and whose metadata.db is damaged, gone, older or of another folder.
+Everything is read and decided before anything is written; the new file is built beside its place
+and renamed into it. The one from before is kept as metadata.db.damaged-<n> or, where it was sound,
+as metadata.db.replaced-<n>. What cannot be known any more is said in sentences. Called by
+kafkawire.cli.offset_app.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import logging
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import count
 from urllib.parse import quote
 
@@ -20,20 +22,24 @@ from kafkawire.cli.fsck import check_sqlite, node_ids
 from kafkawire.cli.progress import bars
 from kafkawire.cli.tables import fail, print_json
 from kafkawire.codec.segment import FormatError
+from kafkawire.metadata import pairing
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.quick import SqliteMetadata
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.metadata.session import Session, SqliteSession
+from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata, sqlite_file
 from log.disk import real_env
 from log.env import Env, LogError
 from log.fsck.report import Progress
+from log.identity import Folder, IdentityError, check_pairing, inspect_folder
 from log.manager import lock_folder
 from log.manifest.local import ENDED
+from log.quarantine import Quarantine
+from log.rebuild.convert import convert
 from log.rebuild.enter import enter
-from log.rebuild.evidence import gather
+from log.rebuild.evidence import Evidence, gather
 from log.rebuild.plan import Rebuilt, rebuild
 from offsets.opening import SQL, holds_rocks, open_storage
 
-METADATA = "metadata.db"
 BESIDE = ("", "-wal", "-shm")
 """An SQLite file and what belongs to it."""
 
@@ -46,60 +52,114 @@ def run(data: str, metadata_url: str, as_json: bool) -> None:
         nodes = node_ids(folder)
         if len(nodes) > 1:
             raise LogError(f"{folder} has the logs of brokers {nodes}: only one can be restored")
-        if not metadata_url:
-            _refuse_sound(os.path.join(folder, METADATA))
         with bars() as progress:
-            rebuilt, kept = _restore(folder, metadata_url, nodes[0], progress)
+            restored = _restore(folder, metadata_url, nodes[0], progress)
     except (LogError, MetadataError, FormatError) as failure:
         fail(failure)
     except OSError as failure:
         fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
     finally:
         logging.disable(logging.NOTSET)
-    _show(folder, rebuilt, kept, as_json)
+    _show(folder, restored, as_json)
 
 
-def _refuse_sound(path: str) -> None:
-    """MetadataError if there is nothing to restore."""
-    try:
-        check_sqlite(path)
-        with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection:
-            found = connection.execute("SELECT cluster_id FROM cluster").fetchone()
-    except (MetadataError, sqlite3.Error):
-        return
-    if found is not None:
-        raise MetadataError(
-            f"{path} is sound: there is nothing to restore; move it away to restore all the same"
-        )
+@dataclass(slots=True)
+class Restored:
+    """What was restored. `kept`: where the metadata from before is (empty: there was none);
+    `cluster_id`: the one the log named, empty: it is a new one."""
+
+    rebuilt: Rebuilt
+    kept: str
+    cluster_id: str
 
 
-def _restore(folder: str, url: str, node: int, progress: Progress) -> tuple[Rebuilt, str]:
-    """What was restored, and where the damaged file is kept (empty: there was none)."""
+def _restore(folder: str, url: str, node: int, progress: Progress) -> Restored:
     env = real_env()
     home = os.path.join(folder, "brokers", str(node))
+    path = sqlite_file(url, folder)
     lock = lock_folder(env, home)
     try:
-        rebuilt = rebuild(gather(env, home, progress), node)
-        building = os.path.join(folder, f"{METADATA}.restoring")
+        found = inspect_folder(env.fs, folder, home, node)
+        seen = gather(env, home, progress)
+        why = "" if path is None else _replaced(path, found, seen)
+        rebuilt = rebuild(seen, node)
+        before = found.identity
+        cluster_id = before.cluster_id if before is not None else seen.cluster_id()
+        conversion = None
+        if rebuilt.mixed:
+            if holds_rocks(home):
+                raise LogError(
+                    f"{home}/offsets is of one of two brokers that wrote {folder}: move it away, "
+                    "then restore again, with offset.storage=sql from then on"
+                )
+            conversion = convert(env, home, seen, rebuilt, node, cluster_id, progress)
+        building = f"{path}.restoring"
         _remove(env, building)
-        metadata = open_metadata(url, folder) if url else SqliteMetadata(building)
-        asyncio.run(_enter(env, metadata, home, node, rebuilt))
+        metadata = open_metadata(url, folder) if path is None else SqliteMetadata(building)
+        asyncio.run(_enter(env, metadata, home, found, rebuilt, cluster_id))
+        if conversion is not None:
+            conversion.publish()
+        kept = "" if path is None else _exchange(env, path, building, why)
         _set_aside(env, home, rebuilt)
-        kept = "" if url else _exchange(env, folder, building)
+        if conversion is not None:
+            conversion.set_aside()
     finally:
         lock.release()
         env.offload.close()
-    return rebuilt, kept
+    return Restored(rebuilt, kept, cluster_id)
 
 
-async def _enter(env: Env, metadata: SqlStore, home: str, node: int, rebuilt: Rebuilt) -> None:
+def _replaced(path: str, found: Folder, seen: Evidence) -> str:
+    """Why the file is replaced: `damaged`, or `replaced` for that of another folder or state.
+    MetadataError if it is sound and knows everything that the log does."""
+    try:
+        check_sqlite(path)
+    except MetadataError:
+        return "damaged"
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection:
+        session = SqliteSession(connection)
+        try:
+            stored = pairing.load(session, found.node_id)
+        except (sqlite3.Error, ValueError):  # no metadata, or of an older version
+            return "replaced"
+        try:
+            check_pairing(found, stored, path)
+        except IdentityError:
+            return "replaced"
+        ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
+        ids -= seen.deleted
+        if ids - pairing.known_topics(session, ids):
+            return "replaced"
+    raise MetadataError(
+        f"{path} is sound and knows every topic in the log: there is nothing to restore; move it "
+        "away to restore all the same"
+    )
+
+
+async def _enter(
+    env: Env, metadata: SqlStore, home: str, found: Folder, rebuilt: Rebuilt, cluster_id: str
+) -> None:
+    node, before = found.node_id, found.identity
+    now_ms = env.clock.now_ms()
+
+    def enter_all(session: Session) -> None:
+        enter_catalog(
+            session,
+            node,
+            rebuilt.topics,
+            rebuilt.next_partition,
+            rebuilt.next_producer_id,
+            now_ms,
+            cluster_id,
+            deleted=rebuilt.deleted,
+        )
+        if before is not None:  # a start finds what the folder expects, and no older copy does
+            metadata_id = bytes.fromhex(before.metadata_id)
+            pairing.pair(session, node, metadata_id, before.generation + 1)
+
     try:
         await metadata.open()
-        numbers = rebuilt.next_partition, rebuilt.next_producer_id
-        now_ms = env.clock.now_ms()
-        await metadata.transact(
-            lambda session: enter_catalog(session, node, rebuilt.topics, *numbers, now_ms)
-        )
+        await metadata.transact(enter_all)
         if not holds_rocks(home):  # else RocksDB has its rows still
             storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
             await enter(storage, rebuilt, node)
@@ -109,13 +169,12 @@ async def _enter(env: Env, metadata: SqlStore, home: str, node: int, rebuilt: Re
 
 
 def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
-    """Keep segments that the next start would remove, since no row knows them; and have it write
-    the local manifest anew."""
+    """Keep segments that no row knows, and have the next start write the local manifest again."""
     env.fs.remove(os.path.join(home, ENDED))
+    quarantine = Quarantine(env.fs, home)
     for path in rebuilt.aside:
-        env.fs.rename(path, path + ".aside")
-    if rebuilt.aside:
-        env.fs.sync_dir(os.path.join(home, "segments"))
+        why = "restore --from-log could not read it, or reach its offsets without a hole"
+        quarantine.take(path, why, env.clock.now_ms())
 
 
 def _remove(env: Env, path: str) -> None:
@@ -123,32 +182,34 @@ def _remove(env: Env, path: str) -> None:
         env.fs.remove(path + end)
 
 
-def _exchange(env: Env, folder: str, building: str) -> str:
-    """Put the new file in the place of the old one, which stays beside it."""
+def _exchange(env: Env, path: str, building: str, why: str) -> str:
+    """Put the new file in the place of the old one, which is kept; where it is then."""
     with closing(sqlite3.connect(building)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
     file = env.fs.open(building)
     file.sync()
     file.close()
-    path = os.path.join(folder, METADATA)
     kept = ""
     for end in BESIDE:
         if os.path.exists(path + end):
-            kept = kept or _free(path)
+            kept = kept or _free(path, why)
             env.fs.rename(path + end, kept + end)
     env.fs.rename(building, path)
-    env.fs.sync_dir(folder)
+    env.fs.sync_dir(os.path.dirname(path))
     return kept
 
 
-def _free(path: str) -> str:
-    names = (f"{path}.damaged-{n}" for n in count(1))
+def _free(path: str, why: str) -> str:
+    names = (f"{path}.{why}-{n}" for n in count(1))
     return next(n for n in names if not any(os.path.exists(n + end) for end in BESIDE))
 
 
-def _show(folder: str, rebuilt: Rebuilt, kept: str, as_json: bool) -> None:
+def _show(folder: str, restored: Restored, as_json: bool) -> None:
+    rebuilt, kept = restored.rebuilt, restored.kept
     partitions = sum(len(topic.partitions) for topic in rebuilt.topics)
-    losses = ["the cluster has a new id", *rebuilt.losses]
+    losses = list(rebuilt.losses)
+    if not restored.cluster_id:
+        losses.insert(0, "the cluster has a new id")
     if as_json:
         print_json(
             {
@@ -162,7 +223,7 @@ def _show(folder: str, rebuilt: Rebuilt, kept: str, as_json: bool) -> None:
         return
     print(f"{folder}: {len(rebuilt.topics)} topics, {partitions} partitions restored from the log")
     if kept:
-        print(f"The damaged file is kept as {kept}.")
+        print(f"The metadata from before is kept as {kept}.")
     print("What the log does not say:")
     for sentence in losses:
         print(f"- {sentence}")

@@ -19,16 +19,21 @@ def enter_catalog(
     now_ms: int,
     cluster_id: str = "",
     broker_configs: Mapping[str, str] | None = None,
+    deleted: Sequence[TopicInfo] = (),
 ) -> None:
     """Enters a broker, topics with partitions and settings, and the next numbers; the cluster
     becomes that of `cluster_id`, if there is one, with these dynamic settings of all brokers.
+    `deleted` topics are entered as such: their partition numbers may be in the log.
     MetadataError if the tables hold topics."""
     if session.rows("SELECT 1 FROM topics LIMIT 1"):
         raise MetadataError("the metadata holds topics: restore into an empty database")
     broker = BrokerInfo(node_id, {}, None)  # it enters its addresses when it starts
     _insert(session, "brokers", [broker_row(broker, now_ms)])
     _insert(session, "topics", [_topic_row(info, now_ms) for info in topics])
-    partitions = [row for info in topics for row in partition_rows(info.id, info.partitions)]
+    gone = [{**_topic_row(info, now_ms), "deleted_ms": now_ms} for info in deleted]
+    _insert(session, "topics", gone)
+    every = [*topics, *deleted]
+    partitions = [row for info in every for row in partition_rows(info.id, info.partitions)]
     _insert(session, "partitions", partitions)
     _insert(session, "configs", [row for info in topics for row in config_rows(info)])
     settings = (broker_configs or {}).items()

@@ -116,14 +116,20 @@ class SqlStore(Metadata, Transactions, Protocol):
     """Metadata in an SQL database that others may share."""
 
 
-def open_metadata(url: str, folder: str) -> SqlStore:
-    """The store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened yet."""
+def sqlite_file(url: str, folder: str) -> str | None:
+    """The file of an SQLite URL, or of an empty one in `folder`; None for other databases."""
     driver, _, path = url.partition(":///")
     file = driver in ("sqlite", "sqlite+aiosqlite") and path and path[0] != ":" and "?" not in path
-    if file or not url:
+    return (path or f"{folder}/metadata.db") if file or not url else None
+
+
+def open_metadata(url: str, folder: str) -> SqlStore:
+    """The store for an SQLAlchemy URL; without one SQLite in `folder`. Nothing is opened yet."""
+    path = sqlite_file(url, folder)
+    if path is not None:
         from kafkawire.metadata.quick import SqliteMetadata
 
-        return SqliteMetadata(path or f"{folder}/metadata.db")
+        return SqliteMetadata(path)
     from kafkawire.metadata.sql import SqlMetadata
 
     return SqlMetadata(url)

@@ -9,17 +9,19 @@ nothing else runs. Called by kafkawire.cli.rebuilding.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkawire.codec.batches import HEAD
 from kafkawire.codec.segment import (
+    ORIGIN,
     FormatError,
     NewerFormatError,
     PartitionEntry,
     PartitionState,
+    TopicOrigin,
     read_header,
+    read_origin,
 )
 from kafkawire.codec.types import uuid_parse
 from kafkawire.metadata.checkpoint import FormatError as PackedError
@@ -32,18 +34,14 @@ from log.frame import (
     KIND_NAMING,
     KIND_ROLL,
     KIND_TOPIC_DELETED,
-    Head,
-    check,
-    find_frame,
-    padded,
     read_catalog,
-    read_head,
     read_naming,
     topics_of,
 )
 from log.fsck.readonly import ReadOnlyFileSystem
 from log.fsck.report import Progress
 from log.producers import Producers, last_sequence
+from log.provenance import frames
 from log.recovery import Found, recover
 from log.runfile import read_run
 from log.scan import Gap
@@ -70,8 +68,9 @@ class SegmentSeen:
 
 @dataclass(slots=True)
 class PartitionSeen:
-    """One partition number. `ranges`: [first, end) in the journals, as they lie there, joined;
-    `next_offset`, `log_start`, `epochs`: the greatest anything said, the history of epochs."""
+    """One partition number of one topic. `ranges`: [first, end) in the journals, as they lie there,
+    joined; `next_offset`, `log_start`, `epochs`: the greatest anything said, the history of epochs.
+    """
 
     number: int
     topic_id: bytes = b""
@@ -89,7 +88,12 @@ class PartitionSeen:
 @dataclass(slots=True)
 class Evidence:
     """All of it. `topics` and `deleted` by id, as the newest frame says; `place`: up to where the
-    journals are known to be committed; `unreadable`: (path, why) of segment files."""
+    journals are known to be committed; `unreadable`: (path, why) of segment files.
+
+    `partitions` by slot: the partition number, or a negative slot where the number belongs to
+    another topic too, as after a start with other metadata; `slots` by number and topic id.
+    `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
+    first written."""
 
     partitions: dict[int, PartitionSeen] = field(default_factory=dict)
     topics: dict[bytes, dict[str, Any]] = field(default_factory=dict)
@@ -100,12 +104,41 @@ class Evidence:
     place: int = 0
     journals: int = 0
     last_producer_id: int = -1
+    slots: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    origins: dict[bytes, TopicOrigin] = field(default_factory=dict)
+    clusters: dict[str, int] = field(default_factory=dict)
+    found: list[Found] = field(default_factory=list)
 
-    def of(self, number: int) -> PartitionSeen:
-        """What is known of a partition so far."""
-        if number not in self.partitions:
-            self.partitions[number] = PartitionSeen(number)
-        return self.partitions[number]
+    def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
+        """What is known so far of a partition; `topic_id` empty: nothing says whose it is."""
+        slot = self.slot(number, topic_id)
+        if slot is None:
+            slot = -1 - len(self.slots)
+        if slot not in self.partitions:
+            self.partitions[slot] = PartitionSeen(slot)
+        partition = self.partitions[slot]
+        if topic_id:
+            self.slots[number, topic_id] = slot
+            partition.topic_id = topic_id
+        return partition
+
+    def slot(self, number: int, topic_id: bytes) -> int | None:
+        """The slot of a partition number in a topic; None if another topic has taken the number
+        and nothing is known of this one."""
+        slot = self.slots.get((number, topic_id))
+        if slot is not None:
+            return slot
+        holder = self.partitions.get(number)
+        free = holder is None or not topic_id or holder.topic_id in (b"", topic_id)
+        return number if free else None
+
+    def cluster_id(self) -> str:
+        """The cluster the oldest segment was written for; empty: no segment says."""
+        return min(self.clusters, key=self.clusters.__getitem__, default="")
+
+
+Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
+"""By partition number and topic id: the end of its newest segment, and the state in that."""
 
 
 def gather(env: Env, home: str, progress: Progress) -> Evidence:
@@ -117,6 +150,7 @@ def gather(env: Env, home: str, progress: Progress) -> Evidence:
     last = read_run(env.fs, home)
     clean_end = last.end if last is not None else -1
     recovered = recover(env, os.path.join(home, "journals"), 0, clean_end)
+    seen.found = recovered.found
     seen.damage = recovered.damage
     seen.journals = len(recovered.found)
     # What lies behind the last known commit is read too, but is not known to be on the disk: the
@@ -135,7 +169,7 @@ def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None
         names = sorted(name for name in env.fs.listdir(folder) if name.endswith(SUFFIX))
     except FileNotFoundError:
         return
-    newest: dict[int, tuple[int, PartitionState]] = {}
+    newest: Newest = {}
     for at, name in enumerate(names):
         progress("segments", at, len(names))
         path = os.path.join(folder, name)
@@ -145,14 +179,12 @@ def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None
             raise
         except (FormatError, PackedError) as failure:
             seen.unreadable.append((path, str(failure)))
-    for number, (end, state) in newest.items():
-        _begin(seen.of(number), end, state)
+    for (number, topic_id), (end, state) in newest.items():
+        _begin(seen.of(number, topic_id), end, state)
     progress("segments", len(names), len(names))
 
 
-def _segment(
-    env: Env, path: str, seen: Evidence, newest: dict[int, tuple[int, PartitionState]]
-) -> None:
+def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
     """Take all of a file or, where it is not sound, nothing."""
     file = SegmentFile(env.fs, path)
     try:
@@ -160,21 +192,37 @@ def _segment(
         made = read_header(file.view[:HEADER_BYTES])
         one = SegmentSeen(path, made.uuid, made.created_ms, len(file.view))
         ids = [_last_id(state) for state in states.values()]
+        _origin(file, made.created_ms, seen)
     finally:
         file.close()
     seen.last_producer_id = max([seen.last_producer_id, *ids])
     seen.segments.append(one)
     for entry in file.directory:
-        partition = seen.of(entry.number)
+        partition = seen.of(entry.number, entry.topic_id)
         partition.shares.append(Share(one, entry))
-        partition.topic_id, partition.topic = entry.topic_id, entry.topic
-        partition.index = entry.index
+        partition.topic, partition.index = entry.topic, entry.index
         partition.next_offset = max(partition.next_offset, entry.end_offset)
         state = states.get(entry.number)
         if state is not None:
             partition.log_start = max(partition.log_start, state.log_start)
-            if entry.end_offset > newest.get(entry.number, (-1,))[0]:
-                newest[entry.number] = entry.end_offset, state
+            key = entry.number, entry.topic_id
+            if entry.end_offset > newest.get(key, (-1,))[0]:
+                newest[key] = entry.end_offset, state
+
+
+def _origin(file: SegmentFile, created_ms: int, seen: Evidence) -> None:
+    """Note the cluster and the topics a segment was written for, if it says."""
+    section = file.trailer.optional(ORIGIN)
+    if section is None:
+        return
+    try:
+        origin = read_origin(file.checked(section))
+    except FormatError:
+        return  # its records are sound all the same
+    before = seen.clusters.get(origin.cluster_id, created_ms)
+    seen.clusters[origin.cluster_id] = min(before, created_ms)
+    for topic in origin.topics:
+        seen.origins[topic.id] = topic
 
 
 def _last_id(state: PartitionState) -> int:
@@ -198,15 +246,16 @@ def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
 def _journal(env: Env, found: Found, seen: Evidence) -> None:
     journal = found.journal
     view = journal.warm(env.fs)
-    for position, head, starts in _frames(view, journal.number, journal.end):
+    named: dict[int, bytes] = {}
+    for position, head, starts in frames(view, journal.number, journal.end):
         payload = view[position + HEAD_BYTES : position + HEAD_BYTES + head.length]
         if head.kind == KIND_BATCH:
-            _batches(view, head.number, starts, seen)
+            _batches(view, seen.of(head.number, named.get(head.number, b"")), starts, seen)
         elif head.kind == KIND_NAMING:
             naming = read_naming(payload)
-            partition = seen.of(head.number)
-            partition.topic_id, partition.topic = naming.topic_id, naming.topic
-            partition.index = naming.index
+            named[head.number] = naming.topic_id
+            partition = seen.of(head.number, naming.topic_id)
+            partition.topic, partition.index = naming.topic, naming.index
             partition.log_start = max(partition.log_start, naming.log_start)
             partition.next_offset = max(partition.next_offset, naming.next_offset)
             partition.epoch = max(partition.epoch, naming.leader_epoch)
@@ -221,25 +270,7 @@ def _journal(env: Env, found: Found, seen: Evidence) -> None:
     journal.cool()
 
 
-def _frames(view: memoryview, number: int, end: int) -> Iterator[tuple[int, Head, list[int]]]:
-    """(position, head, batch starts) of every sound frame, in order."""
-    position, run = HEADER_BYTES, 0
-    view = view[:end]
-    while 0 <= position < end:
-        head = read_head(view, position)
-        starts = None
-        if head is not None and head.run >= run:
-            starts = check(view, position, head, number)
-        if head is None or starts is None:
-            position = find_frame(view, (position + 8) & ~7, end, number)
-            continue
-        run = head.run
-        yield position, head, starts
-        position += padded(HEAD_BYTES + head.length)
-
-
-def _batches(view: memoryview, number: int, starts: list[int], seen: Evidence) -> None:
-    partition = seen.of(number)
+def _batches(view: memoryview, partition: PartitionSeen, starts: list[int], seen: Evidence) -> None:
     for position in starts:
         fields = HEAD.unpack_from(view, position)
         base, epoch, end = fields[0], fields[2], fields[0] + fields[6] + 1

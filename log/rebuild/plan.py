@@ -15,18 +15,23 @@ from dataclasses import dataclass, field
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 from log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, Share
+from log.rebuild.topics import assign
 
 PRODUCER_ID_MARGIN = 1_000_000
 """Producer ids may have been given out and not been used: a thousand blocks of a thousand."""
-GROUP_TOPIC = "__consumer_offsets"
 
 
 @dataclass(slots=True)
 class Rebuilt:
     """What SQL is to hold. `shares`: those that are read, by partition in order of offsets;
-    `aside`: segment files nobody reads though they may hold what is nowhere else."""
+    `aside`: segment files nobody reads though they may hold what is nowhere else; `deleted`: topics
+    that the journals say were deleted; `numbers`: the partition number of each slot of the
+    evidence; `mixed`: files hold partitions under numbers that are not theirs any more."""
 
     topics: list[TopicInfo] = field(default_factory=list)
+    deleted: list[TopicInfo] = field(default_factory=list)
+    numbers: dict[int, int] = field(default_factory=dict)
+    mixed: bool = False
     checkpoints: list[PartitionCheckpoint] = field(default_factory=list)
     shares: dict[int, list[Share]] = field(default_factory=dict)
     aside: list[str] = field(default_factory=list)
@@ -39,67 +44,21 @@ class Rebuilt:
 def rebuild(seen: Evidence, node_id: int) -> Rebuilt:
     """Decide all of it; `node_id` leads every partition."""
     result = Rebuilt(place=seen.place)
-    named = [n for topic in seen.topics.values() for n, _ in topic["partitions"]]
-    result.next_partition = max([0, *named, *seen.partitions]) + 1
     result.next_producer_id = seen.last_producer_id + 1 + PRODUCER_ID_MARGIN
-    _topics(seen, node_id, result)
+    assigned = assign(seen, node_id)
+    result.topics, result.deleted, result.losses = assigned.topics, assigned.deleted, assigned.notes
+    result.numbers, result.next_partition = assigned.numbers, assigned.next_partition
+    result.mixed = assigned.mixed
+    sources = {number: seen.partitions[slot] for slot, number in result.numbers.items()}
     damaged = bool(seen.damage or seen.unreadable)
     for topic in result.topics:
         for info in topic.partitions:
-            partition = seen.partitions.get(info.number)
+            partition = sources.get(info.number)
             if partition is not None and partition.next_offset:
+                partition.number = info.number
                 _partition(f"{topic.name}-{info.index}", partition, info, damaged, result)
     _losses(seen, result)
     return result
-
-
-def _topics(seen: Evidence, node_id: int, result: Rebuilt) -> None:
-    """Those with a catalog frame, then those only partitions speak of."""
-    names: dict[str, bytes] = {}
-    parts: dict[bytes, dict[int, int]] = {}
-    for topic_id, body in reversed(seen.topics.items()):  # the newest first
-        if topic_id in seen.deleted:
-            continue
-        if body["name"] in names:
-            result.losses.append(
-                f"an older topic named {body['name']} is left out: it must have been deleted"
-            )
-            continue
-        names[body["name"]] = topic_id
-        parts[topic_id] = {index: number for number, index in body["partitions"]}
-    for number, partition in sorted(seen.partitions.items()):
-        topic_id, name = partition.topic_id, partition.topic
-        if topic_id in seen.deleted or not name or names.setdefault(name, topic_id) != topic_id:
-            continue
-        parts.setdefault(topic_id, {}).setdefault(partition.index, number)
-    for name, topic_id in sorted(names.items()):
-        frame = seen.topics.get(topic_id)
-        if frame is None:
-            result.losses.append(
-                f"topic {name} is known from its records only: its settings are lost, and if it "
-                "was deleted before, delete it again"
-            )
-        infos = _infos(name, parts[topic_id], seen, node_id, result)
-        internal = frame["internal"] if frame is not None else name == GROUP_TOPIC
-        configs = dict(frame["configs"]) if frame is not None else {}
-        result.topics.append(TopicInfo(topic_id, name, internal, infos, configs))
-
-
-def _infos(
-    name: str, numbers: dict[int, int], seen: Evidence, node_id: int, result: Rebuilt
-) -> list[PartitionInfo]:
-    """The partitions of a topic, one for each index up to the greatest, in a new leader epoch."""
-    infos = []
-    for index in range(max(numbers) + 1):
-        number = numbers.get(index)
-        if number is None:
-            number = result.next_partition
-            result.next_partition += 1
-            result.losses.append(f"nothing is known of {name}-{index}: it is empty")
-        partition = seen.partitions.get(number)
-        epoch = partition.epoch + 1 if partition is not None else 1
-        infos.append(PartitionInfo(number, index, node_id, epoch))
-    return infos
 
 
 def _partition(
@@ -199,9 +158,6 @@ def _losses(seen: Evidence, result: Rebuilt) -> None:
             f"journal {gap.journal} is damaged in bytes {gap.start}-{gap.end - 1}"
             + (whose if gap.number >= 0 else "")
         )
-    for number, partition in sorted(seen.partitions.items()):
-        if not partition.topic:
-            result.losses.append(f"nothing names partition {number}: its records are lost")
     result.losses += [
         "dynamic settings of brokers are in SQL only: set them again",
         "log starts that DeleteRecords or retention moved since a partition was last named in a "
