@@ -14,7 +14,8 @@ import os.path
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kafkawire.codec.types import uuid_parse
-from kafkawire.metadata.store import Metadata
+from kafkawire.metadata.pairing import known_topics
+from kafkawire.metadata.store import Metadata, SqlStore
 from log.env import Env, FileSystem
 from log.frame import (
     HEAD_BYTES,
@@ -36,6 +37,7 @@ from log.frame import (
 from log.identity import IdentityError, rebuild_command
 from log.partition import Partition
 from log.recovery import Found, Recovered
+from log.segments.leftover import entries_of
 
 MAX_SHOWN = 5
 """Topics named in one message."""
@@ -69,6 +71,24 @@ async def check_known(
             strange |= not_deleted(env.fs, recovered.found, lost)
     if strange:
         raise IdentityError(sentence(metadata.name, home, sorted(strange)))
+
+
+async def check_segments(
+    env: Env, home: str, folder: str, strays: Collection[str], metadata: SqlStore
+) -> None:
+    """Raise IdentityError if segment files without a row hold topics the metadata never had.
+
+    For a folder whose identity is not known yet; `folder`: that of segments, `strays`: names."""
+    topics: dict[bytes, str] = {}
+    for name in strays:
+        path = os.path.join(folder, name)
+        for entry in await env.offload.submit("files", entries_of, env.fs, path):
+            topics[entry.topic_id] = entry.topic
+    if topics:
+        known = await metadata.transact(lambda session: known_topics(session, topics))
+        strange = {name for topic_id, name in topics.items() if topic_id not in known}
+        if strange:
+            raise IdentityError(sentence(metadata.name, home, sorted(strange)))
 
 
 def sentence(metadata: str, home: str, topics: list[str]) -> str:

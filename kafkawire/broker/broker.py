@@ -27,6 +27,7 @@ from kafkawire.metadata.store import SqlStore
 from log.env import Env
 from log.identity import IdentityRecorder, check_pairing, inspect_folder, refuse_absent
 from log.manager import Log, lock_folder
+from log.provenance import check_segments
 from offsets.opening import check_storage, open_storage
 from offsets.storage import OffsetStorage
 
@@ -139,6 +140,9 @@ class Broker:
         log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock, verify)
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
         try:
+            if verify:
+                segments = log.segments
+                await check_segments(env, home, segments.folder, segments.strays, metadata)
             await broker.identity.start(found, stored)
         except BaseException:
             await broker.close()

@@ -87,6 +87,7 @@ class Segments:
         self.known_partitions: Callable[[Collection[int]], Awaitable[set[int]]]
         self.relief: Callable[[], Awaitable[None]] | None = None  # a remote tier's, if there is one
         self._leftover: list[Segment] = []
+        self.strays: list[str] = []  # names of files without a row, as the start found them
         self._cutting = asyncio.Lock()  # two cuts at once would cut the same
         self._tending = asyncio.Lock()  # and so would two rewrites
 
@@ -120,7 +121,8 @@ class Segments:
         their rows say that they have none, and no object."""
         there = {name for name in fs.listdir(self.folder) if name.endswith(SUFFIX)}
         known = {row.uuid.hex() + SUFFIX: row for row in rows}
-        for name in sorted(there - known.keys()):
+        self.strays = sorted(there - known.keys())
+        for name in self.strays:
             logger.error("%s has no row in the metadata; it is left as it is", name)
         for name in sorted(known.keys() - there):
             row = known[name]
