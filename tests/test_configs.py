@@ -144,6 +144,11 @@ def test_texts_become_values(name: str, text: str, value: object) -> None:
         ("cleanup.policy", "Compact", "it must be a list of compact and delete"),
         ("cleanup.policy", "compact,", "it must be a list of compact and delete"),
         ("tieredStorageLevel", "in-mem", "it must be disable, not-in-disk, not-in-mem or force"),
+        ("tier.s3.storage.class", "GLACIER", "it must be empty, STANDARD, INTELLIGENT_TIERING, "
+         "STANDARD_IA, ONEZONE_IA, GLACIER_IR or REDUCED_REDUNDANCY"),
+        ("offsets.topic.num.partitions", "1000000000", "it must be a whole number from 1 to "
+         "10000"),
+        ("num.partitions", "10001", "it must be a whole number from 1 to 10000"),
         ("tiering.max.lag.ms", "4999", "it must be a whole number of at least 5000"),
         ("leader.replication.throttled.replicas", "1:2,3", "it must be * or a list of "
          "PARTITION:BROKER"),

@@ -123,3 +123,18 @@ def test_topics_sum_up_to_the_whole(weights: dict[str, int], requests: int) -> N
         meter.count("PUT", requests, in_bytes=12345)
     assert sum(usage.micro["PUT"] for usage in meter.topics.values()) == requests * MICRO
     assert sum(usage.in_bytes for usage in meter.topics.values()) == 12345
+
+
+async def test_how_long_calls_take_is_kept_by_operation() -> None:
+    seconds = iter(range(100))
+    meter = Meter(monotonic=lambda: float(next(seconds)))
+    store = MeteredStore(FakeStore(FakeBucket()), meter)
+    await store.put("k", b"x")
+    await store.get("k")
+    with pytest.raises(NoSuchObject):
+        await store.head("none")
+    taken = {name: found.total for name, found in meter.seconds.items() if any(found.counts)}
+    assert taken == {"put": 1.0, "get": 1.0, "head": 1.0}
+    assert set(meter.seconds) == {
+        name for name in vars(MeteredStore) if not name.startswith("_") and name != "close"
+    }

@@ -102,10 +102,11 @@ def made(module_stub: Stub) -> S3Provider:
         return provider(module_stub)
 
 
-def provider(stub: Stub, options: str = "", seen: bool = True) -> S3Provider:
-    made = S3Provider(
-        parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}"), PART_BYTES, 4, 2
-    )
+def provider(
+    stub: Stub, options: str = "", seen: bool = True, storage_class: str = ""
+) -> S3Provider:
+    tier = parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}")
+    made = S3Provider(tier, PART_BYTES, 4, 2, storage_class)
     made.seen = seen
     return made
 
@@ -215,6 +216,45 @@ def test_a_read_given_up_before_its_answer_writes_nothing(stub: Stub, made: S3Pr
     with pytest.raises(StoreError, match="Cancelled"):
         made.read("k", 0, [memory], call)
     assert bytes(memory) == bytes(100)
+
+
+def test_segments_have_the_storage_class_and_nothing_else(stub: Stub, tmp_path: Path) -> None:
+    made = provider(stub, storage_class="STANDARD_IA")
+    begun = (
+        b'<?xml version="1.0"?><InitiateMultipartUploadResult><UploadId>u1</UploadId>'
+        b"</InitiateMultipartUploadResult>"
+    )
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        if method == "POST" and "uploads" in path:
+            return Reply(200, begun)
+        if method == "HEAD":
+            size = PART_BYTES + 1 if "large" in path else 5
+            return Reply(200, b"", {"ETag": '"e"'}, length=size)
+        done = b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
+        return Reply(200, done if method == "POST" else b"", {"ETag": '"e"'})
+
+    stub.answer = answer
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"small")
+    large.write_bytes(bytes(PART_BYTES + 1))
+    made.upload("segments/small", str(small), -1, Call())
+    made.upload("segments/large", str(large), -1, Call())
+    made.put("manifest/x", b"x", None, False, Call())
+    made.put("owner", b"x", None, True, Call())
+    classes = {
+        (method, path.split("?")[0].rsplit("/", 1)[1], "uploads" in path): headers.get(
+            "x-amz-storage-class"
+        )
+        for method, path, headers in stub.asked
+        if method in ("PUT", "POST") and "partNumber" not in path and "uploadId" not in path
+    }
+    assert classes == {
+        ("PUT", "small", False): "STANDARD_IA",
+        ("POST", "large", True): "STANDARD_IA",
+        ("PUT", "x", False): None,
+        ("PUT", "owner", False): None,
+    }
 
 
 def test_a_multipart_upload_that_fails_is_aborted(

@@ -102,6 +102,27 @@ async def test_encryption_that_cannot_be(tier_url: str) -> None:
         await store.close()
 
 
+@pytest.mark.real
+async def test_the_storage_class_is_the_buckets_business(
+    minio: Minio, tier_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "here").write_bytes(b"x" * 100)
+    bucket, key = parse_tier(tier_url).bucket, f"{parse_tier(tier_url).prefix}/segments/k"
+    store = StoreProcess(parse_tier(tier_url), storage_class="REDUCED_REDUNDANCY")
+    try:
+        await store.upload("segments/k", str(tmp_path / "here"))
+        found = minio.client().head_object(Bucket=bucket, Key=key)
+        assert found["StorageClass"] == "REDUCED_REDUNDANCY"
+    finally:
+        await store.close()
+    store = StoreProcess(parse_tier(tier_url), storage_class="GLACIER_IR")
+    try:
+        with pytest.raises(Refused, match="InvalidStorageClass"):  # MinIO does not have it
+            await store.upload("segments/l", str(tmp_path / "here"))
+    finally:
+        await store.close()
+
+
 def unfinished(minio: Minio, url: str) -> list[Any]:
     bucket = parse_tier(url).bucket
     found: list[Any] = (

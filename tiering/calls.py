@@ -54,7 +54,7 @@ Answer = tuple[Any, ...]
 @dataclass(frozen=True, slots=True)
 class Hello:
     """What a child is told first. `threads`: of each lane; `seen`: see Provider.seen; `left`: keys
-    that the child before was storing when it died."""
+    that the child before was storing when it died; `storage_class`: of segments in S3."""
 
     tier: TierUrl
     seen: bool
@@ -63,6 +63,7 @@ class Hello:
     part_bytes: int
     threads: Mapping[str, int]
     left: tuple[str, ...] = ()
+    storage_class: str = ""
 
 
 def pack_message(message: object) -> tuple[bytes, bytes]:

@@ -42,7 +42,12 @@ GRACE_S = 2.0
 
 
 def make_provider(
-    tier: TierUrl, part_bytes: int, calls: int, transfers: int, seen: bool = False
+    tier: TierUrl,
+    part_bytes: int,
+    calls: int,
+    transfers: int,
+    seen: bool = False,
+    storage_class: str = "",
 ) -> Provider:
     """What is behind a tier's URL, for so many calls at a time, and so many of those transfers of
     whole objects. Raises Refused."""
@@ -50,7 +55,7 @@ def make_provider(
     if tier.is_s3:
         from tiering.s3 import S3Provider  # boto3 takes a while, and a folder needs none
 
-        provider = S3Provider(tier, part_bytes, calls, transfers)
+        provider = S3Provider(tier, part_bytes, calls, transfers, storage_class)
     else:
         provider = FolderProvider(tier.folder, tier.create)
     provider.seen = seen
@@ -127,7 +132,7 @@ class Storage:
                 hello = self._hello
                 self._provider = make_provider(
                     hello.tier, hello.part_bytes, sum(hello.threads.values()),
-                    hello.threads["upload"], hello.seen,
+                    hello.threads["upload"], hello.seen, hello.storage_class,
                 )  # fmt: skip
                 if hello.left:
                     with contextlib.suppress(StoreError):  # else it lies there as after a crash

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from heapq import nlargest
 
+from kafkawire.codec.counts import Histogram
 from tiering.store import (
     ConditionFailed,
     Listed,
@@ -34,6 +35,11 @@ are counted together."""
 SHARES_AT_MOST = 256
 """Topics among which one request is divided, the largest ones; an object may hold ten thousand, and
 dividing among these takes a tenth of a millisecond."""
+
+OPERATIONS = ("upload", "put", "get", "read", "download", "copy_from", "head", "delete", "list")
+"""The calls of an ObjectStore."""
+SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+"""Bounds of the histograms: from a folder's answer to a part that was sent again and again."""
 
 _NOBODY: Mapping[str, int] = {}
 _charged: ContextVar[Mapping[str, int]] = ContextVar("charged", default=_NOBODY)
@@ -101,11 +107,17 @@ class Meter:
     `requests` by kind, `errors` by class of failure, bytes; `topics` the same by topic; `month`
     likewise, but whoever keeps months (tiering.spending) puts another one in its place.
     `since_ms`: when counting began; `uploaded_ms`: when the last upload of a file succeeded, 0:
-    none has; `trouble` the last failure that was not an answer one may expect, with its time.
+    none has; `seconds`: how long calls of an operation took, failed ones too, with the wait for a
+    free connection; `trouble` the last failure that was not an answer one may expect, with its
+    time.
     """
 
-    def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self, now_ms: Callable[[], int] = lambda: 0, monotonic: Callable[[], float] = lambda: 0.0
+    ) -> None:
         self.now_ms = now_ms
+        self.monotonic = monotonic
+        self.seconds = {operation: Histogram(SECONDS) for operation in OPERATIONS}
         self.since_ms = now_ms()
         self.uploaded_ms = 0
         self.trouble: tuple[int, StoreError] | None = None
@@ -158,7 +170,7 @@ class MeteredStore:
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
         """PUT, several for a large file."""
-        with self._failing("PUT"):
+        with self._timed("upload", "PUT"):
             stored = await self.inner.upload(key, path, bytes_per_second)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
         self.meter.uploaded_ms = self.meter.now_ms()
@@ -168,27 +180,27 @@ class MeteredStore:
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
         """PUT."""
-        with self._failing("PUT"):
+        with self._timed("put", "PUT"):
             stored = await self.inner.put(key, data, if_match=if_match, if_absent=if_absent)
         self.meter.count("PUT", stored.requests, in_bytes=len(data))
         return stored
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
         """GET."""
-        with self._failing("GET"):
+        with self._timed("get", "GET"):
             data, etag = await self.inner.get(key, start, length)
         self.meter.count("GET", 1, out_bytes=len(data))
         return data, etag
 
     async def read(self, key: str, parts: Sequence[Part]) -> None:
         """GET."""
-        with self._failing("GET"):
+        with self._timed("read", "GET"):
             await self.inner.read(key, parts)
         self.meter.count("GET", 1, out_bytes=sum(part.length for part in parts))
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
         """GET, several for a large object."""
-        with self._failing("GET"):
+        with self._timed("download", "GET"):
             stored = await self.inner.download(key, path, bytes_per_second)
         self.meter.count("GET", stored.requests, out_bytes=stored.size_bytes)
         return stored
@@ -197,28 +209,28 @@ class MeteredStore:
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
         """PUT, several for a large object. What the other tier asks for its GETs is not known."""
-        with self._failing("PUT"):
+        with self._timed("copy_from", "PUT"):
             stored = await self.inner.copy_from(source_url, key, size_bytes, source_key)
         self.meter.count("PUT", stored.requests, in_bytes=stored.size_bytes)
         return stored
 
     async def head(self, key: str) -> Stored:
         """HEAD."""
-        with self._failing("HEAD"):
+        with self._timed("head", "HEAD"):
             stored = await self.inner.head(key)
         self.meter.count("HEAD", 1)
         return stored
 
     async def delete(self, keys: Sequence[str]) -> int:
         """DELETE."""
-        with self._failing("DELETE"):
+        with self._timed("delete", "DELETE"):
             requests = await self.inner.delete(keys)
         self.meter.count("DELETE", requests)
         return requests
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
         """LIST."""
-        with self._failing("LIST"):
+        with self._timed("list", "LIST"):
             listed = await self.inner.list(prefix, after, limit)
         self.meter.count("LIST", 1)
         return listed
@@ -228,9 +240,12 @@ class MeteredStore:
         await self.inner.close()
 
     @contextmanager
-    def _failing(self, kind: str) -> Iterator[None]:
+    def _timed(self, operation: str, kind: str) -> Iterator[None]:
+        began = self.meter.monotonic()
         try:
             yield
         except StoreError as failure:
             self.meter.fail(kind, failure)
             raise
+        finally:
+            self.meter.seconds[operation].add(self.meter.monotonic() - began)

@@ -26,4 +26,5 @@ def open_store(url: str, config: BrokerConfig) -> StoreProcess:
         part_bytes=config.tier_part_bytes,
         upload_threads=config.tier_upload_threads,
         read_threads=config.tier_read_threads,
+        storage_class=config.tier_s3_storage_class,
     )

@@ -35,7 +35,8 @@ STILLBORN_S = 1.0
 class StoreProcess:
     """ObjectStore by a child process; see tiering.store for its promises.
 
-    `part_bytes`: parts of multipart uploads; `upload_threads`: long calls at the same time.
+    `part_bytes`: parts of multipart uploads; `upload_threads`: long calls at the same time;
+    `storage_class`: of segments in S3, empty: S3's own choice.
     """
 
     def __init__(
@@ -46,8 +47,10 @@ class StoreProcess:
         upload_threads: int = 4,
         read_threads: int = 16,
         idle_s: float = IDLE_S,
+        storage_class: str = "",
     ) -> None:
         self._tier = tier
+        self._storage_class = storage_class
         self._part_bytes = part_bytes
         self._threads = {"read": read_threads, "upload": upload_threads, "rest": REST_THREADS}
         self._lanes = {lane: Lane(lane, count) for lane, count in self._threads.items()}
@@ -170,7 +173,7 @@ class StoreProcess:
                 raise StoreError("ChildDied", "the storage process ends as soon as it begins")
             hello = Hello(
                 self._tier, self._seen, self._memory_fd, len(self.memory), self._part_bytes,
-                self._threads, tuple(self._left),
+                self._threads, tuple(self._left), self._storage_class,
             )  # fmt: skip
             command = (sys.executable, "-P", "-m", "tiering.child", str(os.getpid()))
             passed = [self._memory_fd] if len(self.memory) else []

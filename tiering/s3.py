@@ -22,7 +22,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from s3transfer.manager import TransferConfig, TransferManager
 
-from kafkawire.manifest.keys import check_key
+from kafkawire.manifest.keys import SEGMENTS, check_key
 from kafkawire.manifest.url import TierUrl
 from tiering.folder import new_file
 from tiering.provider import (
@@ -57,10 +57,18 @@ class S3Provider:
     """See the module and tiering.provider.Provider. Raises Refused where no client can be made.
 
     `part_bytes`: files larger than this go in parts of this size; `calls`: at a time, so that many
-    connections are kept; `transfers`: those of them that move whole objects.
+    connections are kept; `transfers`: those of them that move whole objects; `storage_class`: of
+    segments, empty: S3's own choice.
     """
 
-    def __init__(self, tier: TierUrl, part_bytes: int, calls: int, transfers: int) -> None:
+    def __init__(
+        self,
+        tier: TierUrl,
+        part_bytes: int,
+        calls: int,
+        transfers: int,
+        storage_class: str = "",
+    ) -> None:
         self.seen = False
         self._tier = tier
         self._prefix = tier.prefix + "/" if tier.prefix else ""
@@ -74,6 +82,7 @@ class S3Provider:
             kept = self._parts_at_once * 2  # uploads and downloads
             self._moving: S3Client = self._made(session, PART_ATTEMPTS, kept)
         self._managers: dict[str, tuple[int, TransferManager]] = {}
+        self._storage_class = storage_class
         self._encrypted: dict[str, Any] = {}
         if tier.sse is not None:
             self._encrypted["ServerSideEncryption"] = tier.sse
@@ -106,7 +115,7 @@ class S3Provider:
                 return self._put(key, file, size)
         manager = self._manager("up", bytes_per_second)
         with translated(key, local=True):
-            future = manager.upload(path, self._tier.bucket, name, extra_args=self._encrypted)
+            future = manager.upload(path, self._tier.bucket, name, extra_args=self._extra(key))
             call.ends_by(future.cancel)
             future.result()
         return self._moved(key, size, call)
@@ -117,7 +126,7 @@ class S3Provider:
         body: Any = Stream(source, call)  # what s3transfer needs of a file is `read`
         with translated(key):
             manager = self._manager("up", -1)
-            future = manager.upload(body, self._tier.bucket, name, extra_args=self._encrypted)
+            future = manager.upload(body, self._tier.bucket, name, extra_args=self._extra(key))
             call.ends_by(future.cancel)
             future.result()
         return self._moved(key, size_bytes, call)
@@ -149,7 +158,7 @@ class S3Provider:
         condition: dict[str, str] | None = None,
     ) -> Stored:
         name = self._name(key)
-        extra: Any = {**self._encrypted, **(condition or {})}
+        extra: Any = {**self._extra(key), **(condition or {})}
         with translated(key):
             answer = self._client.put_object(
                 Bucket=self._tier.bucket, Key=name, Body=body, ContentLength=size_bytes, **extra
@@ -211,7 +220,7 @@ class S3Provider:
         name = self._name(key)
         with translated(key):
             future = self._manager("copy", -1).copy(
-                origin, self._tier.bucket, name, extra_args=self._encrypted,
+                origin, self._tier.bucket, name, extra_args=self._extra(key),
                 source_client=source._moving,
             )  # fmt: skip
             call.ends_by(future.cancel)
@@ -287,6 +296,13 @@ class S3Provider:
                     )
 
     # What they share
+
+    def _extra(self, key: str) -> dict[str, Any]:
+        """What every upload of an object says. Only segments have the storage class: manifest and
+        owner are small and are replaced often, for which other classes charge extra."""
+        if self._storage_class and key.startswith(SEGMENTS):
+            return {**self._encrypted, "StorageClass": self._storage_class}
+        return self._encrypted
 
     def _name(self, key: str) -> str:
         """The key in the bucket, which is there when this returns, if it may be made."""

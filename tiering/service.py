@@ -79,7 +79,7 @@ class Tiering:
         self.log = log
         self.storage = storage
         self.catalog = catalog
-        self.meter = Meter(env.clock.now_ms)
+        self.meter = Meter(env.clock.now_ms, env.clock.monotonic)
         self.spending = Spending(env, config, storage, self.meter, node_id, log.folder)
         self.commands = Commands(self)
         opener = opener or (lambda url: open_store(url, config))

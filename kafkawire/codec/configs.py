@@ -307,6 +307,7 @@ class BrokerConfig:
     tier_upload_buffer_bytes: int
     tier_upload_threads: int
     tier_read_threads: int
+    tier_s3_storage_class: str
     tier_delete_delay_ms: int
     tier_manifest_fold: int
     tier_retry_max_ms: int

@@ -59,7 +59,7 @@ def allowed(row: Config) -> str:
             return f"a list of {' and '.join(row.choices)}"
         return "* or a list of PARTITION:BROKER" if row.item_pattern else "a list"
     if row.choices:
-        *most, last = row.choices
+        *most, last = (choice or "empty" for choice in row.choices)
         return f"{', '.join(most)} or {last}" if most else last
     if row.type is ConfigType.BOOLEAN:
         return "true or false"

@@ -21,6 +21,11 @@ from kafkawire.codec.configs_row import (
 
 LEVELS = ("disable", "not-in-disk", "not-in-mem", "force")
 
+STORAGE_CLASSES = (
+    "", "STANDARD", "INTELLIGENT_TIERING", "STANDARD_IA", "ONEZONE_IA", "GLACIER_IR",
+    "REDUCED_REDUNDANCY",
+)  # fmt: skip
+
 # fmt: off
 TIER_TOPIC_ROWS = (
     of_topic("local.retention.bytes", L, -2, "log.local.retention.bytes",
@@ -63,6 +68,10 @@ TIER_BROKER_ROWS = (
     Config("tier.upload.threads", I, 4, "Uploads at a time.", at_least=1, at_most=64),
     Config("tier.read.threads", I, 16, "Reads from the remote tier at a time.",
            at_least=1, at_most=256),
+    Config("tier.s3.storage.class", S, "",
+           "The storage class of segments in S3; empty: the bucket's default. Manifest and owner "
+           "stay in the default. Classes whose objects cannot be read at once are not allowed.",
+           choices=STORAGE_CLASSES),
     Config("tier.delete.delay.ms", L, HOUR_MS,
            "How long an object stays after the manifest has said that it is deleted: who reads "
            "the bucket without the broker may still be at it.", at_least=0),

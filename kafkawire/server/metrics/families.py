@@ -54,6 +54,14 @@ def histogram(name: str, words: str, found: Histogram) -> Metric:
     )
 
 
+def histograms(name: str, words: str, label: str, found: Iterable[tuple[str, Histogram]]) -> Metric:
+    """How values are spread, for each value of a label."""
+    family = HistogramMetricFamily(f"kafkawire_{name}", words, labels=[label])
+    for text, one in found:
+        family.add_metric([text], buckets=one.buckets(), sum_value=one.total)
+    return family
+
+
 def within_bound(values: Labelled) -> Labelled:
     """Nothing at all if there are more than SERIES_AT_MOST: half of them would mislead."""
     some = list(islice(values, SERIES_AT_MOST + 1))

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
-from kafkawire.server.metrics.families import counter, counters, gauge, gauges, within_bound
+from kafkawire.server.metrics.families import (
+    counter,
+    counters,
+    gauge,
+    gauges,
+    histograms,
+    within_bound,
+)
 from tiering.dispatch import Reason
 
 if TYPE_CHECKING:
@@ -79,6 +86,12 @@ def _requests(tiering: Tiering) -> Iterator[Metric]:
     yield counters("tier_requests", "Requests by kind.", ["kind"], _by_name(meter.requests))
     yield counters(
         "tier_errors", "Failed requests by class of failure.", ["class"], _by_name(meter.errors)
+    )
+    yield histograms(
+        "tier_operation_seconds",
+        "How long calls to the bucket took, by operation, with the wait for a free connection.",
+        "operation",
+        ((name, found) for name, found in meter.seconds.items() if any(found.counts)),
     )
     yield counter("tier_uploaded_bytes", "Bytes put into the bucket.", meter.in_bytes)
     yield counter("tier_downloaded_bytes", "Bytes got out of the bucket.", meter.out_bytes)
