@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkawire.codec.batches import CODEC_MASK, stamp
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.validate import Head, check_batch, convert, walk
+from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from log import borders, holes, times
 from log.frame import FRAME_PAYLOAD_AT_MOST
@@ -53,6 +53,18 @@ class Appended(NamedTuple):
     base_offset: int
     log_append_time_ms: int
     log_start: int
+
+
+StoredForm = tuple[memoryview, int, int]
+"""(batch, newest timestamp, log append time) of a batch as it is to be stored."""
+
+
+class Inspected(NamedTuple):
+    """What was found out about a long batch before it is queued: its newest timestamp, and the form
+    in which it is to be stored, where that is not the sent one."""
+
+    newest: int
+    stored: StoredForm | None
 
 
 class Partition:
@@ -139,18 +151,23 @@ class Partition:
         return self.high_watermark
 
     def append(self, batch: memoryview, now_ms: int) -> Appended:
-        """See `queue`."""
-        return Appended(*self.queue(batch, now_ms))
+        """See `queue`; for the broker's own batches, of which it knows that they are sound."""
+        try:
+            return Appended(*self.queue(batch, now_ms))
+        except LongBatch:
+            newest = check_batch(batch, self.config.max_message_bytes)[8]
+            return Appended(*self.queue(batch, now_ms, Inspected(newest, None)))
 
     def queue(  # noqa: C901 (hot: no calls)
-        self, batch: memoryview, now_ms: int
+        self, batch: memoryview, now_ms: int, inspected: Inspected | None = None
     ) -> tuple[int, int, int]:
         """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
 
         `batch` is a writable view that must stay valid until the turn's after_write callbacks
         ran. Raises KafkaError, and then nothing has changed. A duplicate of an idempotent
         producer is answered with the original's offset and not queued. Gives the fields of an
-        Appended.
+        Appended. LongBatch if its records cannot be looked at in one go: then log.longbatch does
+        so first and its result is handed in as `inspected`.
         """
         config = self.config
         log = self.log
@@ -160,8 +177,8 @@ class Partition:
         count = head[12]
         append_time = -1
         newest = head[8]
-        if count <= WALKED_RECORDS_AT_MOST or self._walks(head, now_ms):
-            newest = walk(batch, head, config, now_ms)
+        if inspected is not None or count <= WALKED_RECORDS_AT_MOST or self.walks(head, now_ms):
+            newest = walk(batch, head, config, now_ms) if inspected is None else inspected.newest
             if newest != head[8]:
                 stamp(batch, newest, log_append=False)
         producer_id = head[9]
@@ -173,7 +190,10 @@ class Partition:
                 time = original[1] if config.timestamp_type else -1
                 return original[0], time, self.log_start
         if config.timestamp_type or config.compression >= 0:
-            batch, newest, append_time = self._stored_form(batch, head, newest, now_ms)
+            if inspected is not None and inspected.stored is not None:
+                batch, newest, append_time = inspected.stored
+            else:
+                batch, newest, append_time = self.stored_form(batch, head, newest, now_ms)
         base = self.offsets.assign(count)
         if producer_id >= 0:
             self.producers.queue(producer_id, head[10], sequence, last, base, now_ms)
@@ -194,7 +214,7 @@ class Partition:
             log.queued()
         return base, append_time, self.log_start
 
-    def _walks(self, head: Head, now_ms: int) -> bool:
+    def walks(self, head: Head, now_ms: int) -> bool:
         """Whether a large batch must be walked; if not, its head alone is checked."""
         config = self.config
         if (
@@ -209,16 +229,18 @@ class Partition:
             raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
         return False
 
-    def _stored_form(
-        self, batch: memoryview, head: Head, newest: int, now_ms: int
-    ) -> tuple[memoryview, int, int]:
-        """Under LogAppendTime or a compression.type: (batch, newest timestamp, append time)."""
+    def stored_form(
+        self, batch: memoryview, head: Head, newest: int, now_ms: int, *, at_once: bool = True
+    ) -> StoredForm:
+        """Under LogAppendTime or a compression.type: the batch as it is to be stored. `at_once`
+        raises LongBatch for what should be packed in a thread."""
         config = self.config
         append_time = now_ms if config.timestamp_type else None
         codec = head[5] & CODEC_MASK
         wanted = codec if config.compression < 0 else config.compression
         if wanted != codec or append_time is not None:
-            stored = convert(batch, head, wanted, config.compression_level, append_time)
+            level = config.compression_level
+            stored = convert(batch, head, wanted, level, append_time, at_once=at_once)
             if len(stored) > config.max_message_bytes:
                 raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
             batch = memoryview(stored)

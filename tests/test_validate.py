@@ -15,9 +15,10 @@ from kafkawire.codec.batches import Record, build, pack, read_head
 from kafkawire.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.validate import _is_plain, _walk, check_batch, convert, walk
+from kafkawire.codec.validate import _is_plain, check_batch, convert
 from tests.kit import batch_rows
 from tests.kit.batch_rows import ROWS, Row, as_records, by_aiokafka, by_kafka_python
+from tests.kit.walks import walked_both_ways, walked_one
 
 NOW = 1_700_000_000_000
 EVER = (1 << 63) - 1
@@ -44,7 +45,7 @@ def walked(
     config = TopicConfig()
     config.cleanup_compact = compacted
     config.before_max_ms, config.after_max_ms = before_ms, after_ms
-    return walk(view, head, config, NOW)
+    return walked_both_ways(view, head, config, NOW)
 
 
 def resummed(batch: bytearray) -> bytearray:
@@ -269,7 +270,7 @@ def test_one_record_is_looked_at_as_many_are() -> None:
         resummed(batch)
         head = check_batch(memoryview(batch), LIMIT)
         try:
-            _walk(bytes(batch), 61, 1, NOW)
+            walked_one(bytes(batch), NOW)
             sound = True
         except IndexError:
             sound = False
@@ -277,7 +278,7 @@ def test_one_record_is_looked_at_as_many_are() -> None:
         accepted += sound
         refused += not sound
         if sound:
-            assert walked(batch) == max(_walk(bytes(batch), 61, 1, NOW)[0], -1)
+            assert walked(batch) == max(walked_one(bytes(batch), NOW), -1)
         else:
             assert bad_records(batch).code is ErrorCode.INVALID_RECORD
     assert accepted > 1000

@@ -27,6 +27,10 @@ _XERIAL_MAGIC = b"\x82SNAPPY\0"
 _XERIAL_HEAD = _XERIAL_MAGIC + b"\0\0\0\x01\0\0\0\x01"  # version 1, compatible with 1
 _XERIAL_BLOCK_BYTES = 32 * 1024  # snappy-java's own block size
 _INT = Struct(">i")
+_FREE_BLOCKS = 500
+_BLOCK_BYTES_MIN = 4096
+"""Blocks of a framed stream that may be shorter than this are FREE_BLOCKS: each costs a microsecond
+or two, whatever it holds. Writers fill them: snappy-java's have 32 KiB."""
 
 # cramjam has one exception for everything; this text (Rust's for a full writer) tells a buffer
 # that was too small from damaged input. A test holds every codec to it.
@@ -114,27 +118,31 @@ def _compress_snappy(data: Buffer) -> bytearray:
 
 
 def _decompress_snappy(data: memoryview, limit_bytes: int) -> bytearray:
-    out = bytearray()
     if data[:8] != _XERIAL_MAGIC:
-        _append_snappy_block(out, data, limit_bytes)
-        return out
+        return _snappy_block(data, limit_bytes)
+    out = bytearray()
     pos = len(_XERIAL_HEAD)
+    blocks = 0
     while pos < len(data):
+        blocks += 1
+        if blocks > _FREE_BLOCKS + limit_bytes // _BLOCK_BYTES_MIN:
+            raise _too_large(limit_bytes)
         if pos + 4 > len(data):
             raise cramjam.DecompressionError("a block length is cut off")
         (length,) = _INT.unpack_from(data, pos)
         pos += 4
         if not 0 < length <= len(data) - pos:
             raise cramjam.DecompressionError(f"a block of {length} bytes does not fit")
-        _append_snappy_block(out, data[pos : pos + length], limit_bytes)
+        out += _snappy_block(data[pos : pos + length], limit_bytes - len(out))
         pos += length
     return out
 
 
-def _append_snappy_block(out: bytearray, block: memoryview, limit_bytes: int) -> None:
+def _snappy_block(block: memoryview, limit_bytes: int) -> bytearray:
     size = cramjam.snappy.decompress_raw_len(block)  # the block's first bytes say it
-    if len(out) + size > limit_bytes:
+    if size > limit_bytes:
         raise _too_large(limit_bytes)
     raw = bytearray(size)
     written = cramjam.snappy.decompress_raw_into(block, raw)
-    out += memoryview(raw)[:written]
+    del raw[written:]
+    return raw

@@ -13,6 +13,7 @@ from __future__ import annotations
 from struct import Struct, error
 
 from kafkawire.codec.compile import DecodeError
+from kafkawire.codec.compile_decode import MAX_STRING_BYTES
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
 Topic = str | bytes
@@ -32,6 +33,18 @@ RecordErrors = tuple[tuple[int, str], ...]
 ProduceResult = tuple[Topic, int, int, int, int, int, str | None, RecordErrors]
 """(topic, index, error code, base offset, log append time in ms, log start offset, message,
 record errors): what one partition is told. Offsets are -1 where there was an error."""
+
+
+MAX_ITEMS = 64
+"""Partitions of a request that are decoded and appended at once, in less than a millisecond."""
+
+MAX_TAGS = 64
+"""Tagged fields in one place of a request; all of Kafka's have numbers below this."""
+
+
+class ManyItems(Exception):
+    """The request has more than MAX_ITEMS partitions: it is to be decoded in slices, by its
+    declaration."""
 
 
 _FIXED = Struct(">hhii")  # transactional id length, acks, timeout, topics (when the id is null)
@@ -75,6 +88,8 @@ def _read_plain(
         pos += 10
     items: list[ProduceItem] = []
     _check_count(topics, end - pos, 6)
+    if topics > MAX_ITEMS:
+        raise ManyItems
     for _ in range(topics):
         (length,) = _SHORT.unpack_from(buf, pos)
         if length < 0:
@@ -83,6 +98,8 @@ def _read_plain(
         (partitions,) = _INT.unpack_from(buf, pos)
         pos += 4
         _check_count(partitions, end - pos, 8)
+        if len(items) + partitions > MAX_ITEMS:
+            raise ManyItems
         for _ in range(partitions):
             index, length = _PARTITION.unpack_from(buf, pos)
             pos += 8
@@ -109,6 +126,8 @@ def _read_flexible(
     items: list[ProduceItem] = []
     topic: Topic
     _check_count(topics - 1, end - pos, 3)
+    if topics > MAX_ITEMS:
+        raise ManyItems
     for _ in range(topics - 1):
         if version >= TOPIC_IDS_FROM:
             topic = bytes(buf[pos : pos + 16])
@@ -120,6 +139,8 @@ def _read_flexible(
             topic, pos = _text(buf, pos, pos + length - 1, end)
         partitions, pos = read_uvarint(buf, pos)
         _check_count(partitions - 1, end - pos, 6)
+        if len(items) + partitions > MAX_ITEMS:
+            raise ManyItems
         for _ in range(partitions - 1):
             (index,) = _INT.unpack_from(buf, pos)
             length, pos = read_uvarint(buf, pos + 4)
@@ -140,6 +161,8 @@ def _read_flexible(
 def _text(buf: memoryview, start: int, stop: int, end: int) -> tuple[str, int]:
     if stop > end:
         raise DecodeError(f"a string of {stop - start} bytes does not fit its request")
+    if stop - start > MAX_STRING_BYTES:
+        raise DecodeError(f"a string of {stop - start} bytes is too long")
     return str(buf[start:stop], "utf-8"), stop
 
 
@@ -152,7 +175,8 @@ def _check_count(count: int, room: int, smallest: int) -> None:
 def skip_tags(buf: memoryview, pos: int, end: int) -> int:
     """The position after a tagged-field section (KIP-482) at `pos`; DecodeError if it is cut."""
     count, pos = read_uvarint(buf, pos)
-    _check_count(count, end - pos, 2)
+    if count > MAX_TAGS:
+        raise DecodeError(f"a section of {count} tagged fields")
     for _ in range(count):
         _tag, pos = read_uvarint(buf, pos)
         size, pos = read_uvarint(buf, pos)

@@ -9,7 +9,7 @@ the timestamp type bit are always refused.
 Not here: producer sequences (`log.producers`), when to walk (`log.partition`). Called by the log.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from struct import Struct
 from typing import NoReturn
 
@@ -37,16 +37,26 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import read_uvarint, read_uvarlong
+from kafkawire.codec.walk import NEVER as _NEVER
+from kafkawire.codec.walk import Walked, walk_records, walk_steps
 
 Head = tuple[int, ...]
 """The 13 fields of `batches.HEAD`, in its order, and four of the first record as `walk` looks at it
 when it is the only one: length, the deltas of time and offset in one, key length, value length."""
 
+MAX_RECORDS_AT_ONCE = 2000
+"""Records that are walked without a pause: under a millisecond."""
+MAX_BYTES_AT_ONCE = 2 << 20
+"""Bytes of records that are unpacked and copied without a pause: a millisecond or two."""
+MAX_CONVERTED_AT_ONCE = 32 << 10
+"""Bytes of records that are packed without a pause: a millisecond with the slowest codec, gzip."""
+
+_BLAMED_IN_A_STEP = 128
+
 # Every answer of one produce lists its bad records; clients show the first few. Without a bound
 # a bomb of empty records would be answered with hundreds of megabytes.
 _RECORD_ERRORS_MAX = 1000
 
-_NEVER = 1 << 63  # later than any timestamp
 _SHORT_BYTES_MAX = 126
 """A batch of one record up to this size has its length in one byte, if it is as short as can be."""
 _LONG_BYTES_MAX = HEAD_BYTES + 2 + (1 << 13) - 1
@@ -56,6 +66,11 @@ _unpack_short = Struct(HEAD.format + "BxHBB").unpack_from
 _unpack_long = Struct(HEAD.format + "HxHBB").unpack_from
 _LEAD_BYTES = HEAD_BYTES + RECORD_BYTES_MIN
 _REFUSED = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+
+
+class LongBatch(Exception):
+    """Looking at the records of a batch, or converting it, takes too long for the event loop in
+    one go. Nothing has been changed."""
 
 
 def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> Head:
@@ -150,7 +165,8 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
     The caller stamps the batch where its head says another one (`batches.stamp`).
     Raises KafkaError with `record_errors`: INVALID_TIMESTAMP if any record's time is outside the
     topic's bounds (under LogAppendTime there are none), INVALID_RECORD for a null key in a
-    compacted topic; without them for records that do not fit their bytes. Hot for one record.
+    compacted topic; without them for records that do not fit their bytes. LongBatch where that
+    would take more than two milliseconds: use `walk_long`. Hot for one record.
     """
     newest, count = head[7], head[12]
     if (
@@ -168,22 +184,71 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
 
 
 def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
-    codec = head[5] & CODEC_MASK
+    """Walk at once. Raises LongBatch, and then nothing has been done that takes long."""
+    codec, size = head[5] & CODEC_MASK, len(buf)
+    if head[12] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE:
+        raise LongBatch
     if codec:
-        pos, data = 0, bytes(decompress(codec, buf[HEAD_BYTES:], unpacked_limit(len(buf))))
+        limit = unpacked_limit(size)
+        pos, data = 0, bytes(_unpacked(codec, buf[HEAD_BYTES:], limit, MAX_BYTES_AT_ONCE))
     else:
         pos, data = HEAD_BYTES, buf.tobytes()  # indexing bytes is twice as fast as a view
+    walked = Walked(pos)
     try:
-        newest, oldest, keyless = _walk(data, pos, head[12], head[7])
+        walk_records(data, walked, head[12], head[7])
+        if walked.count < head[12]:
+            raise LongBatch
+        walked.end(data, head[7])
     except IndexError as wrong:
         raise _invalid(f"a record does not fit its bytes: {wrong}") from None
+    for _ in _judge(data, pos, head, config, now_ms, walked):
+        pass  # few enough for one go
+    return walked.newest
+
+
+def _unpacked(codec: int, packed: Buffer, limit: int, at_once: int) -> Buffer:
+    """The records unpacked. LongBatch if they have more than `at_once` bytes and may have `limit`;
+    MESSAGE_TOO_LARGE if they have more than that."""
+    try:
+        return decompress(codec, packed, min(limit, at_once))
+    except KafkaError as error:
+        if error.code is ErrorCode.MESSAGE_TOO_LARGE and limit > at_once:
+            raise LongBatch from None
+        raise
+
+
+def unpack_long(buf: memoryview, head: Head) -> Buffer:
+    """The records of a checked batch, unpacked; to be run in a thread."""
+    packed = buf[HEAD_BYTES:]
+    if not head[5] & CODEC_MASK:
+        return bytes(packed)
+    return decompress(head[5] & CODEC_MASK, packed, unpacked_limit(len(buf)))
+
+
+def walk_long(
+    data: bytes | bytearray, head: Head, config: TopicConfig, now_ms: int
+) -> Generator[None, None, int]:
+    """As `walk`, of the unpacked records, as a generator that stops every millisecond or so."""
+    walked = Walked(0)
+    try:
+        yield from walk_steps(data, walked, head[12], head[7])
+        walked.end(data, head[7])
+    except IndexError as wrong:
+        raise _invalid(f"a record does not fit its bytes: {wrong}") from None
+    yield from _judge(data, 0, head, config, now_ms, walked)
+    return walked.newest
+
+
+def _judge(
+    data: bytes | bytearray, pos: int, head: Head, config: TopicConfig, now_ms: int, walked: Walked
+) -> Generator[None, None, None]:
+    """Raise if a record's time or key is none that the topic takes."""
     lowest, highest = -_NEVER, _NEVER
     if not config.timestamp_type:
         lowest, highest = now_ms - config.before_max_ms, now_ms + config.after_max_ms
     compacted = config.cleanup_compact
-    if (keyless and compacted) or newest > highest or oldest < lowest:
-        _blame(data, pos, head, compacted, lowest, highest)
-    return newest
+    if (walked.keyless and compacted) or walked.newest > highest or walked.oldest < lowest:
+        yield from _blame(data, pos, head, compacted, lowest, highest)
 
 
 def _is_plain(buf: memoryview, head: Head, compacted: bool) -> bool:
@@ -214,155 +279,72 @@ def _is_plain(buf: memoryview, head: Head, compacted: bool) -> bool:
     return value == 0x80 | rest << 1 & 0x7F and buf[pos + 1] == rest >> 6 and not buf[size - 1]
 
 
-def _walk(data: bytes, pos: int, count: int, base: int) -> tuple[int, int, int]:  # noqa: C901
-    """(newest, oldest timestamp, 1 if any key is null) of records that must fill data[pos:].
-
-    Most records have lengths and deltas of one or two bytes and no headers: those are read
-    inline, as a call would cost more than the reading. All others go to `_walk_one`.
-    """
-    newest, oldest, keyless, unmoved = NO_TIMESTAMP, _NEVER, 0, False
-    for delta in range(count):
-        start, high = pos, 0  # `high` gathers the last bytes of varints: they must be under 0x80
-        length = data[pos]
-        if length > 0x7F:
-            pos += 1
-            high = data[pos]
-            stop = pos + (length >> 1) + (high << 6) - 63
-        else:
-            stop = pos + 1 + (length >> 1)
-        time = data[pos + 2]  # after the attributes, which have no meaning in this format
-        if time > 0x7F:
-            pos += 1
-            high |= data[pos + 2]
-            time = time & 0x7F | data[pos + 2] << 7
-        number = data[pos + 3]
-        if number > 0x7F:
-            pos += 1
-            high |= data[pos + 3]
-            number = number & 0x7F | data[pos + 3] << 7
-        key = data[pos + 4]
-        if high | key > 0x7F:
-            fits = False  # longer varints: what was read here means nothing
-        else:
-            pos += 5 if key & 1 else 5 + (key >> 1)
-            value = data[pos]
-            if value > 0x7F:
-                pos += 1
-                high = data[pos]
-                value = value & 0x7F | high << 7
-            fits = (
-                number == delta + delta
-                and pos + 2 + (value >> 1) == stop
-                and high < 0x80
-                and not (length | value) & 1
-                and not data[stop - 1]
-            )
-        if not fits:
-            time, key, stop = _walk_one(data, start, delta)
-        pos = stop
-        if key & 1:
-            keyless = 1
-        if time:
-            when = base + ((time >> 1) ^ -(time & 1))
-            if when > newest:
-                newest = when
-            if when < oldest and when != NO_TIMESTAMP:
-                oldest = when
-        else:
-            unmoved = True
-    if pos != len(data):
-        raise IndexError("bytes are left after the last")
-    if unmoved:  # the first record, as a rule: its time is the base
-        newest = base if base > newest else newest
-        oldest = base if base < oldest and base != NO_TIMESTAMP else oldest
-    return newest, oldest, keyless
-
-
-def _walk_one(data: bytes, pos: int, delta: int) -> tuple[int, int, int]:
-    """(zig-zag timestamp delta, key length, next position) of any record at `pos`."""
-    n, pos = read_uvarint(data, pos)
-    stop = pos + (n >> 1)
-    if n & 1 or stop > len(data):
-        raise IndexError("its length")
-    time, pos = read_uvarlong(data, pos + 1)
-    n, pos = read_uvarint(data, pos)
-    if n != delta << 1:
-        raise IndexError(f"its offset delta is not {delta}")
-    key, pos = read_uvarint(data, pos)
-    if not key & 1:
-        pos += key >> 1
-    n, pos = read_uvarint(data, pos)
-    if not n & 1:
-        pos += n >> 1
-    pos = _skip_headers(data, pos, stop)
-    if pos != stop:
-        raise IndexError("its length is not that of its fields")
-    return time, key, pos
-
-
-def _skip_headers(data: bytes, pos: int, stop: int) -> int:
-    n, pos = read_uvarint(data, pos)
-    if n & 1 or n >> 1 > stop - pos:
-        raise IndexError("its header count")
-    for _ in range(n >> 1):
-        n, pos = read_uvarint(data, pos)
-        if n & 1:
-            raise IndexError("a header without a key")
-        pos += n >> 1
-        n, pos = read_uvarint(data, pos)
-        if not n & 1:
-            pos += n >> 1
-    return pos
-
-
 def _blame(
-    data: bytes, pos: int, head: Head, compacted: bool, lowest: int, highest: int
-) -> NoReturn:
+    data: bytes | bytearray, pos: int, head: Head, compacted: bool, lowest: int, highest: int
+) -> Generator[None, None, NoReturn]:
     """Raise with the list of bad records; slow, for a batch already known to have one."""
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
+    count = 0
     for index, (time, keyless) in enumerate(_keys_and_times(data, pos, head)):
+        text = None
         if keyless and compacted:
-            errors.append((index, "a compacted topic takes no record without a key"))
+            text = "a compacted topic takes no record without a key"
         elif time != NO_TIMESTAMP and not lowest <= time <= highest:
             code = ErrorCode.INVALID_TIMESTAMP
-            errors.append((index, f"timestamp {time} is outside [{lowest}, {highest}]"))
-    raise KafkaError(code, _summary(errors), errors[:_RECORD_ERRORS_MAX])
+            text = f"timestamp {time} is outside [{lowest}, {highest}]"
+        if text is not None:
+            count += 1
+            if len(errors) < _RECORD_ERRORS_MAX:
+                errors.append((index, text))
+        if not index % _BLAMED_IN_A_STEP:
+            yield
+    raise KafkaError(code, _summary(count, errors), errors)
 
 
-def _keys_and_times(data: bytes, pos: int, head: Head) -> Sequence[tuple[int, bool]]:
-    """(timestamp, key is null) of each record of `data`, which `_walk` has found sound."""
-    found: list[tuple[int, bool]] = []
+def _keys_and_times(
+    data: bytes | bytearray, pos: int, head: Head
+) -> Generator[tuple[int, bool], None, None]:
+    """(timestamp, key is null) of each record of `data`, which the walk has found sound."""
     for _ in range(head[12]):
         n, pos = read_uvarint(data, pos)
         stop = pos + (n >> 1)
         n, pos = read_uvarlong(data, pos + 1)
         _, pos = read_uvarint(data, pos)
-        found.append((head[7] + ((n >> 1) ^ -(n & 1)), bool(data[pos] & 1)))
+        yield head[7] + ((n >> 1) ^ -(n & 1)), bool(data[pos] & 1)
         pos = stop
-    return found
 
 
-def _summary(errors: Sequence[tuple[int, str]]) -> str:
+def _summary(count: int, errors: Sequence[tuple[int, str]]) -> str:
     first = "; ".join(f"record {index}: {text}" for index, text in errors[:3])
-    return f"{len(errors)} of the batch's records are refused: {first}"
+    return f"{count} of the batch's records are refused: {first}"
 
 
 def convert(
-    buf: Buffer, head: Head, codec: int, level: int | None, log_append_time: int | None
+    buf: Buffer,
+    head: Head,
+    codec: int,
+    level: int | None,
+    log_append_time: int | None,
+    *,
+    at_once: bool = False,
 ) -> bytearray:
     """The batch as it is to be stored: under `codec` (compression.type) and, where that is not
     None, with `log_append_time` (ms) as the time of every record.
 
     A batch of the same codec keeps its records' bytes, whatever their level, as in Kafka. The
     result may be larger than `buf`: the caller checks max.message.bytes again.
+    `at_once` raises LongBatch for what should be packed in a thread instead.
     """
     current = head[5] & CODEC_MASK
     if codec == current:
         out = bytearray(buf)
     else:
         packed = memoryview(buf)[HEAD_BYTES:]
-        data = decompress(current, packed, unpacked_limit(len(buf))) if current else packed
+        limit = unpacked_limit(len(buf))
+        if at_once and len(buf) > MAX_CONVERTED_AT_ONCE:
+            raise LongBatch
+        data = _unpacked(current, packed, limit, MAX_CONVERTED_AT_ONCE if at_once else limit)
         out = bytearray(buf[:HEAD_BYTES])
         out += compress(codec, data, level) if codec != NONE else data
         attributes = head[5] & ~CODEC_MASK | codec

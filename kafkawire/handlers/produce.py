@@ -18,15 +18,18 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.newtopics import INTERNAL_TOPICS
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.produce import ProduceItem, ProduceResult, Topic, read_request
+from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, Topic, read_request
+from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
+from kafkawire.handlers.longproduce import Item, LongProduce, exchange_of
 from kafkawire.handlers.repeat import Repeat
 from kafkawire.handlers.shape import cut_shape
-from kafkawire.handlers.turn import ProduceExchange, Turn, refused
+from kafkawire.handlers.turn import ProduceExchange, Turn, Waiting, refused
+from log.longbatch import LongBatches
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from log.partition import Partition
+    from log.partition import Inspected, Partition
 
 ZSTD_FROM = 7
 ADMIN_CLIENT_ID = "__admin_client"
@@ -40,11 +43,13 @@ class Produce:
     """The handler: one for the broker's life."""
 
     def __init__(self, broker: Broker) -> None:
-        self._table = broker.table
-        self._log = broker.log.commit_log
-        self._now_ms = broker.env.clock.now_ms
-        self._counts = broker.counts
-        self._turn = Turn(self._log, self._counts, self._now_ms())
+        self.env = broker.env
+        self.table = broker.table
+        self.log = broker.log.commit_log
+        self.now_ms = broker.env.clock.now_ms
+        self.counts = broker.counts
+        self.long_batches = LongBatches(broker.env)
+        self._turn = Turn(self.log, self.counts, self.now_ms())
 
     def start(
         self,
@@ -57,41 +62,46 @@ class Produce:
         end: int,
     ) -> bool:
         """Append what is asked. False: the log has no room yet, `peer.resume` will tell."""
-        log = self._log
+        log = self.log
         refusal = None
         if log.full:
             if log.refusal is None:
                 log.when_room(peer.resume)
                 return False
             refusal = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.refusal)
-        transactional_id, acks, items = read_request(buf, pos, end, version)
+        try:
+            transactional_id, acks, items = read_request(buf, pos, end, version)
+        except ManyItems:
+            whole = exchange_of(peer, version, correlation_id, acks=1)
+            LongProduce(self, whole, 0, block).begin_decoding(buf[pos:end])
+            return True
         exchange = ProduceExchange(peer, version, correlation_id, acks, end - pos)
-        if len(items) > 1 and (absent := self._table.not_loaded((i[0], i[1]) for i in items)):
-            self._table.load_then(absent, peer.resume)  # all of them before the first is appended
+        if len(items) > 1 and (absent := self.table.not_loaded((i[0], i[1]) for i in items)):
+            self.table.load_then(absent, peer.resume)  # all of them before the first is appended
             return False
         try:
             self._append_all(
-                exchange, block, buf, items, refusal or _refusal(acks, transactional_id)
+                exchange, block, buf, items, refusal or self.refusal(acks, transactional_id)
             )
         except NotLoaded as missing:  # the only item; nothing has been done
-            self._table.load_then(missing.numbers, peer.resume)
+            self.table.load_then(missing.numbers, peer.resume)
             return False
-        if len(items) == 1 and not exchange.results[0][2]:
+        if len(items) == 1 and exchange.results and not exchange.results[0][2]:
             self._remember(peer, version, acks, buf, end, items[0])
         return True
 
     def turn(self) -> Turn:
         """The turn that what is appended now belongs to."""
         turn = self._turn
-        if turn.number != self._log.turn_number or not turn.exchanges:  # its time would be old
-            turn = self._turn = Turn(self._log, self._counts, self._now_ms())
+        if turn.number != self.log.turn_number or not turn.exchanges:  # its time would be old
+            turn = self._turn = Turn(self.log, self.counts, self.now_ms())
         return turn
 
     def find(self, topic: Topic, index: int) -> Partition:
         """The partition of a topic's name or id. Raises KafkaError where it is not here."""
         if isinstance(topic, str):
-            return self._table.named(topic, index)
-        return self._table.identified(topic, index)
+            return self.table.named(topic, index)
+        return self.table.identified(topic, index)
 
     def _append_all(
         self,
@@ -108,23 +118,43 @@ class Produce:
             try:
                 if refusal is not None:
                     raise refusal
-                results.append(self._append(exchange, buf, item, turn.now_ms))
+                topic, index, start, stop = item
+                partition = self.find(topic, index)
+                _check(partition, exchange, buf, item)
+                done = partition.queue(buf[start:stop], turn.now_ms)
+                results.append((topic, index, 0, *done, None, ()))
                 appended += 1
             except (KafkaError, OSError) as failure:
                 why = refused(failure)
                 results.append((item[0], item[1], *why))
-                self._counts.failed("Produce", why[0])
+                self.counts.failed("Produce", why[0])
+            except LongBatch:
+                self._continue(exchange, block, buf, items)
+                return
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
         if appended:
             turn.add(exchange, block)
         else:
-            self._counts.produces += 1
+            self.counts.produces += 1
             if exchange.acks:
                 exchange.tell(None)
                 exchange.peer.answered(exchange)
         if not exchange.acks and appended < len(results):
             exchange.peer.abort("a produce with acks=0 was refused")
+
+    def _continue(
+        self, exchange: ProduceExchange, block: Pinned, buf: memoryview, items: list[ProduceItem]
+    ) -> None:
+        """Serve the rest of a request in slices, from its first long batch on."""
+        done = exchange.results
+        acks = exchange.acks
+        whole = exchange_of(exchange.peer, exchange.version, exchange.correlation_id, acks)
+        long = LongProduce(self, whole, acks, block)
+        long.add(done, sum(stop - start for _, _, start, stop in items[: len(done)]))
+        rest = items[len(done) :]
+        exchange.results = []
+        long.begin([item_of(buf, item) for item in rest], None)
 
     def _remember(
         self, peer: Peer, version: int, acks: int, buf: memoryview, end: int, item: ProduceItem
@@ -144,32 +174,38 @@ class Produce:
     def close(self) -> None:
         """Nothing waits here: the log answers what it has been given."""
 
-    def _append(
-        self, exchange: ProduceExchange, buf: memoryview, item: ProduceItem, now_ms: int
+    def append(
+        self, exchange: Waiting, item: Item, inspected: Inspected | None = None
     ) -> ProduceResult:
-        """Queue one batch on its partition; what the client is told if the write succeeds."""
-        topic, index, start, stop = item
+        """Queue one batch of a long Produce; what the client is told if the write succeeds."""
+        topic, index, batch = item
         partition = self.find(topic, index)
-        _check(partition, exchange, buf, item)
-        done = partition.queue(buf[start:stop], now_ms)
+        if batch is None:
+            raise KafkaError(ErrorCode.INVALID_RECORD, "the batch is null")
+        _check(partition, exchange, batch, (topic, index, 0, len(batch)))
+        done = partition.queue(batch, self.turn().now_ms, inspected)
         return topic, index, 0, *done, None, ()
 
+    @staticmethod
+    def refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
+        """What refuses a request whole, partition by partition."""
+        if not -1 <= acks <= 1:
+            return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
+        if transactional_id is not None:
+            return KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "this broker does not serve transactions yet",
+            )
+        return None
 
-def _refusal(acks: int, transactional_id: str | None) -> KafkaError | None:
-    """What refuses a request whole, partition by partition."""
-    if not -1 <= acks <= 1:
-        return KafkaError(ErrorCode.INVALID_REQUIRED_ACKS)
-    if transactional_id is not None:
-        return KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "this broker does not serve transactions yet",
-        )
-    return None
+
+def item_of(buf: memoryview, item: ProduceItem) -> Item:
+    """One partition of a request that was decoded flat."""
+    topic, index, start, stop = item
+    return Item(topic, index, None if start < 0 else buf[start:stop])
 
 
-def _check(
-    partition: Partition, exchange: ProduceExchange, buf: memoryview, item: ProduceItem
-) -> None:
+def _check(partition: Partition, exchange: Waiting, buf: memoryview, item: ProduceItem) -> None:
     """The checks that need the request, not only the batch (KafkaApis.handleProduceRequest)."""
     _, _, start, stop = item
     if start < 0:

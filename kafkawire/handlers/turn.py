@@ -53,7 +53,7 @@ class ProduceExchange(Waiting):
     def tell(self, failure: BaseException | None) -> None:
         """See Waiting."""
         if failure is not None:
-            self.results = [_failed(result, failure) for result in self.results]
+            self.results = [failed(result, failure) for result in self.results]
         body = write_response(self.results, self.version)
         self.parts = [frame(self.correlation_id, body, self.flexible)]
 
@@ -140,5 +140,6 @@ def refused(
     return code, -1, -1, -1, message, records
 
 
-def _failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
+def failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
+    """A result in whose place the failure of its turn is told."""
     return result if result[2] else (result[0], result[1], *refused(failure))

@@ -135,8 +135,7 @@ class Connection(Receiver):
         flexible = version >= api.flexible_from and api.flexible_answer
         exchange = Exchange(self, version, number, flexible)
         self.exchanges.append(exchange)
-        self.waits |= BUSY
-        self.serving = exchange
+        self.begin(exchange)
         self.host.serve(self, exchange, api, block, body)
 
     def _refuse(self, key: int, version: int, correlation_id: int) -> None:
@@ -195,6 +194,11 @@ class Connection(Receiver):
         if self.waits & HELD and not self.applying_bytes:
             self.waits &= ~HELD
             self._go_on_soon()
+
+    def begin(self, exchange: Exchange) -> None:
+        """A request is served in a task: the next may start after `served`."""
+        self.waits |= BUSY
+        self.serving = exchange
 
     def served(self, exchange: Exchange) -> None:
         """A cold request is answered, or only waits from now on: the next may start."""

@@ -1,0 +1,282 @@
+"""Produces that would hold the event loop too long: of many partitions, or with long batches.
+
+The request is decoded in slices, by the declaration of its message; its batches are appended a
+portion at a time, each portion in the turn of the log that is open then. The next request of the
+connection starts when all are queued, so queues keep their order; the answer is encoded when all
+portions have been written (acks=1) or committed (acks=all).
+
+Called by handlers.produce, which serves all other Produces in one go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkawire.broker.partitions import NotLoaded
+from kafkawire.codec.compile import DecodeError, sliced_decoder, sliced_encoder
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.produce import FLEXIBLE_FROM, TOPIC_IDS_FROM, ProduceResult, Topic
+from kafkawire.codec.types import Buffer
+from kafkawire.codec.validate import LongBatch
+from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from kafkawire.handlers.slices import released
+from kafkawire.handlers.turn import Waiting, failed, refused
+from kafkawire.messages.produce import (
+    BatchIndexAndErrorMessage,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from kafkawire.handlers.produce import Produce
+
+MAX_AT_ONCE = 32
+"""Batches of a portion: half a millisecond, and as much when their turn is written."""
+
+
+class Item(NamedTuple):
+    """One partition's batch; None where the request has null."""
+
+    topic: Topic
+    partition: int
+    batch: memoryview | None
+
+
+class Portion(Waiting):
+    """Batches of one request that are in one turn."""
+
+    __slots__ = ("results", "told")
+
+    def __init__(
+        self, whole: Exchange, acks: int, told: Callable[[], None], *, first: bool
+    ) -> None:
+        super().__init__(whole.peer, whole.version, whole.correlation_id, whole.flexible)
+        self.acks = acks
+        self.size_bytes = 0
+        self.told = told
+        self.more = 0 if first else -1  # the portions of a request count as one
+        self.results: list[ProduceResult] = []
+
+    def tell(self, failure: BaseException | None) -> None:
+        """See Waiting."""
+        if failure is not None:
+            self.results = [failed(result, failure) for result in self.results]
+        self.told()
+
+
+class LongProduce:
+    """One request on its way. `begin_decoding` or `begin` it once."""
+
+    def __init__(self, produce: Produce, exchange: Exchange, acks: int, block: Pinned) -> None:
+        self._produce = produce
+        self._exchange = exchange
+        self._acks = acks
+        self._block = block
+        self._portions: list[Portion] = []
+        self._untold = 0
+        self._all_told: asyncio.Future[None] | None = None
+
+    def begin_decoding(self, body: memoryview) -> None:
+        """Serve a request that has not been decoded: its exchange is the peer's last."""
+        self._spawn(self._decode(body), "Produce of many partitions")
+
+    def begin(self, items: list[Item], refusal: KafkaError | None) -> None:
+        """Serve what is left of a request."""
+        self._spawn(self._go_on(iter(items), refusal), "Produce of a long batch")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        peer = self._exchange.peer
+        self._block.pin()
+        peer.begin(self._exchange)
+        who = f"{name} of client {peer.client_id} at {peer.client_host}"
+        self._produce.env.spawn(self._serve(work), who)
+
+    async def _serve(self, work: Coroutine[Any, Any, None]) -> None:
+        peer = self._exchange.peer
+        try:
+            await work
+        except DecodeError as wrong:
+            peer.abort(str(wrong))
+        finally:
+            self._block.unpin()
+            peer.served(self._exchange)
+        if peer.closed:
+            return
+        if not self._acks:
+            self._drop()
+            return
+        if self._untold:
+            self._all_told = asyncio.get_running_loop().create_future()
+            await self._all_told
+        if not peer.closed:
+            await self._answer()
+
+    # -- the request
+
+    async def _decode(self, body: memoryview) -> None:
+        env, version = self._produce.env, self._exchange.version
+        steps = sliced_decoder(ProduceRequest, version)(body, 0, len(body))
+        request = (await env.slices.run(steps))[0]
+        self._acks = request.acks
+        by_id = version >= TOPIC_IDS_FROM
+        refusal = self._produce.refusal(request.acks, request.transactional_id)
+        await self._produce.table.load(
+            (item.topic, item.partition) for item in _items(request, by_id)
+        )
+        await self._go_on(_items(request, by_id), refusal)
+        asked = [request]
+        del request
+        await env.slices.run(released(asked))
+
+    async def _go_on(self, items: Iterator[Item], refusal: KafkaError | None) -> None:
+        """Append all of them, a portion at a time."""
+        peer, slices = self._exchange.peer, self._produce.env.slices
+        portion = self._portion()
+        for item in items:
+            if peer.closed:
+                return
+            if len(portion.results) >= MAX_AT_ONCE or slices.over():
+                self._send(portion)
+                await slices.pause()
+                portion = self._portion()
+            if self._produce.log.full and self._produce.log.refusal is None:
+                self._send(portion)
+                await self._room()
+                portion = self._portion()
+            try:
+                self._append(portion, item, refusal)
+            except LongBatch:
+                self._send(portion)
+                portion = self._portion()
+                await self._append_long(portion, item)
+        self._send(portion)
+
+    def _append(self, portion: Portion, item: Item, refusal: KafkaError | None) -> None:
+        try:
+            if refusal is not None:
+                raise refusal
+            portion.results.append(self._produce.append(portion, item))
+            portion.size_bytes += len(item.batch or b"")
+        except NotLoaded:
+            busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # unloaded again: clients retry
+            portion.results.append((item.topic, item.partition, *refused(busy)))
+        except (KafkaError, OSError) as failure:
+            portion.results.append((item.topic, item.partition, *refused(failure)))
+
+    async def _append_long(self, portion: Portion, item: Item) -> None:
+        """Look at the records of a long batch, then append it."""
+        produce = self._produce
+        assert item.batch is not None
+        try:
+            partition = produce.find(item.topic, item.partition)
+            seen = await produce.long_batches.inspect(partition, item.batch, produce.now_ms())
+            portion.results.append(produce.append(portion, item, seen))
+            portion.size_bytes += len(item.batch)
+        except (KafkaError, OSError, NotLoaded) as failure:
+            portion.results.append((item.topic, item.partition, *refused(failure)))
+
+    async def _room(self) -> None:
+        """Wait until the log takes more."""
+        room = asyncio.Event()
+        self._produce.log.when_room(room.set)
+        await room.wait()
+
+    # -- portions
+
+    def _portion(self) -> Portion:
+        return Portion(self._exchange, self._acks, self._told, first=not self._portions)
+
+    def add(self, results: list[ProduceResult], size_bytes: int) -> None:
+        """A portion whose batches are queued already."""
+        portion = self._portion()
+        portion.results = results
+        portion.size_bytes = size_bytes
+        self._send(portion)
+
+    def _send(self, portion: Portion) -> None:
+        """Have a portion answered with its turn."""
+        if not portion.results:
+            return
+        self._portions.append(portion)
+        failures = [result[2] for result in portion.results if result[2]]
+        for code in failures:
+            self._produce.counts.failed("Produce", code)
+        if len(failures) < len(portion.results):
+            if self._acks:
+                self._untold += 1
+            self._produce.turn().add(portion, self._block)
+        if failures and not self._acks:
+            self._exchange.peer.abort("a produce with acks=0 was refused")
+
+    def _told(self) -> None:
+        self._untold -= 1
+        if not self._untold and self._all_told is not None and not self._all_told.done():
+            self._all_told.set_result(None)
+
+    # -- the answer
+
+    def _drop(self) -> None:
+        """Of a request that is not answered the connection need not know."""
+        exchange = self._exchange
+        if exchange in exchange.peer.exchanges:
+            exchange.parts = []
+            exchange.peer.answered(exchange)
+
+    async def _answer(self) -> None:
+        exchange, slices = self._exchange, self._produce.env.slices
+        response = ProduceResponse()
+        for portion in self._portions:
+            for result in portion.results:
+                _add(response, result, exchange.version)
+                await slices.give_way()
+        self._portions.clear()
+        parts: list[Buffer] = []
+        await slices.run(sliced_encoder(ProduceResponse, exchange.version)(response, parts))
+        answer = [response]
+        del response
+        await slices.run(released(answer))
+        exchange.answer_parts(parts)
+
+
+def _items(request: ProduceRequest, by_id: bool) -> Iterator[Item]:
+    for topic in request.topic_data:
+        name: Topic = topic.topic_id if by_id else topic.name
+        for partition in topic.partition_data:
+            records = partition.records
+            batch = memoryview(records) if isinstance(records, memoryview) else None
+            yield Item(name, partition.index, batch)
+
+
+def _add(response: ProduceResponse, result: ProduceResult, version: int) -> None:
+    """Add one result; those of a topic stand together in the order of the request."""
+    topic, index, code, base, time_ms, start, message, record_errors = result
+    name, topic_id = (topic, bytes(16)) if isinstance(topic, str) else ("", topic)
+    topics = response.responses
+    if not topics or (topics[-1].name, topics[-1].topic_id) != (name, topic_id):
+        topics.append(TopicProduceResponse(name=name, topic_id=topic_id))
+    topics[-1].partition_responses.append(
+        PartitionProduceResponse(
+            index=index,
+            error_code=code,
+            base_offset=base,
+            log_append_time_ms=time_ms,
+            log_start_offset=start,
+            record_errors=[
+                BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=text)
+                for number, text in record_errors
+            ],
+            error_message=message,
+        )
+    )
+
+
+def exchange_of(peer: Peer, version: int, correlation_id: int, acks: int) -> Exchange:
+    """The exchange of a long Produce, the last in its peer's order if it is answered."""
+    exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
+    if acks:
+        peer.exchanges.append(exchange)
+    return exchange
