@@ -76,6 +76,7 @@ class Checkpoints:
             await self._save(changed, place)
             self.place = place
             self.due = False
+            self._commit_log.ledger.checkpointed()
 
     async def _save(self, changed: list[Partition], place: int) -> None:
         """Take a part off the end of `changed` and store it; all go back if that fails."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os.path
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from log.frame import KIND_ROLL, write_catalog
 from log.hooks import Hooks
 from log.journal import Journal
 from log.journals import Journals
+from log.ledger import Ledger
 from log.losses import Loss
 from log.plan import Plan
 from log.reader import Reader
@@ -54,9 +56,10 @@ class CommitLog:
     __slots__ = (
         "_commit_callbacks", "_flying", "_flying_since", "_slow", "_slow_s", "_trouble",
         "_write_callbacks", "appended_bytes", "appended_records", "commits", "config", "dirty",
-        "env", "failed", "frames", "full", "hooks", "journals", "losses", "producing", "reader",
-        "refusal", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed", "turn_bytes",
-        "turn_number", "turns", "validate_all", "waiting_for_room", "write_seconds", "written",
+        "env", "failed", "frames", "full", "hooks", "journals", "ledger", "losses", "producing",
+        "reader", "refusal", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed",
+        "turn_bytes", "turn_number", "turns", "validate_all", "waiting_for_room", "write_seconds",
+        "written",
     )  # fmt: skip
 
     def __init__(self, env: Env, config: BrokerConfig, journals: Journals) -> None:
@@ -89,6 +92,7 @@ class CommitLog:
         self.appended_bytes = 0
         self.appended_records = 0
         self.write_seconds = Histogram()
+        self.ledger = Ledger(env, os.path.dirname(journals.folder))
         self.commits = Commits(self)
         self.reader = Reader(env, journals, lambda: self.scheduled)
         self.hooks = Hooks()

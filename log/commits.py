@@ -20,6 +20,7 @@ from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from log.env import File
 from log.journal import Journal
+from log.ledger import Entry
 
 if TYPE_CHECKING:
     from log.commitlog import CommitLog
@@ -207,7 +208,8 @@ class Commits:
             partition.touched = False
         try:
             files = [journal.opened() for journal in journals]
-            future = log.env.offload.submit("commit", sync_all, files)
+            entry = log.ledger.entry(touched, journals)
+            future = log.env.offload.submit("commit", sync_all, files, entry)
         except Exception as failure:  # such as no memory for a thread
             self._running = False
             self._fail(failure)
@@ -215,12 +217,15 @@ class Commits:
 
         def synced(_: object) -> None:
             self._running = False
+            if entry is not None:
+                log.ledger.stored(entry)
             failure = asyncio.CancelledError() if future.cancelled() else future.exception()
             if failure is not None:
                 self._fail(failure)
                 return
             self.seconds.add(log.env.clock.monotonic() - self._running_since)
             self.committed = self._target
+            log.ledger.mark(self._target)
             self._uncommitted_bytes -= self._covered_bytes
             for journal in journals:
                 journal.dirty = journal in self._dirty
@@ -264,7 +269,9 @@ def call(fn: Callback, failure: BaseException | None) -> None:
         logger.exception("a callback of the commit log failed")
 
 
-def sync_all(files: list[File]) -> None:
-    """Make the files durable. Runs in the commit thread."""
+def sync_all(files: list[File], entry: Entry | None) -> None:
+    """Make the files durable, after what the ledger says of them. Runs in the commit thread."""
+    if entry is not None:
+        entry.store()
     for file in files:
         file.sync()

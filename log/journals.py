@@ -13,7 +13,7 @@ import asyncio
 import errno
 import logging
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from log.env import Env, FileSystem
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, journal_name
@@ -75,11 +75,12 @@ class Journals:
     def start(
         self, journals: list[Journal], spares: list[tuple[str, int]], next_number: int
     ) -> None:
-        """Take over what recovery found; the last journal is written on."""
+        """Take over what recovery found; the last journal is written on unless it is rolled."""
         self.spares = spares
         self.next_number = next_number
-        if not journals:
-            journals = [self._make()]
+        if not journals or journals[-1].rolled:
+            self.previous_end = journals[-1].end_place if journals else 0
+            journals = [*journals, self._make()]
         self.by_number = {journal.number: journal for journal in journals}
         self.active = journals[-1]
         if self.active.file is None:
@@ -218,6 +219,16 @@ class Journals:
             self.spares.append((spare, journal.capacity))
         else:
             self.env.fs.remove(journal.path)
+
+    def discard(self, journals: Iterable[Journal]) -> None:
+        """Make spares of files in which nothing counts, durably. Blocks."""
+        for journal in journals:
+            journal.cool()
+            self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
+            spare = os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
+            self.env.fs.rename(journal.path, spare)
+            self.spares.append((spare, journal.capacity))
+        self.env.fs.sync_dir(self.folder)
 
     def drop_spares(self) -> None:
         """Delete what is kept to be written over: the disk is full."""

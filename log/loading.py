@@ -234,7 +234,7 @@ def _finish(partition: Partition) -> None:
     partition.size_bytes = sum(rows.length) + sum(portions.size[: partition.evicted])
     partition.size_bytes += sum(partition.segments.length)
     partition.offsets = PartitionOffsetManager(partition.next_offset)
-    partition.high_watermark = partition.next_offset
+    partition.high_watermark = partition.bound = partition.next_offset
     dirty, partition.dirty = partition.dirty, True
     if log_start:
         partition.start_at(log_start)  # which SQL knows, so it soils nothing

@@ -11,9 +11,11 @@ Called by log.recovery, log.loading and log.fsck.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from log.hotindex import Columns
 from log.journal import PLACE_BITS
 from log.salvage import DamagedFrame, explain
 from log.scan import Gap
@@ -52,13 +54,15 @@ class Damage:
 
     def text(self, name: Name) -> str:
         """What is wrong with the journal and what that cost, to be put after its name."""
-        gap = self.gap
-        what = f"is damaged in bytes {gap.start}-{gap.end - 1}, which were acknowledged"
+        gap, lost = self.gap, names(self.losses, name)
         if gap.missing:
             what = "is missing, though it was acknowledged"
         elif gap.cut_short:
             what = f"was cut short at byte {gap.start}, behind which records were acknowledged"
-        return f"{what}: {names(self.losses, name) or 'whose records these were is unknown'}"
+        else:
+            what = f"is damaged in bytes {gap.start}-{gap.end - 1}, which were acknowledged"
+            lost = lost or "whose records they were is unknown"
+        return f"{what}: {lost}" if lost else what
 
 
 def names(losses: Iterable[Loss], name: Name) -> str:
@@ -95,6 +99,19 @@ def examine(gap: Gap, view: memoryview | None) -> Damage:
     return damage
 
 
+def examine_index(gap: Gap, rows: Mapping[int, Columns]) -> Damage:
+    """What a range of a journal that is gone held, as its index file says; `rows` by partition."""
+    damage = Damage(gap)
+    for number, columns in rows.items():
+        first = bisect_left(columns.place, gap.place)
+        if first and columns.place[first - 1] + columns.length[first - 1] > gap.place:
+            first -= 1
+        if first < len(columns):
+            end = columns.base[-1] + columns.count[-1]
+            damage.losses.append(Loss(number, columns.base[first], end))
+    return damage
+
+
 @dataclass(slots=True)
 class Ends:
     """What damage says of where partitions end. `known`: the offset after the last that a damaged
@@ -105,9 +122,10 @@ class Ends:
     doubted: dict[int, tuple[int, int]] = field(default_factory=dict)
     unexplained: tuple[int, int] = (0, 0)
 
-    def numbers(self) -> set[int]:
-        """The partitions that are known to be concerned."""
-        return self.known.keys() | self.doubted.keys()
+    def concerned(self, bounds: Mapping[int, int] | None) -> set[int]:
+        """The partitions that may have lost records, by all that is known of them."""
+        numbers = self.known.keys() | self.doubted.keys()
+        return numbers | bounds.keys() if bounds and self.unexplained[0] else numbers
 
     def at_least(
         self, number: int, next_offset: int, last_place: int, bounds: Mapping[int, int] | None

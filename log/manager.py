@@ -5,6 +5,7 @@ happens by itself meanwhile is log.upkeep's. `Log.open` is the only way to one.
 
     <folder>/lock                     held while a process runs
     <folder>/run                      log.runfile
+    <folder>/ledger.0, ledger.1       log.ledgerfile
     <folder>/journals/N.journal       log.frame
     <folder>/journals/N.index         log.journalindex
     <folder>/journals/spare-N         to be written over
@@ -25,13 +26,15 @@ from log.checkpoints import Checkpoints
 from log.commitlog import CommitLog
 from log.env import Env, Lock, LogError
 from log.eviction import rows_in
+from log.holes import lost_ranges
 from log.indexing import Indexer, write
 from log.journal import Journal
 from log.journalindex import Extent
 from log.journals import Journals
+from log.ledger import bounds_of, read_ledger
 from log.loader import Loader
 from log.loading import load_partitions
-from log.losses import Loss
+from log.losses import Loss, names
 from log.provenance import check_known
 from log.recovery import Found, Recovered, recover
 from log.retention import Retention
@@ -156,7 +159,8 @@ class Log:
         place = await self._storage.load_place(self.node_id)
         last = read_run(fs, self.folder)
         clean_end = last.end if last is not None else -1
-        recovered = recover(self.env, self.journals.folder, place, clean_end)
+        ledger = read_ledger(fs, self.folder) if last is None or last.ledger else None
+        recovered = recover(self.env, self.journals.folder, place, clean_end, ledger)
         clean = clean_end >= 0 and clean_end == recovered.written
         if last is None:
             self.start = recovered.run >> RUN_SHIFT
@@ -170,12 +174,13 @@ class Log:
             self.env, self.folder, recovered, unknown, self.partitions, self._metadata, verify
         )
         write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
-        for number in recovered.ends.numbers():
+        bounds = bounds_of(ledger)
+        for number in recovered.ends.concerned(bounds):
             self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
-        written, losses = load_partitions(fs, self.partitions, recovered, place, rows)
-        self._report(recovered, losses)
+        written, losses = load_partitions(fs, self.partitions, recovered, place, rows, bounds)
+        await self._report(recovered, losses)
         self._resume(recovered)
         self.checkpoints.place = place
         self.checkpoints.due = not clean
@@ -185,10 +190,13 @@ class Log:
             await self._raise_epochs(None if lost else written)
         if losses or not clean:
             await self.checkpoints.save()
+        committed = self.commit_log.commits.committed
+        self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
+        self.journals.discard(recovered.discarded)
         self.after_clean_end = clean and place == clean_end
         self._begin(recovered.found)
 
-    def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
+    async def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
         """Name what is damaged and what that cost, one line each."""
         name = self._catalog.name_of
         for damage in recovered.examined:
@@ -209,6 +217,12 @@ class Log:
                 "so do %d partitions more: `kafkawire fsck` lists all of them",
                 len(losses) - MAX_REPORTED,
             )
+        if any(gap.missing or gap.cut_short for gap in recovered.damage):
+            catalog = self._catalog
+            numbers = range(catalog.last_number() + 1)
+            led = (number for number in numbers if catalog.leader_of(number) == self.node_id)
+            lost = await lost_ranges(led, self.partitions, self._storage)
+            logger.critical("in no journal and no segment: %s", names(lost, name) or "nothing")
 
     def _resume(self, recovered: Recovered) -> None:
         """Let the commit log write on behind what was found."""
@@ -339,6 +353,7 @@ class Log:
             logger.exception("the log could not be closed cleanly; the next start recovers it")
         finally:
             self.commit_log.commits.stop()
+            self.commit_log.ledger.close()
             self.segments.close()
             self.journals.close()
             self._lock.release()
@@ -350,5 +365,6 @@ class Log:
         if active.end:
             rows = rows_in(active, self.partitions)
             write(self.env.fs, self.journals.folder, active.number, extent, rows)
+        self.commit_log.ledger.finish()
         run = Run(self.start, active.end_place, self.config.flush)
         write_run(self.env.fs, self.folder, run)

@@ -75,9 +75,12 @@ class Partition:
     checkpoint must hold it; the first `evicted` portions have no rows in memory. Offsets below
     `cut_offset` lie in `segments`, all others in the journals. Below `commit_offset` everything is
     in the remote tier, below `dispatch_offset` it is there or on its way; 0: never tiered.
+    `bound` is what the ledger says that acknowledged offsets stay below, which was raised by
+    `reserve` (log.ledger).
     """
 
     __slots__ = (
+        "bound",
         "commit_offset",
         "config",
         "cut_offset",
@@ -98,6 +101,7 @@ class Partition:
         "portions",
         "producers",
         "removed",
+        "reserve",
         "rows",
         "segments",
         "size_bytes",
@@ -144,6 +148,8 @@ class Partition:
         self.named_in = -1
         self.touched = False
         self.dirty = False
+        self.bound = 0
+        self.reserve = 0
 
     @property
     def last_stable_offset(self) -> int:

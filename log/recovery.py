@@ -9,11 +9,13 @@
    claims a committed place beyond the gap, acknowledged bytes are damaged there: they are named in
    the log and skipped, and what follows counts. Otherwise nothing behind was ever acknowledged as
    committed: the log is cut there, in this journal and all later ones.   <- the decision
-4. Journals behind a cut become spares, durably, before anything is written. What is left is
-   written again from the last committed place on, and synced: after a crash of the process alone
-   it may be in the page cache only, and after a failed fsync the kernel may take it for clean
-   although the disk never got it.
-5. (log.manager) The partitions take their rows; next offset = max(checkpoint, scan).
+   A journal that the ledger names and that is missing, or ends too early, is damage too.
+4. What is left is written again from the last committed place on, and synced: after a crash of the
+   process alone it may be in the page cache only, and after a failed fsync the kernel may take it
+   for clean although the disk never got it.
+5. (log.manager) The partitions take their rows; next offset = max(checkpoint, scan, what damage
+   may have taken). The ledger is written; then journals behind a cut become spares, durably, and
+   only then is anything written to the log.
 
 Crash assumptions: a write may be torn at any byte and reordered with others until an fsync that
 succeeded; sectors may rot; fsync does not lie. Reads block, which is fine: nothing else runs yet.
@@ -25,7 +27,7 @@ import logging
 import os.path
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from log.env import Env, FileSystem, LogError
@@ -39,10 +41,11 @@ from log.frame import (
     read_header,
 )
 from log.hotindex import Columns
-from log.journal import PLACE_BITS, POSITION_MASK, Journal, index_name, write_whole
+from log.journal import PLACE_BITS, POSITION_MASK, Journal, write_whole
 from log.journalindex import Extent, JournalIndex, read_index
 from log.journals import SPARE_PREFIX
-from log.losses import Damage, Ends, ends, examine
+from log.ledgerfile import Contents
+from log.losses import Damage, Ends, ends, examine, examine_index
 from log.scan import Gap, Scanned, scan
 from log.wholefile import NEW
 
@@ -59,6 +62,7 @@ _SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
 class Found:
     """One journal: what its index file covers, what the scan found behind that.
 
+    `least_end` is a position that the journal must reach, as its index file or the ledger says.
     The index file itself is not kept: with its mapping and its journal's, a thousand journals
     would need more file descriptors than a process gets.
     """
@@ -68,6 +72,7 @@ class Found:
     covered: Extent | None
     indexed: set[int]
     scanned: Scanned
+    least_end: int = 0
 
     def previous_end(self) -> int:
         """The place where the journal before ended; 0 if that is not known, or there was none."""
@@ -111,9 +116,12 @@ class Found:
 @dataclass(slots=True)
 class Recovered:
     """What counts. `run` is the greatest run number seen, `damage` the acknowledged gaps,
-    `examined` what is known of each, `ends` what that says of where partitions end."""
+    `examined` what is known of each, `ends` what that says of where partitions end. `discarded`:
+    journals in which nothing counts; they are to become spares once the ledger does not name them.
+    """
 
     found: list[Found] = field(default_factory=list)
+    discarded: list[Journal] = field(default_factory=list)
     spares: list[tuple[str, int]] = field(default_factory=list)
     next_number: int = 1
     written: int = 0
@@ -139,39 +147,66 @@ class Recovered:
         return -1
 
 
-def recover(env: Env, folder: str, place: int, clean_end: int) -> Recovered:
+def recover(
+    env: Env, folder: str, place: int, clean_end: int, ledger: Contents | None = None
+) -> Recovered:
     """Read all journals of a folder. Blocks.
 
     `place`: the checkpoint's, up to which everything is committed. `clean_end`: where the log ended
-    cleanly, or -1.
+    cleanly, or -1. `ledger`: what the ledger says, if there is one.
     """
     result = Recovered()
-    _list(env, folder, result)
+    listed = ledger.journals if ledger is not None else {}
+    claimed = max([place, clean_end, ledger.committed if ledger is not None else 0])
+    _list(env, folder, result, listed)
     for at, found in enumerate(result.found):
         _read(env.fs, found, result.found[at + 1 :], result, clean_end)
-    claimed = max(place, clean_end)
-    dropped = _judge(result, claimed)
-    for found in dropped:
-        _spare(env, folder, found.journal, result)
-    if dropped:
-        env.fs.sync_dir(folder)
+    dropped = _judge(result, claimed, listed)
+    result.discarded += [found.journal for found in dropped]
     if result.found:
         _settle(env.fs, result, claimed)
-    _examine(env.fs, result, place)
+    _miss(result, listed, claimed)
+    _examine(env.fs, folder, result, place)
     return result
 
 
-def _examine(fs: FileSystem, result: Recovered, place: int) -> None:
-    """See what the damaged bytes still say."""
+def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
+    """Note the journals that must be there and are not, or are empty. The log then goes on in a new
+    one, under a number and at places that it never had."""
+    last = claimed >> PLACE_BITS
+    there = {found.journal.number for found in result.found}
+    there |= {journal.number for journal in result.discarded if claimed <= journal.place}
+    there |= {gap.journal for gap in result.damage if gap.missing}
+    missing = dict(listed)
+    if not listed and result.found and last > result.found[-1].journal.number:
+        missing[last] = -1  # the checkpoint or the mark of a clean end knows it
+    for number in sorted(missing.keys() - there):
+        end = claimed & POSITION_MASK if number == last else HEADER_BYTES
+        result.damage.append(Gap(number, 0, max(end, missing[number]), missing=True))
+    result.damage.sort(key=lambda gap: gap.place)
+    result.next_number = max([result.next_number, last + 1, *(number + 1 for number in listed)])
+    if result.found and result.damage:
+        journal = result.found[-1].journal
+        if claimed > journal.end_place or result.damage[-1].journal > journal.number:
+            journal.rolled = True
+
+
+def _examine(fs: FileSystem, folder: str, result: Recovered, place: int) -> None:
+    """See what the damaged bytes, or else the index of a journal, still say."""
     journals = {found.journal.number: found.journal for found in result.found}
     for gap in result.damage:
         journal = journals.get(gap.journal)
-        view = journal.warm(fs) if journal is not None else None
-        result.examined.append(examine(gap, view))
+        index = read_index(fs, folder, gap.journal) if gap.missing or gap.cut_short else None
+        if index is not None and index.extent.end >= gap.end:
+            rows = {number: index.rows(number) for number in index.numbers()}
+            result.examined.append(examine_index(gap, rows))
+        else:
+            view = journal.warm(fs) if journal is not None else None
+            result.examined.append(examine(gap, view))
     result.ends = ends(result.examined, place)
 
 
-def _list(env: Env, folder: str, result: Recovered) -> None:
+def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -> None:
     fs = env.fs
     for name in fs.listdir(folder):
         path = os.path.join(folder, name)
@@ -194,25 +229,18 @@ def _list(env: Env, folder: str, result: Recovered) -> None:
         header = read_header(view, path)
         if header is None or header.journal != number:
             if find_frame(view, HEADER_BYTES, journal.capacity, number) < 0:
-                _spare(env, folder, journal, result)
+                result.discarded.append(journal)
                 continue
             logger.error("%s has a damaged header; its frames are read all the same", path)
             header = None
         index = read_index(fs, folder, number)
-        found = Found(journal, header, None, set(), Scanned(number, 0, 0))
-        if index is not None:
+        found = Found(journal, header, None, set(), Scanned(number, 0, 0), listed.get(number, -1))
+        if index is not None and index.extent.end > journal.capacity:
+            found.least_end = max(found.least_end, index.extent.end)  # it was cut short
+        elif index is not None:
             found.covered, found.indexed = index.extent, set(index.numbers())
             journal.cool()
         result.found.append(found)
-
-
-def _spare(env: Env, folder: str, journal: Journal, result: Recovered) -> None:
-    """Put away a file without anything that counts."""
-    journal.cool()
-    env.fs.remove(os.path.join(folder, index_name(journal.number)))
-    path = os.path.join(folder, f"{SPARE_PREFIX}{journal.number:010d}")
-    env.fs.rename(journal.path, path)
-    result.spares.append((path, journal.capacity))
 
 
 def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, end: int) -> None:
@@ -221,6 +249,8 @@ def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, e
     stop: int | None = None
     if later and later[0].previous_end() >> PLACE_BITS == journal.number:
         stop = later[0].previous_end() & POSITION_MASK
+    elif found.least_end > 0:
+        stop = found.least_end
     start = HEADER_BYTES
     if found.covered is not None:
         start = found.covered.end
@@ -235,6 +265,12 @@ def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, e
         found.scanned = scan(journal.warm(fs), journal.number, start, stop, result.run)
     journal.end = found.scanned.end
     result.run = found.scanned.run
+    stop = max(stop or 0, found.least_end)
+    if stop > journal.capacity:
+        gaps = found.scanned.gaps
+        if gaps and gaps[-1].end == journal.capacity:
+            del gaps[-1]
+        gaps.append(Gap(journal.number, journal.end, stop, cut_short=True))
 
 
 def _begun_in_vain(fs: FileSystem, found: Found, later: Found, start: int, stop: int) -> bool:
@@ -258,7 +294,7 @@ def _follows(fs: FileSystem, journal: Journal, position: int) -> bool:
     return head is not None and check(view, position, head, journal.number) is not None
 
 
-def _judge(result: Recovered, claimed: int) -> list[Found]:
+def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[Found]:
     """Find the first gap that nothing behind it claims to be committed, and cut there.
 
     Returns the journals behind the cut.
@@ -270,10 +306,11 @@ def _judge(result: Recovered, claimed: int) -> list[Found]:
     before = -1
     for at, (found, claim) in enumerate(zip(result.found, reversed(behind), strict=True)):
         missing = _missing(found, before)
-        if missing is not None and claim <= missing.place:
-            return _drop(result, at)
-        if missing is not None and claim < found.previous_end():
-            result.damage.append(missing)
+        if missing is not None and missing.journal not in listed:
+            if claim <= missing.place:
+                return _drop(result, at)
+            if claim < found.previous_end():
+                result.damage.append(missing)
         before = found.journal.number
         for gap in found.scanned.gaps:
             if claim <= gap.place:
@@ -341,18 +378,13 @@ def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
 def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
     """Make what is left durable and see where writing goes on."""
     last = result.found[-1].journal
-    if claimed > last.end_place:
-        if claimed >> PLACE_BITS == last.number and claimed & POSITION_MASK <= last.capacity:
-            gap = Gap(last.number, last.end, claimed & POSITION_MASK)
-            result.damage.append(gap)
-            last.end = gap.end
-        else:
-            logger.critical(
-                "the journals end at %x, before %x, up to which they were committed: "
-                "acknowledged data is missing",
-                last.end_place,
-                claimed,
-            )
+    if claimed > last.end_place and claimed >> PLACE_BITS == last.number:
+        end = claimed & POSITION_MASK
+        fits = end <= last.capacity
+        if not any(gap.journal == last.number and gap.end >= end for gap in result.damage):
+            result.damage.append(Gap(last.number, last.end, end, cut_short=not fits))
+        if fits:
+            last.end = end
     claimed = max([claimed, *(found.extent().claimed for found in result.found)])
     for found in result.found:
         journal = found.journal

@@ -105,8 +105,10 @@ class Retention:
         moved = [await self._catalog_frames.carry(each.number, min(staying)) for each in dead]
         if any(moved):
             await self._commit_log.commits.durable()
+        if not await self._commit_log.ledger.retire([journal.number for journal in dead]):
+            return  # a journal that goes while the ledger names it would be taken for lost
         for journal in dead:
-            # Somebody may have begun to read it meanwhile, or another call have been first.
+            # A reader may have pinned it meanwhile, or another call have been first.
             if journal.number in journals.by_number and self._is_dead(journal):
                 self._commit_log.reader.indexes.forget(journal.number)
                 journals.remove(journal)

@@ -26,11 +26,14 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`start` counts the starts; `end` is the place where the log ended cleanly, -1 while open."""
+    """`start` counts the starts; `end` is the place where the log ended cleanly, -1 while open.
+    `ledger`: this start kept a ledger; older versions drop the field, and then what an earlier
+    start left in the ledger's files is out of date."""
 
     start: int
     end: int
     flush: str
+    ledger: bool = True
 
 
 def read_run(fs: FileSystem, folder: str) -> Run | None:
@@ -52,7 +55,8 @@ def read_run(fs: FileSystem, folder: str) -> Run | None:
                 f"{os.path.join(folder, NAME)} has format version {body['version']}, this "
                 f"kafkawire reads up to {VERSION}: start the newer version that wrote it"
             )
-        return Run(int(body["start"]), int(body["end"]), str(body["flush"]))
+        kept = bool(body.get("ledger", False))
+        return Run(int(body["start"]), int(body["end"]), str(body["flush"]), kept)
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -16,6 +16,7 @@ from log.commitlog import CommitLog
 from log.diskwatch import MEASURED_EVERY_S, DiskWatch
 from log.env import WorkerError
 from log.indexing import Indexer
+from log.ledger import TICK_MS
 from log.retention import Retention
 from log.segments.keeper import Segments
 from log.unloading import Unloader
@@ -74,6 +75,7 @@ class Upkeep:
         """Begin."""
         config = self._config
         self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, checkpoints.save)
+        self._every("ledger", TICK_MS, self._commit_log.ledger.tick)
         self._every("retention", config.log_retention_check_interval_ms, self.retain)
         self._every(
             "expire producers",

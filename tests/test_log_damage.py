@@ -102,7 +102,7 @@ async def test_fsck_says_the_same_before_the_next_start_and_after() -> None:
     world.catalog = await world.metadata.open()
     world.storage = world.metadata.storage(world.env.clock.now_ms)
     for _ in range(2):
-        report = await check(world.env, FOLDER, 1, world.catalog, world.storage)
+        report = await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
         texts = [f"{problem.where}: {problem.text}" for problem in report.problems]
         assert any("offsets 2-6 of t-0 are lost" in text for text in texts), texts
         assert "t-0: offsets 2-6 are in no segment and no journal" in texts

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os.path
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from log.env import Env
@@ -18,24 +19,25 @@ from log.fsck.report import Fix, Progress, Report
 from log.hotindex import Columns
 from log.journal import index_name
 from log.journalindex import read_index
+from log.ledger import bounds_of, read_ledger
 from log.losses import Damage, Name, examine
 from log.provenance import not_deleted
 from log.recovery import Found, Recovered, recover
 from log.runfile import NAME, read_run
 from log.scan import Scanned, scan
-
-Range = tuple[int, int]
+from log.segments.leftover import Range
 
 
 @dataclass(slots=True)
 class Held:
     """By partition number: the offset ranges [first, end) in the journals, as they lie there, what
     recovery made of the journals, and the topics (id -> name) that naming frames say a number
-    belongs to."""
+    belongs to; `bounds` are the ledger's."""
 
     ranges: dict[int, list[Range]] = field(default_factory=lambda: defaultdict(list))
     recovered: Recovered = field(default_factory=Recovered)
     names: dict[int, dict[bytes, str]] = field(default_factory=lambda: defaultdict(dict))
+    bounds: Mapping[int, int] | None = None
 
     def next_offset(self, number: int, stored: int) -> int:
         """From which offset on a partition goes on at the next start; `stored` is what the
@@ -44,7 +46,7 @@ class Held:
         known = max([stored, *(end for _, end in self.ranges.get(number, ()))])
         known = max(known, naming.next_offset if naming is not None else 0)
         place = self.recovered.last_place(number)
-        return self.recovered.ends.at_least(number, known, place, None)
+        return self.recovered.ends.at_least(number, known, place, self.bounds)
 
 
 class JournalCheck:
@@ -71,19 +73,15 @@ class JournalCheck:
                 harmless=True,
             )
         clean_end = last.end if last is not None else -1
-        recovered = self.held.recovered = recover(self._env, self._folder, claimed, clean_end)
+        ledger = read_ledger(self._env.fs, self._home) if last is None or last.ledger else None
+        recovered = recover(self._env, self._folder, claimed, clean_end, ledger)
+        self.held.recovered, self.held.bounds = recovered, bounds_of(ledger)
         for damage in recovered.examined:
             self._damage(damage)
         for at, found in enumerate(recovered.found):
             self._progress("journals", at, len(recovered.found))
             self._look(found)
         self._progress("journals", len(recovered.found), len(recovered.found))
-        if recovered.found and claimed > recovered.written:
-            self._report.add(
-                "journals",
-                f"the journals end at {_place(recovered.written)}, before {_place(claimed)}, up to "
-                "which they were committed: acknowledged records are missing",
-            )
         return self.held
 
     def not_deleted(self, numbers: set[int]) -> set[str]:
@@ -101,7 +99,7 @@ class JournalCheck:
                 self._damage(examine(gap, journal.warm(self._env.fs)))
             self._compare(found, whole)
             self._take(whole)
-        elif self._index_there(number):
+        elif self._index_there(number) and found.least_end <= journal.capacity:
             report.add(
                 f"journal {number}",
                 f"its index {index_name(number)} is damaged",
@@ -139,7 +137,11 @@ class JournalCheck:
             )
 
     def _damage(self, damage: Damage) -> None:
-        self._report.add(f"journal {damage.gap.journal}", damage.text(self._name))
+        gap = damage.gap
+        repair = "the next start goes on after what is lost"
+        if gap.missing or gap.cut_short:
+            repair = f"put the file back if there is a copy; {repair}"
+        self._report.add(f"journal {gap.journal}", damage.text(self._name), repair)
 
     def _index_there(self, number: int) -> bool:
         return index_name(number) in self._disk.listdir(self._folder)
@@ -159,7 +161,3 @@ def _ends_with(rows: Columns, tail: Columns) -> bool:
         getattr(rows, name)[cut:] == getattr(tail, name)
         for name in ("base", "place", "length", "count", "newest")
     )
-
-
-def _place(place: int) -> str:
-    return f"{place >> 32}:{place & 0xFFFFFFFF}"

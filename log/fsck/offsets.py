@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from log.fsck.journals import Range
-from log.segments.leftover import uncovered
+from log.segments.leftover import Range, uncovered
 from offsets.storage import Mapping, PartitionRow
 
 

@@ -10,11 +10,14 @@ and log.fsck.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from kafkawire.codec.segment import FormatError, PartitionEntry
 from log.env import FileSystem
-from log.partition import Partition
 from log.segments.files import SegmentFile
+
+if TYPE_CHECKING:
+    from log.partition import Partition
 
 Range = tuple[int, int]
 MAX_SHOWN = 5
