@@ -12,9 +12,10 @@ from tests.trials.runner import Runner
 
 def all_trials() -> list[Trial]:
     """Every trial there is, in the order they run."""
+    from tests.trials.flip.trial import TRIAL as FLIP
     from tests.trials.kill.trial import TRIAL as KILL
 
-    return [KILL]
+    return [KILL, FLIP]
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -25,6 +26,11 @@ def arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="decides what is tried; without: a random one")
     parser.add_argument("--only", action="append", choices=trials, help="this trial; repeatable")
     parser.add_argument("--round", type=int, help="repeat this round alone, with --only and --seed")
+    parser.add_argument(
+        "--match",
+        default="",
+        help="only cases with one of these in their name, as `journal flip,segment` (flip)",
+    )
     parser.add_argument("--keep", action="store_true", help="keep the folder of a failed round")
     parser.add_argument("--short", action="store_true", help="the short rounds of `make test`")
     chosen = parser.parse_args(words)
@@ -47,6 +53,7 @@ def main() -> int:
         only_round=chosen.round,
         keep=chosen.keep,
         short=chosen.short,
+        match=chosen.match,
     )
     return runner.run()
 

@@ -46,6 +46,8 @@ class Context:
     ends_at: float
     short: bool = False
     keep: bool = False
+    match: str = ""
+    """Only cases whose name has one of these in it, separated by commas; empty: all."""
     say: Callable[[str], None] = lambda text: None
     counts: Counter[str] = field(default_factory=Counter)
     findings: list[Finding] = field(default_factory=list)

@@ -24,7 +24,7 @@ ANSWERED_WITHIN_S = 90.0
 """Far above what any request takes on a machine that runs seven other things."""
 LOST = (ConnectionError, OSError, asyncio.IncompleteReadError)
 """What a client sees of a broker that was killed."""
-EARLIEST, LATEST = -2, -1
+EARLIEST, LATEST, EARLIEST_LOCAL = -2, -1, -4
 
 
 class Unanswered(Exception):
@@ -61,11 +61,13 @@ async def topics_of(client: Client) -> dict[str, tuple[bytes, int]]:
     return {row.name: (row.topic_id, len(row.partitions)) for row in answer.topics}
 
 
-async def ends(client: Client, topic: str, partition: int, which: int) -> tuple[int, int]:
-    """(error code, offset) of a partition's earliest or latest offset."""
+async def ends(
+    client: Client, topic: str, partition: int, which: int, version: int = 5
+) -> tuple[int, int]:
+    """(error code, offset) of a partition's earliest or latest offset; which local one from v8."""
     row = ListOffsetsPartition(partition, timestamp=which)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(topic, [row])])
-    found = (await client.call(request, 5)).topics[0].partitions[0]
+    found = (await client.call(request, version)).topics[0].partitions[0]
     return found.error_code, found.offset
 
 

@@ -8,6 +8,8 @@ offset is searched for, so that the range that is lost is known exactly.
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tests.kit.client import Client
@@ -31,8 +33,13 @@ class Full:
     trouble: list[str] = field(default_factory=list)
 
 
-async def read_all(client: Client, topic: str, topic_id: bytes, partition: int) -> Full:
-    """Read a partition from its log start to its high watermark."""
+async def read_all(
+    client: Client, topic: str, topic_id: bytes, partition: int, starts: Sequence[int] = ()
+) -> Full:
+    """Read a partition from its log start to its high watermark.
+
+    `starts`: sorted first offsets of batches; after a refusal the next of them is tried, since a
+    batch is there as a whole or not at all. Without them every offset is tried."""
     full = Full()
     name = f"{topic}-{partition}"
     for which in (EARLIEST, LATEST):
@@ -44,7 +51,7 @@ async def read_all(client: Client, topic: str, topic_id: bytes, partition: int) 
         else:
             full.high_watermark = offset
     if not full.errors:
-        await _Reader(client, topic_id, partition, name, full).run()
+        await _Reader(client, topic_id, partition, name, full, starts).run()
     return full
 
 
@@ -52,10 +59,16 @@ class _Reader:
     """One pass over a partition."""
 
     def __init__(
-        self, client: Client, topic_id: bytes, partition: int, name: str, full: Full
+        self,
+        client: Client,
+        topic_id: bytes,
+        partition: int,
+        name: str,
+        full: Full,
+        starts: Sequence[int],
     ) -> None:
         self.client, self.topic_id, self.partition = client, topic_id, partition
-        self.name, self.full = name, full
+        self.name, self.full, self.starts = name, full, starts
         self.offset = full.log_start
         self.moved = time.monotonic()
 
@@ -75,9 +88,13 @@ class _Reader:
                 return
 
     def _refused(self, code: int) -> None:
-        """Note it, and try the next offset."""
-        self.full.errors[self.offset] = code
-        self._advance(self.offset + 1)
+        """Note it, and try the next offset where readable data can begin."""
+        at = bisect_right(self.starts, self.offset)
+        known = self.starts[at] if at < len(self.starts) else self.full.high_watermark
+        after = known if self.starts else self.offset + 1
+        for offset in range(self.offset, after):
+            self.full.errors[offset] = code
+        self._advance(after)
 
     def _take(self, data: bytes) -> None:
         end = self.offset

@@ -49,9 +49,11 @@ class Runner:
         only_round: int | None = None,
         keep: bool = False,
         short: bool = False,
+        match: str = "",
     ) -> None:
         self.trials, self.seed, self.minutes = trials, seed, minutes
         self.only_round, self.keep, self.short = only_round, keep, short
+        self.match = match
         self.out = console()
         self.results: list[Result] = []
 
@@ -92,7 +94,9 @@ class Runner:
                 escape(f"{time.strftime('%H:%M:%S')} {name} {self.seed}/{number}: {text}")
             )
 
-        context = Context(name, self.seed, number, folder, ends_at, self.short, self.keep, say=say)
+        context = Context(
+            name, self.seed, number, folder, ends_at, self.short, self.keep, self.match, say
+        )
         say("begins")
         try:
             asyncio.run(result.trial.round(context))

@@ -34,6 +34,7 @@ SETTINGS = {
     "hot.bytes": str(1 << 20),
     "cut.interval.ms": "200",
     "log.cleaner.backoff.ms": "500",
+    "log.retention.check.interval.ms": "500",
     "log.flush.offset.checkpoint.interval.ms": "1500",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
