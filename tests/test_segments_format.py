@@ -18,6 +18,7 @@ from kafkawire.codec.segment import (
     DIRECTORY,
     HEADER_BYTES,
     INDEX,
+    LOST,
     ORIGIN,
     STATE,
     TAIL_BYTES,
@@ -319,7 +320,7 @@ def with_section(kind: int, version: int, flags: int) -> bytes:
 
 def test_a_section_of_the_future_is_skipped_unless_it_must_be_known() -> None:
     plain = everything(SAMPLE)
-    for kind, version in ((5, 1), (9, 7), (STATE, 2), (ORIGIN, 2)):
+    for kind, version in ((6, 1), (9, 7), (LOST, 2), (STATE, 2), (ORIGIN, 2)):
         whole = everything(with_section(kind, version, 0))
         assert whole.entries == plain.entries
         assert whole.states == plain.states

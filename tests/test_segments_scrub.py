@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from kafkawire.codec.segment import HEADER_BYTES
+from log.segments import scrub as scrubbing
 from log.segments.jobs import ScrubArguments, find_job, no_pace
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segmentjobs import (
@@ -33,7 +35,7 @@ def test_scrub_finds_and_names_any_flipped_bit(fs: MemFileSystem) -> None:
         assert all(path in problem for problem in problems)
         for entry in whole.entries:
             if entry.start <= at < entry.start + entry.length:
-                assert f"{entry.topic}-2 (partition {entry.number})" in problems[0]
+                assert f" of {entry.topic}-2 are damaged" in problems[0]
         for section in whole.trailer.sections:
             if section.start <= at < section.stop:
                 assert section.name in problems[0]
@@ -51,15 +53,16 @@ def test_scrub_says_where_and_goes_on(fs: MemFileSystem) -> None:
     assert len(problems) == 3
     for block, problem in zip((3, 20, 30), problems, strict=True):
         assert str(index.block(block)[0]) in problem
-        assert f"offset {block} " in problem
+        assert f"offsets {block}-{block} of t3-2 are damaged" in problem
 
 
-def test_scrub_of_much_damage_ends(fs: MemFileSystem) -> None:
+def test_scrub_of_much_damage_ends(fs: MemFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     path = put(fs, 1, [Part(3, [batch(n, size=5000) for n in range(300)])])
     data = bytearray(read(fs, path))
-    for at in range(2000, 1_400_000, 4000):
-        data[at] ^= 1
+    for index in range(0, 300, 2):
+        data[HEADER_BYTES + index * len(batch(0, size=5000)) + 100] ^= 1
     write(fs, path, bytes(data))
+    monkeypatch.setattr(scrubbing, "MAX_PROBLEMS", 100)
     assert len(scrub(fs, path)) == 100
 
 
@@ -70,8 +73,9 @@ def test_scrub_names_what_the_disk_cannot_read() -> None:
     path = put(fs, 1, [Part(3, [batch(n, size=5000) for n in range(40)])])
     fs.bad = range(70_000, 70_001)
     problems = scrub(fs, path)
-    assert len(problems) == 1
+    assert len(problems) == 2
     assert "the disk cannot read bytes" in problems[0]
+    assert problems[1].endswith("offsets 12-25 of t3-2 are damaged: bytes 60916-131909")
 
 
 def test_scrub_of_another_segment_or_of_none(fs: MemFileSystem) -> None:

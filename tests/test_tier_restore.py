@@ -11,11 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from kafkawire.cli.app import app
+from kafkawire.codec.batches import HEAD_BYTES
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import open_metadata
 from log.disk import DiskFileSystem
+from log.segments.files import read_lost_ranges
 from log.segments.jobs import ScrubArguments, find_job, no_pace
 from offsets.sql_storage import SqlStorage
 from offsets.storage import (
@@ -149,7 +151,9 @@ def test_lost_offsets_are_covered_by_segments_that_say_so(tmp_path: Path) -> Non
         assert sound.problems == []
         for number, (base, end) in holes.items():
             (hole,) = [m for m in found.partitions[number].mappings if m.segment_id == row.id]
-            assert (hole.base_offset, hole.end_offset, hole.length) == (base, end, 0)
+            assert (hole.base_offset, hole.end_offset, hole.length) == (base, end, HEAD_BYTES)
+            (lost,) = read_lost_ranges(DiskFileSystem(), str(path))[number]
+            assert (lost.first, lost.end) == (base, end)
         assert "/tiered/" in row.retention_class
     assert len(list((data / "brokers" / "1" / "segments").iterdir())) == 2
     ends = [m.end_offset for m in found.partitions[3].mappings]

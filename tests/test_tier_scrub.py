@@ -238,7 +238,7 @@ def test_a_flipped_bit_of_a_batch_is_found_by_a_deep_scrub() -> None:
         assert (await scrub(life)).findings == []
         report = await scrub(life, repair=True, deep=True)
         assert kinds(report) == ["format"]
-        assert "is damaged" in report.findings[0].text
+        assert "are damaged: bytes" in report.findings[0].text
         await life.env.sleep(30)
         assert (await scrub(life, deep=True)).findings == []
 

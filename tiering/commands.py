@@ -100,14 +100,17 @@ class Commands:
             if self._scrubbing is not None and not self._scrubbing.done():
                 raise CommandError("a scrub is under way already")
             repair, deep = arguments.get("repair") is True, arguments.get("deep") is True
+            skip_lost = arguments.get("skip_lost") is True
+            if skip_lost and not repair:
+                raise CommandError("skip_lost: it must come with repair")
             self._scrubbed = {"state": "scrubbing", "what": "", "done": 0, "of": 0}
-            work = self._run_scrub(repair, deep)
+            work = self._run_scrub(repair, deep, skip_lost)
             self._scrubbing = self._tiering.env.spawn(work, "scrub the tier")
         return self._scrubbed
 
-    async def _run_scrub(self, repair: bool, deep: bool) -> None:
+    async def _run_scrub(self, repair: bool, deep: bool, skip_lost: bool) -> None:
         try:
-            async for told in self._tiering.scrub(repair, deep):
+            async for told in self._tiering.scrub(repair, deep, skip_lost):
                 if isinstance(told, ScrubReport):
                     self._scrubbed = {"state": "done", **asdict(told)}
                 else:

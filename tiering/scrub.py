@@ -51,15 +51,16 @@ class Scrub:
         self._before_ms = site.env.clock.now_ms() - young_ms
         self._doubtful: list[Suspect] = []  # what the manifest and the rows differ in
 
-    async def run(self, repair: bool, deep: bool) -> AsyncIterator[Told]:
-        """Progress, then the report. StoreError when the bucket cannot be listed; what the storage
+    async def run(self, repair: bool, deep: bool, skip_lost: bool = False) -> AsyncIterator[Told]:
+        """Progress, then the report. `skip_lost`: with `repair`, segments are written again without
+        what no copy has any more. StoreError when the bucket cannot be listed; what the storage
         raises."""
         report = self._report
         refusal = self._site.refusal() if repair else ""
         if refusal:
             report.add(Finding(Kind.UNREADABLE, "", f"nothing is repaired: {refusal}"))
         report.repaired = repair and not refusal
-        self._checker = Checker(self._site, self._asking, report.repaired)
+        self._checker = Checker(self._site, self._asking, report.repaired, skip_lost)
         named = await self._outline()
         after = b""
         async for page in self._asking.pages(SEGMENTS):
@@ -105,8 +106,7 @@ class Scrub:
             if suspect.kind in (Kind.NAMED, Kind.UNNAMED):
                 self._doubtful.append(suspect)
                 continue
-            finding = await self._checker.verify(suspect)
-            if finding is not None:
+            for finding in await self._checker.verify(suspect):
                 report.add(finding)
         yield ScrubProgress("compared", report.objects, 0)
         sizes = {each.uuid: each.size_bytes for each in seen}
@@ -115,8 +115,8 @@ class Scrub:
             part = compared.sound[at : at + width]
             looks = [self._checker.look_into(uuid, sizes[uuid], deep) for uuid in part]
             for found in await asyncio.gather(*looks):
-                if found is not None:
-                    report.add(found)
+                for finding in found:
+                    report.add(finding)
             yield ScrubProgress("read", report.objects - len(page) + at + len(part), 0)
 
     async def _rows(self, after: bytes, upper: bytes) -> list[ObjectRow]:

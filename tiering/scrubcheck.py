@@ -6,12 +6,14 @@ What turns out to be wrong becomes a finding, with what was or would be done abo
 from __future__ import annotations
 
 import os.path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from kafkawire.codec.segment import FormatError
 from kafkawire.manifest.keys import segment_key
 from log.env import WorkerError
-from log.segments.jobs import ScrubArguments, ScrubResult
-from offsets.storage import COPY_FINISHED, ObjectRow, SegmentRow
+from log.segments.jobs import DamagedRange, Lost, ScrubArguments, ScrubResult
+from offsets.storage import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
 from tiering.restore.asking import Asking
 from tiering.scrubplan import Finding, Kind, Suspect, ranges_text, unlike
 from tiering.scrubrepair import Site, condemn, heal, publish
@@ -23,22 +25,25 @@ ROOM_LEFT_BYTES = 256 << 20
 
 
 class Checker:
-    """See the module. With `repair` it mends what it finds."""
+    """See the module. With `repair` it repairs what it finds; with `skip_lost` too, by leaving out
+    what no copy has any more."""
 
-    def __init__(self, site: Site, asking: Asking, repair: bool) -> None:
+    def __init__(self, site: Site, asking: Asking, repair: bool, skip_lost: bool = False) -> None:
         self._site = site
         self._asking = asking
         self._repair = repair
+        self._skip_lost = repair and skip_lost
 
-    async def verify(self, suspect: Suspect) -> Finding | None:
+    async def verify(self, suspect: Suspect) -> list[Finding]:
         """Look again at an object that seems to have no row, or the other way round."""
         key = segment_key(suspect.uuid)
         try:
             if suspect.kind == Kind.ORPHAN:
-                return await self._orphan(suspect.uuid, key)
+                finding = await self._orphan(suspect.uuid, key)
+                return [] if finding is None else [finding]
             return await self._lost(suspect.uuid, key)
-        except (StoreError, OSError) as failure:
-            return Finding(Kind.UNREADABLE, key, f"it could not be looked at: {failure}")
+        except (StoreError, OSError, WorkerError, StaleSwap) as failure:
+            return [_unchecked(key, failure)]
 
     async def _orphan(self, uuid: bytes, key: str) -> Finding | None:
         site = self._site
@@ -60,34 +65,82 @@ class Checker:
         text = f"an object of {size} bytes that no row knows"
         return Finding(Kind.ORPHAN, key, text, self._done("deleted after the grace"))
 
-    async def _lost(self, uuid: bytes, key: str) -> Finding | None:
+    async def _lost(self, uuid: bytes, key: str) -> list[Finding]:
         row = await self._finished(uuid)
         if row is None:
-            return None
+            return []
         try:
             size = (await self._asking.head(key)).size_bytes
         except NoSuchObject:
-            return await self._harmed(row, Kind.DANGLING, "its object is gone")
+            return await self._harmed(row, Kind.DANGLING, "its object is gone", [], "")
         if size == row.size_bytes:
-            return None
+            return []
         text = f"it has {size} bytes, its row says {row.size_bytes}"
-        return await self._harmed(row, Kind.SIZE, text)
+        return await self._with_copy(row, Kind.SIZE, text, size)
 
     async def _finished(self, uuid: bytes) -> ObjectRow | None:
         rows = await self._site.storage.objects_by_uuid([uuid])
         return rows[0] if rows and rows[0].state == COPY_FINISHED else None
 
-    async def _harmed(self, row: ObjectRow, kind: Kind, why: str) -> Finding:
-        """An object that cannot be read; its segment's file may be here still."""
+    async def _with_copy(
+        self, row: ObjectRow, kind: Kind, why: str, size_bytes: int
+    ) -> list[Finding]:
+        """As `_harmed`, with a copy of the object if batches may have to be left out."""
+        if not self._skip_lost:
+            return await self._harmed(row, kind, why, [], "")
+        async with self._copy(segment_key(row.uuid), size_bytes, row.uuid) as path:
+            return await self._harmed(row, kind, why, [], path)
+
+    async def _harmed(
+        self, row: ObjectRow, kind: Kind, why: str, damaged: list[DamagedRange], path: str
+    ) -> list[Finding]:
+        """What is said and done about an object that is not as written. `damaged`: its bad batches
+        if they are known, else `why` is about all of it; `path`: of a copy of it, empty: none."""
         site, key = self._site, segment_key(row.uuid)
-        mended = site.segments.is_local(row.segment_id)
-        if mended and self._repair:
-            mended = await heal(site, row.uuid)
+        healed = await self._is_sound_here(row)
+        if healed and self._repair:
+            healed = await heal(site, row.uuid)
+        action = self._done("uploaded anew") if healed else ""
+        lost: list[Lost] | None = None
+        if not healed and self._skip_lost:
+            lost = await self._skip(row, path)
+            action = f"written again without {sum(each.end - each.first for each in lost)} offsets"
+        where = "; its file is still here" if healed else ""
+        if damaged:
+            return [Finding(kind, key, each.text + where, action) for each in damaged]
+        if lost is not None:
+            names = ", ".join(
+                f"{each.first}-{each.end - 1} of {each.topic}-{each.index}" for each in lost
+            )
+            return [Finding(kind, key, f"{why}; lost: offsets {names or 'none'}", action)]
         offsets = ranges_text(row.ranges, site.catalog.locate)
-        if mended:
-            text = f"{why}; its file is still here, with offsets {offsets}"
-            return Finding(kind, key, text, self._done("uploaded anew"))
-        return Finding(kind, key, f"{why}; lost: offsets {offsets}")
+        if healed:
+            return [Finding(kind, key, f"{why}{where}, with offsets {offsets}", action)]
+        return [Finding(kind, key, f"{why}; lost: offsets {offsets}")]
+
+    async def _is_sound_here(self, row: ObjectRow) -> bool:
+        """Whether the segment's own file is here, sound in every byte."""
+        site = self._site
+        segment = site.segments.by_id.get(row.segment_id)
+        if segment is None or not segment.row.local:
+            return False
+        segment.pins += 1
+        try:
+            arguments = ScrubArguments(segment.path, segment.row.uuid)
+            rate = site.bytes_per_second()
+            result: ScrubResult = await site.env.worker.run("scrub", arguments, rate)
+        except OSError:
+            return False
+        finally:
+            segment.pins -= 1
+        return not result.problems
+
+    async def _skip(self, row: ObjectRow, path: str) -> list[Lost]:
+        """Write the segment of an object again without what is lost."""
+        segment = self._site.segments.by_id[row.segment_id]
+        return await self._site.skipper.skip(
+            segment, path or (segment.path if segment.row.local else "")
+        )
 
     def _done(self, what: str) -> str:
         return f"{'will' if self._repair else 'would'} be {what}"
@@ -115,21 +168,25 @@ class Checker:
 
     # -- its bytes
 
-    async def look_into(self, uuid: bytes, size_bytes: int, deep: bool) -> Finding | None:
-        """Hold what an object says against its rows; `deep`: all of its bytes."""
+    async def look_into(self, uuid: bytes, size_bytes: int, deep: bool) -> list[Finding]:
+        """Compare what an object says with its rows; `deep`: all of its bytes."""
         site, key = self._site, segment_key(uuid)
         try:
             row = await self._finished(uuid)
             segments = [] if row is None else await site.storage.segments_by_id([row.segment_id])
             if row is None or not segments:
-                return None
+                return []
             why = await self._unlike(key, size_bytes, segments[0])
-            if not why and deep:
-                why = await self._problem(key, size_bytes, segments[0])
-            row = await self._finished(uuid) if why else None
-            return None if row is None else await self._harmed(row, Kind.FORMAT, why)
-        except (StoreError, OSError, WorkerError) as failure:
-            return Finding(Kind.UNREADABLE, key, f"it could not be looked at: {failure}")
+            if why:
+                row = await self._finished(uuid)
+                return (
+                    [] if row is None else await self._with_copy(row, Kind.FORMAT, why, size_bytes)
+                )
+            return await self._all_bytes(row, segments[0], size_bytes) if deep else []
+        except NoSuchObject:
+            return []  # the next scrub knows why
+        except (StoreError, OSError, WorkerError, StaleSwap) as failure:
+            return [_unchecked(key, failure)]
 
     async def _unlike(self, key: str, size_bytes: int, segment: SegmentRow) -> str:
         mappings = await self._site.storage.segment_mappings([segment.id])
@@ -137,16 +194,32 @@ class Checker:
             tail = await read_tail(self._asking, key, size_bytes)
         except FormatError as failure:
             return str(failure)
-        except NoSuchObject:
-            return ""  # the next scrub knows why
         await self._site.env.sleep(0)
         return unlike(tail, segment, mappings)
 
-    async def _problem(self, key: str, size_bytes: int, segment: SegmentRow) -> str:
-        """The first problem that the worker finds in a copy of the object; empty: none."""
+    async def _all_bytes(
+        self, row: ObjectRow, segment: SegmentRow, size_bytes: int
+    ) -> list[Finding]:
+        """Every problem that the worker finds in a copy of the object."""
+        site, key = self._site, segment_key(row.uuid)
+        async with self._copy(key, size_bytes, row.uuid) as path:
+            arguments = ScrubArguments(path, segment.uuid)
+            rate = site.bytes_per_second()
+            result: ScrubResult = await site.env.worker.run("scrub", arguments, rate)
+            still = await self._finished(row.uuid) if result.problems else None
+            if still is None:
+                return []
+            others = result.problems[: len(result.problems) - len(result.damaged)]
+            more = f" and {len(others) - 1} more problems" if len(others) > 1 else ""
+            why = others[0].replace(f"{path}: ", "").replace(path, "it") + more if others else ""
+            return await self._harmed(still, Kind.FORMAT, why, result.damaged, path)
+
+    @asynccontextmanager
+    async def _copy(self, key: str, size_bytes: int, uuid: bytes) -> AsyncIterator[str]:
+        """A copy of an object on the local disk, and its path. OSError if there is no room."""
         site = self._site
         fs, rate = site.env.fs, site.bytes_per_second()
-        path = os.path.join(site.folder, f"{segment.uuid.hex()}.object")
+        path = os.path.join(site.folder, f"{uuid.hex()}.object")
 
         def prepare() -> int:
             fs.makedirs(site.folder)
@@ -158,12 +231,10 @@ class Checker:
             raise OSError(f"there is no room for its {size_bytes} bytes on the local disk")
         try:
             await self._asking.retry(lambda: site.store.download(key, path, rate))
-            arguments = ScrubArguments(path, segment.uuid)
-            result: ScrubResult = await site.env.worker.run("scrub", arguments, rate)
-        except NoSuchObject:
-            return ""
+            yield path
         finally:
             await site.env.offload.submit("files", fs.remove, path)
-        problems = result.problems
-        more = f" and {len(problems) - 1} more problems" if len(problems) > 1 else ""
-        return problems[0].replace(f"{path}: ", "").replace(path, "it") + more if problems else ""
+
+
+def _unchecked(key: str, failure: Exception) -> Finding:
+    return Finding(Kind.UNREADABLE, key, f"it could not be checked: {failure}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kafkawire.metadata.catalog import Catalog
 from log.env import Env
 from log.manifest.changes import Added
+from log.segments.skipping import Skipper
 from log.segments.store import SegmentStore
 from log.segments.swap import Swapper
 from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage, SegmentRow
@@ -25,7 +26,8 @@ from tiering.store import ObjectStore
 class Site:
     """The parts of a running tier that a scrub needs. `folder`: for files of its own; `grace_ms`:
     how long a manifest's readers are given; `wake`: the remover is to look; `refusal`: why
-    nothing may be written to the bucket, if so; `bytes_per_second` of a deep scrub, -1: no bound.
+    nothing may be written to the bucket, if so; `bytes_per_second` of a deep scrub, -1: no bound;
+    `skipper` writes segments again without what is lost.
     """
 
     env: Env
@@ -43,6 +45,7 @@ class Site:
     wake: Callable[[], None]
     refusal: Callable[[], str]
     bytes_per_second: Callable[[], int]
+    skipper: Skipper
 
 
 async def condemn(site: Site, uuids: Sequence[bytes]) -> None:

@@ -188,7 +188,9 @@ class Tiering:
             await self.tiers.close()
             await self.spending.close()
 
-    def scrub(self, repair: bool, deep: bool) -> AsyncIterator[ScrubProgress | ScrubReport]:
+    def scrub(
+        self, repair: bool, deep: bool, skip_lost: bool = False
+    ) -> AsyncIterator[ScrubProgress | ScrubReport]:
         """Hold bucket, rows and manifest against each other (tiering.scrub): progress, and the
         report last. One at a time."""
         segments, config = self.log.segments, self.config
@@ -197,9 +199,9 @@ class Tiering:
             self.env, self.store, self.storage, self.catalog, segments.store, segments.swapper,
             self.rounds, self.node_id, self.cluster_id, self.tier,
             os.path.join(self.log.folder, "tier-scrub"), self._grace_ms, self.remover.wake,
-            self._trouble, lambda: -1 if rate >= NO_LIMIT else rate,
+            self._trouble, lambda: -1 if rate >= NO_LIMIT else rate, segments.skipper,
         )  # fmt: skip
-        return Scrub(site).run(repair, deep)
+        return Scrub(site).run(repair, deep, skip_lost)
 
     def store_of(self, tier: int) -> ObjectStore | None:
         """Where objects of a tier are; None: it cannot be reached from here."""

@@ -111,13 +111,24 @@ def tier_scrub(
     deep: Annotated[
         bool, typer.Option("--deep", help="Read every object and check its checksums.")
     ] = False,
+    skip_lost: Annotated[
+        bool,
+        typer.Option(
+            "--skip-lost", help="With --repair: leave out batches that no copy has any more."
+        ),
+    ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Compare the bucket with what the broker knows. Exit code 0: they agree, 1: they do not."""
+    """Compare the bucket with what the broker knows. Exit code 0: they agree, 1: they do not.
+
+    With --skip-lost consumers go over what is lost, and pipeline audit explains it."""
+    from kafkawire.cli.tables import fail
     from kafkawire.cli.tier_jobs import scrub
 
-    scrub(server, repair, deep, as_json)
+    if skip_lost and not repair:
+        fail("--skip-lost changes data, so it needs --repair too", 2)
+    scrub(server, repair, deep, skip_lost, as_json)
 
 
 @tier_app.command("move")

@@ -18,11 +18,11 @@ from kafkawire.client.errors import ClientError
 WATCH_S = 0.5
 
 
-def scrub(server: str, repair: bool, deep: bool, as_json: bool) -> None:
+def scrub(server: str, repair: bool, deep: bool, skip_lost: bool, as_json: bool) -> None:
     """What bucket, rows and manifest differ in; exit code 1 if they do and were not mended."""
 
     def work(cluster: Cluster) -> bool:
-        answer = ask(cluster, "scrub", repair=repair, deep=deep)
+        answer = ask(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
         with bars() as told:
             while answer["state"] == "scrubbing":
                 if answer["what"]:

@@ -51,6 +51,7 @@ CONTROL = 0x20
 DELETE_HORIZON = 0x40
 
 NO_TIMESTAMP = -1
+LAST_DELTA_MAX = (1 << 31) - 1
 RECORD_BYTES_MIN = 7  # seven fields of at least one byte
 
 _UNPACKED_BYTES_MIN = 64 * 1024 * 1024
@@ -328,6 +329,20 @@ def build(
         attributes=attributes,
         leader_epoch=leader_epoch,
     )
+
+
+def empty_batches(first: int, end: int) -> bytearray:
+    """Batches without records that cover the offsets [first, end), as Kafka's cleaner leaves them:
+    consumers go on after them, also where nothing follows."""
+    out = bytearray()
+    while first < end:
+        delta = min(end - first, LAST_DELTA_MAX + 1) - 1
+        size = HEAD_BYTES - PREFIX_BYTES
+        at = len(out)
+        out += HEAD.pack(first, size, -1, MAGIC, 0, 0, delta, *[NO_TIMESTAMP] * 2, -1, -1, -1, 0)
+        resum(out, at, HEAD_BYTES)
+        first += delta + 1
+    return out
 
 
 def resum(buf: bytearray | memoryview, pos: int, length: int) -> None:

@@ -5,7 +5,7 @@
     +-----------------------+ 64
     | batches               | sorted by (partition number, offset), back to back, byte for byte
     +-----------------------+ batches end
-    | sections              | index, state, origin, directory; in any order, back to back
+    | sections              | index, state, origin, lost, directory; any order, back to back
     +-----------------------+ table position
     | section table         | 32 bytes for each section
     +-----------------------+ file size - 96
@@ -57,6 +57,10 @@ Integers are little-endian (in batches, Kafka's, they are big-endian); checksums
                24 created ms i64       32 settings u32, then for each: name length u16,
                   value length u32, name, value (UTF-8)
 
+    lost        0 ranges u32            4 zero u32               8 ranges, rising number and offset
+      range     0 number u64            8 first offset i64      16 end offset i64
+               24 noticed ms i64       32 reason u32            36 zero u32
+
 This module writes; reading is in segment_layout, segment_directory, segment_origin and
 segment_index, re-exported here. Pure: whoever calls it reads and writes files.
 docs/segment-format.md says the same at length.
@@ -86,6 +90,7 @@ from kafkawire.codec.segment_layout import (
     DIRECTORY,
     HEADER_BYTES,
     INDEX,
+    LOST,
     MAGIC,
     ORIGIN,
     REQUIRED,
@@ -106,6 +111,7 @@ from kafkawire.codec.segment_layout import (
     write_section,
     write_trailer,
 )
+from kafkawire.codec.segment_lost import LostRange, merged, read_lost, write_lost
 from kafkawire.codec.segment_origin import Origin, TopicOrigin, read_origin, write_origin
 from kafkawire.codec.types import Buffer
 
@@ -113,6 +119,7 @@ __all__ = [
     "DIRECTORY",
     "HEADER_BYTES",
     "INDEX",
+    "LOST",
     "MAGIC",
     "ORIGIN",
     "STATE",
@@ -121,6 +128,7 @@ __all__ = [
     "DamagedBatch",
     "FormatError",
     "Header",
+    "LostRange",
     "NewerFormatError",
     "Origin",
     "PartitionEntry",
@@ -133,6 +141,7 @@ __all__ = [
     "check_directory",
     "read_directory",
     "read_header",
+    "read_lost",
     "read_origin",
     "read_state",
     "read_trailer",
@@ -306,6 +315,13 @@ class SegmentBuilder:
         ]
         if origin is not None:
             bodies.insert(2, (ORIGIN, 0, write_origin(origin)))
+        lost = [
+            (entry.number, each)
+            for entry, (_, state) in zip(self.entries, self._states, strict=True)
+            for each in merged(state.lost, entry.base_offset, entry.end_offset)
+        ]
+        if lost:
+            bodies.insert(2, (LOST, 0, write_lost(lost)))
         parts: list[bytes] = []
         sections: list[Section] = []
         at = batches_end

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 
 from kafkawire.codec.segment_layout import HEADER_BYTES, INDEX, FormatError, Trailer
+from kafkawire.codec.segment_lost import LostRange
 from kafkawire.codec.types import Buffer
 
 _COUNTS = Struct("<II")
@@ -51,12 +52,14 @@ class PartitionState:
 
     `leader_epochs` and `producers` are packed as in kafkawire.metadata.checkpoint; `aborted` are
     (producer id, first offset, last offset) of aborted transactions, sorted by last offset.
+    `lost`: offsets that were given up, sorted; they have a section of their own.
     """
 
     log_start: int = 0
     leader_epochs: bytes = b"\1"
     producers: bytes = b"\1"
     aborted: list[tuple[int, int, int]] = field(default_factory=list)
+    lost: list[LostRange] = field(default_factory=list)
 
 
 def write_directory(entries: Sequence[PartitionEntry]) -> bytes:

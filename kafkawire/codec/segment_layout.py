@@ -24,9 +24,11 @@ SECTIONS_AT_MOST = 100
 """So that the section table and the trailer are always in the last TAIL_BYTES: one read."""
 TAIL_BYTES = 4096
 
-DIRECTORY, INDEX, STATE, ORIGIN = 1, 2, 3, 4
-SECTION_NAMES = {DIRECTORY: "directory", INDEX: "index", STATE: "state", ORIGIN: "origin"}
-SECTION_VERSIONS = {DIRECTORY: 1, INDEX: 1, STATE: 1, ORIGIN: 1}
+DIRECTORY, INDEX, STATE, ORIGIN, LOST = 1, 2, 3, 4, 5
+SECTION_NAMES = {
+    DIRECTORY: "directory", INDEX: "index", STATE: "state", ORIGIN: "origin", LOST: "lost ranges",
+}  # fmt: skip
+SECTION_VERSIONS = {DIRECTORY: 1, INDEX: 1, STATE: 1, ORIGIN: 1, LOST: 1}
 REQUIRED = 1
 """Bit 0 of a section's flags: who does not know the section must not read the file."""
 

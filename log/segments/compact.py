@@ -15,10 +15,12 @@ from struct import Struct
 
 from kafkawire.codec.batches import HEAD_BYTES, LENGTH_AT, PREFIX_BYTES
 from kafkawire.codec.segment import DamagedBatch
+from kafkawire.codec.segment_lost import LostRange, merged
 from kafkawire.metadata.checkpoint import unpack_producers
 from log.env import File, FileSystem
 from log.segments.compactjob import CleanedShare, CompactArguments, CompactResult, Share, Source
 from log.segments.compactout import Outputs
+from log.segments.files import LostRanges, read_lost_ranges
 from log.segments.jobs import Damage, Pace, unpack_all
 from log.segments.offsetmap import OffsetMap
 from log.segments.retain import (
@@ -43,9 +45,10 @@ def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResul
     outputs = Outputs(fs, arguments)
     cleaned: list[CleanedShare] = []
     damaged: list[Damage] = []
+    lost_in: dict[str, LostRanges] = {}
     try:
         for share in unpack_all(arguments.shares):
-            cleaning = _Cleaning(fs, arguments, share, pace)
+            cleaning = _Cleaning(fs, arguments, share, pace, lost_in)
             try:
                 cleaned.append(cleaning.run(outputs))
             except DamagedBatch as failure:
@@ -64,8 +67,15 @@ class _Cleaning:
     """One share."""
 
     def __init__(
-        self, fs: FileSystem, arguments: CompactArguments, share: Share, pace: Pace
+        self,
+        fs: FileSystem,
+        arguments: CompactArguments,
+        share: Share,
+        pace: Pace,
+        lost_in: dict[str, LostRanges],
     ) -> None:
+        """`lost_in`: what was lost in the segments read so far, by path."""
+        self._lost_in = lost_in
         self._fs = fs
         self._arguments = arguments
         self._share = share
@@ -89,6 +99,7 @@ class _Cleaning:
             self._arguments.created_ms,
             share.delete_retention_ms,
         )
+        share.state.lost = self._lost()
         outputs.begin(share, cleaner.cleaned.kept)
         if touched_end > clean_end:
             later = [item for item in aborted if item[2] >= clean_end]
@@ -138,6 +149,16 @@ class _Cleaning:
             entry.producer_id: (entry.epoch, entry.batches[-1][2] if entry.batches else -1)
             for entry in entries
         }
+
+    def _lost(self) -> list[LostRange]:
+        """What the sources say was lost of the partition before; nothing if they cannot be read."""
+        found: list[LostRange] = []
+        for source in self._share.sources:
+            known = self._lost_in.get(source.path)
+            if known is None:
+                known = self._lost_in[source.path] = read_lost_ranges(self._fs, source.path)
+            found += known.get(self._share.number, [])
+        return merged(found, self._share.sources[0].base_offset, OFFSET_MAX)
 
     def _rest(self, offset: int) -> Iterator[memoryview]:
         """The batches from `offset` on of the source that holds it."""

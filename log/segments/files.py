@@ -12,6 +12,7 @@ import errno
 import logging
 import os.path
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from crc32c import crc32c
 
@@ -19,9 +20,11 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment import (
     DIRECTORY,
     HEADER_BYTES,
+    LOST,
     STATE,
     TAIL_BYTES,
     FormatError,
+    LostRange,
     NewerFormatError,
     PartitionEntry,
     PartitionState,
@@ -31,6 +34,7 @@ from kafkawire.codec.segment import (
     check_directory,
     read_directory,
     read_header,
+    read_lost,
     read_state,
     read_trailer,
     section_body,
@@ -46,6 +50,10 @@ PIECE_BYTES = 1 << 20
 """How much is read in one call: a disk is at its full speed, and memory is not felt."""
 SMALL_PIECE_BYTES = 1 << 16
 """After a read that failed: how closely the bad place is looked for."""
+
+
+LostRanges: TypeAlias = dict[int, list[LostRange]]
+"""By partition number."""
 
 
 class OtherSegment(FormatError):
@@ -112,6 +120,25 @@ def _read_ends(file: File, uuid: bytes) -> Trailer:
     if uuid and uuid != header.uuid:
         raise OtherSegment(f"it is the segment {header.uuid.hex()}")
     return trailer
+
+
+def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
+    """What was lost of the partitions of a segment; nothing if that cannot be read."""
+    try:
+        file = fs.open(path)
+    except OSError:
+        return {}
+    try:
+        section = _read_ends(file, b"").optional(LOST)
+        if section is None:
+            return {}
+        data = file.pread(section.stop - section.start, section.start)
+        return read_lost(section_body(section, data))
+    except (FormatError, OSError) as failure:
+        logger.warning("%s: what was lost of it before cannot be read: %s", path, failure)
+        return {}
+    finally:
+        file.close()
 
 
 def _check_section(file: File, section: Section) -> None:
@@ -231,9 +258,21 @@ class SegmentFile:
             raise self.wrong(failure) from failure
 
     def states(self, pace: Pace = no_pace) -> dict[int, PartitionState]:
-        """The state of each partition."""
+        """The state of each partition, with what was lost of it."""
         try:
-            return read_state(self.body(STATE, pace))
+            states = read_state(self.body(STATE, pace))
+        except FormatError as failure:
+            raise self.wrong(failure) from failure
+        for number, ranges in self.lost(pace).items():
+            states.setdefault(number, PartitionState()).lost = ranges
+        return states
+
+    def lost(self, pace: Pace = no_pace) -> LostRanges:
+        """What was lost of each partition."""
+        if self.trailer.optional(LOST) is None:
+            return {}
+        try:
+            return read_lost(self.body(LOST, pace))
         except FormatError as failure:
             raise self.wrong(failure) from failure
 

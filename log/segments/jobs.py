@@ -30,6 +30,7 @@ JOBS = {
     "rewrite": "log.segments.rewrite",
     "compact": "log.segments.compact",
     "scrub": "log.segments.scrub",
+    "skip": "log.segments.skip",
     "manifest": "log.manifest.job",
 }
 """The job of each name is the function `run` of this module, imported when it is first asked for:
@@ -163,6 +164,39 @@ class RewriteArguments:
 
 
 @dataclass(slots=True)
+class SkipArguments:
+    """A segment to be written again without what is damaged. `path`: its file or a copy of its
+    object, empty if there is neither; `entries`: packed PartitionEntry, what the metadata says of
+    it, rising numbers; `created_ms` is also when the damage was given up."""
+
+    node_id: int
+    created_ms: int
+    path: str
+    entries: Packed
+    output: Output
+    origin: JobOrigin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets [first, end) of a partition that were left out."""
+
+    number: int
+    topic: str
+    index: int
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class SkipResult:
+    """`lost`: packed Lost, by partition and offset."""
+
+    made: Made
+    lost: Packed
+
+
+@dataclass(slots=True)
 class ScrubArguments:
     """The segment to read. `uuid` empty: whichever it says it is."""
 
@@ -171,11 +205,35 @@ class ScrubArguments:
 
 
 @dataclass(slots=True)
+class DamagedRange:
+    """Offsets [first, end) of a partition whose batches, the bytes [start, stop) of a segment, are
+    not what was written."""
+
+    number: int
+    topic: str
+    index: int
+    first: int
+    end: int
+    start: int
+    stop: int
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return (
+            f"offsets {self.first}-{self.end - 1} of {self.topic}-{self.index} are damaged: "
+            f"bytes {self.start}-{self.stop - 1}"
+        )
+
+
+@dataclass(slots=True)
 class ScrubResult:
-    """`problems`: sentences, none if every byte is as it was written; at most PROBLEMS_AT_MOST."""
+    """`problems`: sentences, none if every byte is as it was written; at most MAX_PROBLEMS.
+    `damaged`: the batches among them."""
 
     size_bytes: int
     problems: list[str]
+    damaged: list[DamagedRange] = field(default_factory=list)
 
 
 def pack(items: Iterable[Any]) -> Packed:

@@ -28,6 +28,7 @@ from log.segments.lifecycle import Lifecycle
 from log.segments.origin import Origins
 from log.segments.reading import WarmReader
 from log.segments.rewriting import Rewriter
+from log.segments.skipping import Skipper
 from log.segments.store import Segment, SegmentStore, remove
 from log.segments.swap import Swapper
 from offsets.storage import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
@@ -85,6 +86,9 @@ class Segments:
         self._partitions = partitions
         self._quarantine = Quarantine(self._env.fs, folder)
         self.known_partitions: Callable[[Collection[int]], Awaitable[set[int]]]
+        self.skipper = Skipper(
+            self._env, config, catalog, storage, self.store, self.swapper, node_id, origins
+        )
         self.relief: Callable[[], Awaitable[None]] | None = None  # a remote tier's, if there is one
         self._leftover: list[Segment] = []
         self.strays: list[str] = []  # names of files without a row, as the start found them

@@ -20,6 +20,7 @@ from kafkawire.codec.segment import (
     PartitionState,
     SparseIndex,
 )
+from kafkawire.codec.segment_lost import LostRange, merged
 from log.env import FileSystem
 from log.segments.files import DamagedBlock, SegmentFile
 from log.segments.jobs import Damage, JobResult, Keep, Pace, RewriteArguments, unpack_all
@@ -115,7 +116,19 @@ def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
         state.leader_epochs,
         state.producers,
         sorted(aborted, key=lambda entry: (entry[2], entry[0])),
+        _lost(parts),
     )
+
+
+def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
+    """What the inputs say was lost of the offsets that are kept."""
+    ranges = [
+        lost
+        for source, keep in parts
+        if keep.number in source.states
+        for lost in source.states[keep.number].lost
+    ]
+    return merged(ranges, parts[0][1].from_offset, parts[-1][1].to_offset)
 
 
 def _copy_range(writer: SegmentWriter, source: _Source, keep: Keep, pace: Pace) -> Damage | None:

@@ -13,13 +13,14 @@ from struct import Struct
 from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
+from kafkawire.codec.damage import bad_batches
 from kafkawire.codec.segment import STATE, FormatError, PartitionEntry, SparseIndex
 from log.env import FileSystem
 from log.segments.files import PIECE_BYTES, SegmentFile
-from log.segments.jobs import Pace, ScrubArguments, ScrubResult
+from log.segments.jobs import DamagedRange, Pace, ScrubArguments, ScrubResult
 
-PROBLEMS_AT_MOST = 100
-"""More do not help: the segment is lost, or restored."""
+MAX_PROBLEMS = 1000
+"""Sentences of one segment. Where there are more, the segment is lost or restored as a whole."""
 
 _BATCH = Struct(">qi4xbI2xi8xq14xi")
 """Base offset, length, magic, CRC, last delta, max timestamp, count."""
@@ -30,12 +31,27 @@ class _Enough(Exception):
 
 
 class _Problems(list[str]):
-    """Sentences, PROBLEMS_AT_MOST of them."""
+    """Sentences, MAX_PROBLEMS of them; `damaged` has the batches, which come last."""
+
+    def __init__(self) -> None:
+        self.damaged: list[DamagedRange] = []
 
     def note(self, text: object) -> None:
         """One more."""
         self.append(str(text))
-        if len(self) >= PROBLEMS_AT_MOST:
+        self._check_room()
+
+    def damage(self, found: DamagedRange) -> None:
+        """One more damaged batch; neighbours become one range."""
+        last = self.damaged[-1] if self.damaged else None
+        if last is not None and last.number == found.number and last.stop == found.start:
+            last.end, last.stop = max(last.end, found.end), found.stop
+            return
+        self.damaged.append(found)
+        self._check_room()
+
+    def _check_room(self) -> None:
+        if len(self) + len(self.damaged) >= MAX_PROBLEMS:
             raise _Enough
 
 
@@ -52,7 +68,8 @@ def run(fs: FileSystem, arguments: ScrubArguments, pace: Pace) -> ScrubResult:
         pass
     finally:
         file.close()
-    return ScrubResult(file.trailer.file_size, list(problems))
+    sentences = [*problems, *(f"{arguments.path}: {each.text}" for each in problems.damaged)]
+    return ScrubResult(file.trailer.file_size, sentences, problems.damaged)
 
 
 def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
@@ -106,30 +123,39 @@ class _Scrubbed:
             bad = file.read_ahead(position, position + length, pace)
             for at, end in bad:
                 self.note(f"the disk cannot read bytes {at}-{end - 1}")
-            if not bad:
-                self._blocks(index, position, length)
-            else:
-                self.following = -1 << 63
+            self._blocks(index, position, length, bad)
         self._compare()
 
-    def _blocks(self, index: SparseIndex, position: int, length: int) -> None:
-        """A run of whole blocks."""
+    def _blocks(
+        self, index: SparseIndex, position: int, length: int, unread: list[tuple[int, int]]
+    ) -> None:
+        """A run of whole blocks; `unread`: the bytes that the disk cannot read."""
         at = index.find(position)
         view = self._file.view
         while at < len(index):
             start, size, first, newest, checksum = index.block(at)
             if start >= position + length:
                 break
-            data = view[start : start + size]
-            sound = self._batches(data, start, first)
-            if crc32c(data) != checksum and sound:
-                self.note(
-                    f"a batch head in bytes {start}-{start + size - 1} (from offset {first} on) "
-                    "is damaged"
-                )
-            elif sound and self.newest != newest:
-                self.note(f"the index has another timestamp for the block at {start}")
+            end = index.block(at + 1)[2] if at + 1 < len(index) else self._entry.end_offset
             at += 1
+            if any(one < start + size and start < other for one, other in unread):
+                self._damage(start, start + size, first, end)
+                continue
+            data = view[start : start + size]
+            if crc32c(data) != checksum:
+                for bad in bad_batches(data, first, end):
+                    self._damage(start + bad.start, start + bad.stop, bad.first, bad.end)
+            elif not self._batches(data, start, first):
+                self._damage(start, start + size, first, end)
+            elif self.newest != newest:
+                self.note(f"the index has another timestamp for the block at {start}")
+
+    def _damage(self, start: int, stop: int, first: int, end: int) -> None:
+        """These bytes are not what was written; the next block can be read."""
+        entry = self._entry
+        found = DamagedRange(entry.number, entry.topic, entry.index, first, end, start, stop)
+        self._problems.damage(found)
+        self.following = -1 << 63
 
     def _batches(self, data: memoryview, start: int, first: int) -> bool:
         """The batches of one block; whether each is sound and in order. Hot."""
@@ -138,7 +164,7 @@ class _Scrubbed:
         following, newest = self.following, self.newest
         while at < size:
             if size - at < HEAD_BYTES:
-                return self._bad(start + at, following)
+                return False
             base, length, magic, crc, delta, stamp, count = head(data, at)
             stop = at + length + PREFIX_BYTES
             if (
@@ -150,7 +176,7 @@ class _Scrubbed:
                 or (at == 0 and base != first)
                 or checksum(data[at + CRC_FROM : stop]) != crc
             ):
-                return self._bad(start + at, following if at else first)
+                return False
             following = base + delta + 1
             if stamp > newest and count:
                 newest = stamp
@@ -160,17 +186,11 @@ class _Scrubbed:
         self.following, self.newest = following, newest
         return True
 
-    def _bad(self, position: int, offset: int) -> bool:
-        """The rest of the block cannot be walked; the next one can."""
-        self.note(f"the batch at {position}, offset {offset} or next after it, is damaged")
-        self.following = -1 << 63
-        return False
-
     def _compare(self) -> None:
         entry = self._entry
         if self.following > entry.end_offset:
             self.note(f"batches reach to {self.following}, the entry to {entry.end_offset}")
         found = self.batches, self.records, self.newest
         said = entry.batches, entry.records, entry.max_timestamp
-        if found != said and not self._problems:
+        if found != said and not (self._problems or self._problems.damaged):
             self.note(f"batches, records and newest timestamp are {found}, its entry says {said}")

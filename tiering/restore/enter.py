@@ -10,8 +10,10 @@ import os.path
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.configs import resolve_topic
 from kafkawire.codec.segment import PartitionState, TopicOrigin
+from kafkawire.codec.segment_lost import GONE, LostRange
 from kafkawire.manifest.columns import Entry
 from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
@@ -180,9 +182,11 @@ class _Entering:
                     known.log_start,
                     pack_epochs(known.leader_epochs),
                     pack_producers(known.producers),
+                    lost=[LostRange(hole.base, hole.end, created_ms, GONE)],
                 )
                 topic, index = self._topics[hole.number]
                 writer.begin(hole.number, (topic.id, topic.name, index), hole.base, state)
+                writer.write([memoryview(empty_batches(hole.base, hole.end))])
                 writer.end(hole.end)
             return writer.finish()
 

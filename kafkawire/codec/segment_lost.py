@@ -1,0 +1,60 @@
+"""Which offsets of a segment were lost, and why; drawn in kafkawire.codec.segment.
+
+Written when damaged batches are left out of a rewritten segment (--skip-lost), and carried on by
+every later rewrite, so that a reader can tell these gaps from those that compaction leaves. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from kafkawire.codec.segment_layout import FormatError
+from kafkawire.codec.types import Buffer
+
+_COUNT = Struct("<II")
+_RANGE = Struct("<QqqqII")
+
+DAMAGED, GONE = 1, 2
+REASON_NAMES = {DAMAGED: "damaged", GONE: "gone"}
+"""damaged: the bytes were not what was written; gone: the file or object was not there."""
+
+
+class LostRange(NamedTuple):
+    """Offsets [first, end) of a partition, which were given up at `noticed_ms`."""
+
+    first: int
+    end: int
+    noticed_ms: int
+    reason: int
+
+
+def merged(ranges: Iterable[LostRange], base: int, end: int) -> list[LostRange]:
+    """The ranges that reach into [base, end), sorted, without repetitions."""
+    return sorted({each for each in ranges if each.first < end and each.end > base})
+
+
+def write_lost(ranges: Sequence[tuple[int, LostRange]]) -> bytes:
+    """The body of the section: (partition number, range), numbers and offsets rise."""
+    rows = [
+        _RANGE.pack(number, each.first, each.end, each.noticed_ms, each.reason, 0)
+        for number, each in ranges
+    ]
+    return _COUNT.pack(len(rows), 0) + b"".join(rows)
+
+
+def read_lost(body: Buffer) -> dict[int, list[LostRange]]:
+    """Lost ranges by partition number. FormatError for anything `write_lost` did not write."""
+    view = memoryview(body)
+    if len(view) < _COUNT.size:
+        raise FormatError("its lost ranges are cut short")
+    count, _ = _COUNT.unpack_from(view)
+    if len(view) != _COUNT.size + count * _RANGE.size:
+        raise FormatError(f"its lost ranges have no room for {count} of them")
+    found: dict[int, list[LostRange]] = {}
+    for number, first, end, noticed_ms, reason, _ in _RANGE.iter_unpack(view[_COUNT.size :]):
+        if first >= end:
+            raise FormatError(f"its lost ranges have {first}-{end}, which is none")
+        found.setdefault(number, []).append(LostRange(first, end, noticed_ms, reason))
+    return found
