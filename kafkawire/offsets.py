@@ -5,8 +5,11 @@ Brings no broker and no SQLAlchemy; an SQL storage imports it when it needs it.
 
 from __future__ import annotations
 
+from kafkawire.client.errors import ClientError
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.store import MetadataError, open_metadata
+from offsets.integration import OffsetIntegration
+from offsets.live import LiveSource
 from offsets.manager import PartitionOffsetManager
 from offsets.memory_storage import MemoryRows, MemoryStorage
 from offsets.registry import OffsetAssigner, OffsetRegistry, recovered_next_offset
@@ -28,11 +31,14 @@ from offsets.types import OffsetOutOfRange, OffsetRange, OffsetType, validate_of
 
 __all__ = [
     "Checkpoint",
+    "ClientError",
+    "LiveSource",
     "Mapping",
     "MemoryRows",
     "MemoryStorage",
     "MetadataError",
     "OffsetAssigner",
+    "OffsetIntegration",
     "OffsetMetrics",
     "OffsetOutOfRange",
     "OffsetRange",

@@ -14,7 +14,7 @@ EXAMPLES = re.findall(r"```python\n(.*?)```\n\nIt prints `([^`]*)`", TEXT, re.DO
 
 
 def test_every_example_says_what_it_prints() -> None:
-    assert len(EXAMPLES) == TEXT.count("```python") == 3
+    assert len(EXAMPLES) == TEXT.count("```python") == 4
 
 
 @pytest.mark.slow

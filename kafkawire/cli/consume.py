@@ -10,23 +10,20 @@ from __future__ import annotations
 
 import base64
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.reading import WAIT_MS, WireSource
 from kafkawire.cli.report import command
-from kafkawire.cli.reset import commit
+from kafkawire.cli.reset import commit_all
 from kafkawire.cli.tables import fail, print_json_line
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import BrokerError, ClientError
-from kafkawire.client.fetching import Fetched, fetch
-from kafkawire.client.offsets import Partition, committed, leaders
-from kafkawire.codec.batches import CONTROL, Record, records
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.client.errors import ClientError
+from kafkawire.client.fetching import fetch, sound_records
+from kafkawire.client.offsets import Partition, committed, coordinated, leaders
+from kafkawire.codec.batches import Record
+from offsets.live import LiveSource
 from offsets.subscription import NS_PER_MS, Subscription
 from offsets.types import OffsetOutOfRange, OffsetType
 
@@ -46,13 +43,8 @@ _BY_OFFSET = {"offset": OffsetType.EXACT_OFFSET, "nearest": OffsetType.RESET_TO_
 MAX_OFFSET_DIGITS = 19
 """An int64 has no more."""
 
-COMING = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
-COORDINATOR_S, RETRY_S = 15.0, 0.2
-"""How long a coordinator is waited for, and how often it is asked for."""
+WAIT_MS = 500
+"""For a batch, where there is none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +103,7 @@ def consume(server: str, options: Options) -> None:
             sys.stderr.close()
         if options.group:
             plan = {place: reader.position for place, (_, reader) in readers.items()}
-            for place, text in commit(cluster, options.group, plan).items():
+            for place, text in commit_all(cluster, options.group, plan).items():
                 raise ClientError(f"{place[0]}-{place[1]} of group {options.group}: {text}")
         return True
 
@@ -131,29 +123,17 @@ def _subscribe(cluster: Cluster, options: Options, offset_type: OffsetType, valu
         led_by = {wanted: led_by[wanted]}
     known: dict[Partition, int] = {}
     if options.group:
-        known = {place: at for place, (at, _) in _committed(cluster, options.group).items()}
+        found = coordinated(lambda: committed(cluster, options.group))
+        known = {place: at for place, (at, _) in found.items()}
     made: Readers = {}
     for place in sorted(led_by):
-        source = WireSource(cluster, place, led_by, known)
+        source = LiveSource(cluster, place, led_by, known)
         try:
             reader = Subscription(source, offset_type, value, options.group)
         except OffsetOutOfRange as error:
             raise ClientError(f"{place[0]}-{place[1]}: {error}") from None
         made[place] = (led_by[place], reader)
     return made
-
-
-def _committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | None]]:
-    """What the group has committed, once its coordinator is there: a new cluster's first makes
-    the topic it needs."""
-    deadline = time.monotonic() + COORDINATOR_S
-    while True:
-        try:
-            return committed(cluster, group)
-        except BrokerError as error:
-            if error.code not in COMING or time.monotonic() > deadline:
-                raise
-            time.sleep(RETRY_S)
 
 
 def _read(cluster: Cluster, options: Options, readers: Readers) -> None:
@@ -173,7 +153,7 @@ def _read(cluster: Cluster, options: Options, readers: Readers) -> None:
             got = fetch(cluster, node, place, reader.position, wait_ms)
             if not got.records and not options.follow:
                 raise ClientError(f"{place[0]}-{place[1]} has no batch at {reader.position}")
-            for record in _records(got, reader):
+            for record in sound_records(got, reader.position):
                 if record.offset >= ends[place] or not left:
                     break
                 _print(place, record, options.as_json)
@@ -182,20 +162,6 @@ def _read(cluster: Cluster, options: Options, readers: Readers) -> None:
             if left:  # past offsets that have no record: compacted away, control batches
                 last = max((head.last_offset for _, head in got.batches()), default=-1)
                 reader.advance(max(reader.position, min(last + 1, ends[place])))
-
-
-def _records(got: Fetched, reader: Subscription) -> Iterator[Record]:
-    for position, head in got.batches():
-        if head.attributes & CONTROL:
-            continue
-        if not got.sound(position, head):
-            raise ClientError(f"the batch at offset {head.base_offset} is damaged: wrong CRC")
-        try:
-            for record in records(got.records, position):
-                if record.offset >= reader.position:
-                    yield record
-        except KafkaError as error:
-            raise ClientError(f"the batch at offset {head.base_offset}: {error}") from None
 
 
 def _print(place: Partition, record: Record, as_json: bool) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.partitions import parse_partitions, select
-from kafkawire.cli.reading import WireSource
 from kafkawire.cli.report import command, print_results
 from kafkawire.cli.tables import fail
 from kafkawire.client.cluster import Cluster
@@ -25,6 +24,7 @@ from kafkawire.client.offsets import (
     list_offsets,
 )
 from kafkawire.codec.batches import CONTROL
+from offsets.live import LiveSource
 from offsets.stats import total_lag
 from offsets.subscription import Seeker
 from offsets.types import OffsetOutOfRange
@@ -141,7 +141,7 @@ def _walk(
     wanted: tuple[int, int] | None,
     gaps_allowed: bool,
 ) -> Walk:
-    source = WireSource(cluster, place, led_by)
+    source = LiveSource(cluster, place, led_by)
     start, end = wanted or (source.log_start(), source.high_watermark())
     walk = Walk(start)
     try:

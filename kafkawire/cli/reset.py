@@ -22,6 +22,7 @@ from kafkawire.client.offsets import (
     EARLIEST,
     LATEST,
     Partition,
+    commit,
     committed,
     leaders,
     list_offsets,
@@ -84,7 +85,7 @@ def reset_offsets(
         current = {place: at for place, (at, _) in committed(cluster, group).items()}
         partitions = list(current) if all_topics else list(select(cluster, chosen))
         plan = make_plan(cluster, partitions, current, target)
-        errors = commit(cluster, group, plan) if execute else {}
+        errors = commit_all(cluster, group, plan) if execute else {}
         rows: list[dict[str, Any]] = [
             {
                 "topic": place[0],
@@ -132,26 +133,8 @@ def make_plan(
     return plan
 
 
-def commit(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
+def commit_all(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
     """Commit offsets as a consumer without a group would; error texts by partition."""
-    from kafkawire.messages.offset_commit import (
-        OffsetCommitRequest,
-        OffsetCommitRequestPartition,
-        OffsetCommitRequestTopic,
-    )
-
-    topics: dict[str, OffsetCommitRequestTopic] = {}
-    for (name, index), offset in plan.items():
-        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, partitions=[]))
-        topic.partitions.append(
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
-        )
-    asked = OffsetCommitRequest(group_id=group, topics=list(topics.values()))
-    answer = cluster.coordinator(group).request(8, asked, at_most=9)
-    errors: dict[Partition, str] = {}
-    for topic_answer in answer.topics:
-        for row in topic_answer.partitions:
-            text = error_text(row.error_code)
-            if text is not None:
-                errors[topic_answer.name, row.partition_index] = text
-    return errors
+    codes = commit(cluster, group, plan)
+    texts = {place: error_text(code) for place, code in codes.items()}
+    return {place: text for place, text in texts.items() if text is not None}

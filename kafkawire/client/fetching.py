@@ -10,7 +10,7 @@ import crc32c
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError, check
 from kafkawire.client.offsets import READ_UNCOMMITTED, Partition
-from kafkawire.codec.batches import CRC_FROM, BatchHead, iter_batches
+from kafkawire.codec.batches import CONTROL, CRC_FROM, BatchHead, Record, iter_batches, records
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
 
@@ -45,6 +45,21 @@ class Fetched:
         """Whether the CRC of a batch is right."""
         body = memoryview(self.records)[position + CRC_FROM : position + head.size_bytes]
         return crc32c.crc32c(body) == head.crc
+
+
+def sound_records(got: Fetched, offset: int) -> Iterator[Record]:
+    """The records from `offset` on, without control records. ClientError for a damaged batch."""
+    for position, head in got.batches():
+        if head.attributes & CONTROL:
+            continue
+        if not got.sound(position, head):
+            raise ClientError(f"the batch at offset {head.base_offset} is damaged: wrong CRC")
+        try:
+            for record in records(got.records, position):
+                if record.offset >= offset:
+                    yield record
+        except KafkaError as error:
+            raise ClientError(f"the batch at offset {head.base_offset}: {error}") from None
 
 
 def fetch(

@@ -1,13 +1,16 @@
-"""Offsets of partitions and groups: log ends, committed, by time. Reading only."""
+"""Offsets of partitions and groups: log ends, committed, by time; and committing them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from kafkawire.client.cluster import Cluster
-from kafkawire.client.errors import check
+from kafkawire.client.errors import BrokerError, check
 from kafkawire.codec.errors import ErrorCode
+
+T = TypeVar("T")
 
 LATEST = -1
 EARLIEST = -2
@@ -86,3 +89,48 @@ def committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | 
             if row.committed_offset >= 0:
                 found[topic.name, row.partition_index] = (row.committed_offset, row.metadata)
     return found
+
+
+def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Commit offsets as a consumer without a group membership would; error codes by partition."""
+    from kafkawire.messages.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+
+    topics: dict[str, OffsetCommitRequestTopic] = {}
+    for (name, index), offset in offsets.items():
+        topic = topics.setdefault(name, OffsetCommitRequestTopic(name=name, partitions=[]))
+        topic.partitions.append(
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset)
+        )
+    asked = OffsetCommitRequest(group_id=group, topics=list(topics.values()))
+    answer = cluster.coordinator(group).request(8, asked, at_most=9)
+    return {
+        (topic_answer.name, row.partition_index): row.error_code
+        for topic_answer in answer.topics
+        for row in topic_answer.partitions
+    }
+
+
+COMING = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+COORDINATOR_S, RETRY_S = 15.0, 0.2
+"""How long a coordinator is waited for, and how often it is asked for."""
+
+
+def coordinated(call: Callable[[], T]) -> T:
+    """What `call` returns once the coordinator of its group is there: a new cluster's first group
+    makes the topic that coordinators need."""
+    deadline = time.monotonic() + COORDINATOR_S
+    while True:
+        try:
+            return call()
+        except BrokerError as error:
+            if error.code not in COMING or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_S)

@@ -215,8 +215,8 @@ _BROKER_ROWS = (
     Config("offset.storage", S, "sql",
            "Where checkpoints and the rows of segments are kept. sql: in the database of the "
            "metadata; rocksdb: in RocksDB in the data folder (needs kafkawire[rocksdb]); memory: "
-           "nowhere, so what was cut into segments is not found after a restart (for tests). To be "
-           "chosen once, for an empty data folder.",
+           "nowhere, so what was cut into segments is not found after a restart (for tests). "
+           "Changed with a stopped broker: kafkawire offsets convert.",
            choices=("sql", "rocksdb", "memory")),
     Config("log.flush.offset.checkpoint.interval.ms", I, 60_000,
            "How often the state of the partitions is checkpointed, which bounds recovery.",

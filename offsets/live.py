@@ -1,6 +1,7 @@
 """`OffsetSource` over the wire: what subscriptions ask of a partition of any Kafka.
 
-Called by kafkawire.cli.consume and offset_report.
+Asked of the brokers each time, so a subscription sees the log as it is. Blocking; part of
+`kafkawire.offsets`, and called by `offsets.integration` and the command line.
 """
 
 from __future__ import annotations
@@ -9,27 +10,43 @@ from collections.abc import Mapping
 
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.client.offsets import EARLIEST, LATEST, Partition, list_offsets
+from kafkawire.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Partition,
+    committed,
+    leaders,
+    list_offsets,
+)
 from kafkawire.codec.errors import ErrorCode
 
-WAIT_MS = 500
-"""For a batch, where there is none yet."""
 
+class LiveSource:
+    """`offsets.subscription.OffsetSource` of one partition. ClientError where a broker cannot be
+    reached or refuses.
 
-class WireSource:
-    """`offsets.subscription.OffsetSource`: a partition, asked over the wire."""
+    `led_by`: leaders that are known already; None: they are looked up. `committed`: offsets of the
+    group that is asked for, by partition, where they are known already.
+    """
 
     def __init__(
         self,
         cluster: Cluster,
         partition: Partition,
-        led_by: Mapping[Partition, int],
+        led_by: Mapping[Partition, int] | None = None,
         committed: Mapping[Partition, int] | None = None,
     ) -> None:
         self._cluster = cluster
         self._partition = partition
-        self._led_by = led_by
-        self._committed = committed or {}
+        self._led_by = leaders(cluster, [partition[0]]) if led_by is None else led_by
+        self._committed = committed
+        if partition not in self._led_by:
+            raise ClientError(f"topic {partition[0]} has no partition {partition[1]}")
+
+    @property
+    def leader(self) -> int:
+        """The broker that leads the partition."""
+        return self._led_by[self._partition]
 
     def log_start(self) -> int:
         """The first offset there is."""
@@ -45,8 +62,11 @@ class WireSource:
         return None if found < 0 else found
 
     def committed(self, group: str) -> int | None:
-        """What the group, whose offsets this was made with, has committed."""
-        return self._committed.get(self._partition)
+        """What a group has committed; None for nothing."""
+        if self._committed is not None:
+            return self._committed.get(self._partition)
+        found = committed(self._cluster, group).get(self._partition)
+        return None if found is None else found[0]
 
     def _ask(self, timestamp: int) -> int:
         found = list_offsets(self._cluster, {self._partition: timestamp}, self._led_by)

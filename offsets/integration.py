@@ -1,0 +1,139 @@
+"""One object for offsets of any Kafka: publish, subscribe, seek, commit, lag, and what there is.
+
+What seed 000 calls SMQOffsetIntegration, over Kafka's protocol: offsets are assigned by the broker
+that leads the partition, positions are `offsets.subscription`s over live partitions. Blocking, one
+thread at a time; part of `kafkawire.offsets`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.client.fetching import fetch, sound_records
+from kafkawire.client.offsets import Partition, commit, coordinated
+from kafkawire.client.producing import produce
+from kafkawire.codec.batches import Record
+from kafkawire.codec.errors import ErrorCode
+from offsets.live import LiveSource
+from offsets.subscription import Seeker, Subscriber, Subscription
+from offsets.types import OffsetRange, OffsetType
+
+
+class OffsetIntegration:
+    """A connection to a cluster and the subscriptions made with it; a context manager.
+
+    `server`: HOST:PORT[,HOST:PORT...]. ClientError where a broker cannot be reached or refuses,
+    OffsetOutOfRange for offsets that a partition does not have.
+    """
+
+    def __init__(self, server: str) -> None:
+        self._cluster = Cluster(server, "server")
+        self._subscriptions = Subscriber()
+        self._places: dict[str, tuple[Partition, LiveSource]] = {}
+
+    def publish(
+        self,
+        topic: str,
+        partition: int,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+    ) -> OffsetRange:
+        """Append records (key, value) as one batch with acks=all; the offsets they were given."""
+        if not records:
+            raise ValueError("there are no records to publish")
+        source = self.source(topic, partition)
+        now_ms = time.time_ns() // 1_000_000
+        base = produce(self._cluster, source.leader, (topic, partition), records, now_ms)
+        return OffsetRange(base, base + len(records))
+
+    def source(self, topic: str, partition: int) -> LiveSource:
+        """A partition as it is: log start, high watermark, offsets by time, committed offsets."""
+        return LiveSource(self._cluster, (topic, partition))
+
+    def subscribe(
+        self,
+        name: str,
+        topic: str,
+        partition: int,
+        offset_type: OffsetType = OffsetType.RESUME_OR_EARLIEST,
+        value: int = 0,
+        group: str = "",
+    ) -> Subscription:
+        """A new subscription by a name of its own; `value`: the offset or the time in ns, where
+        the type asks for one. ValueError when the name is taken."""
+        source = self.source(topic, partition)
+        made = self._subscriptions.create(name, source, offset_type, value, group)
+        self._places[name] = (topic, partition), source
+        return made
+
+    def subscription(self, name: str) -> Subscription:
+        """The subscription of a name. KeyError when there is none."""
+        found = self._subscriptions.get(name)
+        if found is None:
+            raise KeyError(f"there is no subscription {name!r}")
+        return found
+
+    def read(self, name: str, count: int, wait_ms: int = 0) -> list[Record]:
+        """Up to `count` records from a subscription's position, which advances past them; fewer
+        where the log ends, after `wait_ms` at most when it ends at the position."""
+        subscription = self.subscription(name)
+        place, source = self._places[name]
+        found: list[Record] = []
+        while len(found) < count:
+            got = fetch(self._cluster, source.leader, place, subscription.position, wait_ms)
+            before = subscription.position
+            for record in sound_records(got, before):
+                if len(found) == count:
+                    return found
+                found.append(record)
+                subscription.advance(record.offset + 1)
+            # Past offsets without a record: compacted ones, control batches.
+            last = max((head.last_offset for _, head in got.batches()), default=-1)
+            subscription.advance(max(subscription.position, last + 1))
+            if subscription.position == before:
+                break
+        return found
+
+    def commit(self, name: str) -> None:
+        """Commit a subscription's position for its group."""
+        subscription = self.subscription(name)
+        place, _ = self._places[name]
+        if not subscription.group:
+            raise ValueError(f"the subscription {name!r} has no group to commit for")
+        codes = coordinated(
+            lambda: commit(self._cluster, subscription.group, {place: subscription.position})
+        )
+        for (topic, index), code in codes.items():
+            if code:
+                raise ClientError(f"{topic}-{index}: {ErrorCode(code).name}")
+
+    def lag(self, name: str) -> int:
+        """Offsets between a subscription's position and the end of its partition."""
+        return self.subscription(name).lag
+
+    def validate_range(self, topic: str, partition: int, start: int, end: int) -> OffsetRange:
+        """The range [start, end) if all of it may be read; OffsetOutOfRange otherwise."""
+        return Seeker(self.source(topic, partition)).check_range(start, end)
+
+    def unsubscribe(self, name: str) -> None:
+        """Forget a subscription; none of that name is fine."""
+        self._subscriptions.close(name)
+        self._places.pop(name, None)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._cluster.close()
+
+    def __enter__(self) -> OffsetIntegration:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
