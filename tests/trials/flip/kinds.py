@@ -56,6 +56,8 @@ KINDS: tuple[Kind, ...] = (
          "the log has everything"),
     Kind("identity", NODE + "identity", HARMLESS | REFUSED, "journals and metadata know it too"),
     Kind("run file", NODE + "run", HARMLESS, "journals know the last run"),
+    Kind("journal ledger", NODE + r"ledger\.[01]", HARMLESS,
+         "there are two, and the journals themselves"),
     Kind("lock", NODE + "lock", HARMLESS, "it is empty"),
     Kind("local manifest", NODE + r"manifest/(current|ended|(delta|snapshot)-\d{20})", HARMLESS,
          "written again from the metadata"),
