@@ -13,12 +13,17 @@ from dataclasses import dataclass, field
 from struct import Struct, error
 
 from kafkawire.codec.compile import DecodeError
-from kafkawire.codec.produce import Topic, skip_tags
+from kafkawire.codec.produce import ManyItems, Topic, skip_tags
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import put_uvarint, read_uvarint
 
 FLEXIBLE_FROM = 12
 TOPIC_IDS_FROM = 13
+
+
+MAX_ITEMS = 256
+"""Partitions of a request that are decoded and looked at together, in about a millisecond; for a
+request with more `read_request` raises ManyItems."""
 
 
 FetchItem = tuple[Topic, int, int, int, int, int]
@@ -68,7 +73,8 @@ _ITEM_V12 = Struct(">iiqiqi")
 
 
 def read_request(buf: memoryview, pos: int, end: int, version: int) -> FetchAsk:
-    """The request body in buf[pos:end]. Raises DecodeError for any length that does not fit."""
+    """The request body in buf[pos:end]. Raises DecodeError for any length that does not fit,
+    ManyItems for a request that must be decoded in slices."""
     try:
         ask, pos = _read_head(buf, pos, version)
         if version >= FLEXIBLE_FROM:
@@ -101,11 +107,13 @@ def _read_plain(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int
     (topics,) = _INT.unpack_from(buf, pos)
     pos += 4
     _check_count(topics, end - pos, 6)
+    _check_many(topics)
     for _ in range(topics):
         topic, pos = _plain_name(buf, pos, end)
         (partitions,) = _INT.unpack_from(buf, pos)
         pos += 4
         _check_count(partitions, end - pos, 16)
+        _check_many(len(items) + partitions)
         for _ in range(partitions):
             epoch = -1
             if version >= 9:
@@ -122,6 +130,7 @@ def _read_plain(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: int
         (topics,) = _INT.unpack_from(buf, pos)
         pos += 4
         _check_count(topics, end - pos, 6)
+        _check_many(topics)
         for _ in range(topics):
             topic, pos = _plain_name(buf, pos, end)
             (partitions,) = _INT.unpack_from(buf, pos)
@@ -135,10 +144,12 @@ def _read_flexible(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: 
     items = ask.items
     topics, pos = read_uvarint(buf, pos)
     _check_count(topics - 1, end - pos, 3)
+    _check_many(topics)
     for _ in range(topics - 1):
         topic, pos = _flexible_topic(buf, pos, end, version)
         partitions, pos = read_uvarint(buf, pos)
         _check_count(partitions - 1, end - pos, 33)
+        _check_many(len(items) + partitions)
         for _ in range(partitions - 1):
             index, epoch, offset, last, _, most = _ITEM_V12.unpack_from(buf, pos)
             pos += 32
@@ -147,6 +158,7 @@ def _read_flexible(ask: FetchAsk, buf: memoryview, pos: int, end: int, version: 
         pos = pos + 1 if buf[pos] == 0 else skip_tags(buf, pos, end)
     topics, pos = read_uvarint(buf, pos)
     _check_count(topics - 1, end - pos, 3)
+    _check_many(topics)
     for _ in range(topics - 1):
         topic, pos = _flexible_topic(buf, pos, end, version)
         partitions, pos = read_uvarint(buf, pos)
@@ -160,6 +172,7 @@ def _forget(
     ask: FetchAsk, topic: Topic, buf: memoryview, pos: int, end: int, partitions: int
 ) -> int:
     _check_count(partitions, end - pos, 4)
+    _check_many(len(ask.forgotten) + partitions)
     for _ in range(partitions):
         ask.forgotten.append((topic, _INT.unpack_from(buf, pos)[0]))
         pos += 4
@@ -189,6 +202,11 @@ def _flexible_topic(buf: memoryview, pos: int, end: int, version: int) -> tuple[
 def _check_count(count: int, room: int, smallest: int) -> None:
     if count < 0 or count * smallest > room:
         raise DecodeError(f"Fetch request: an array of {count} elements in {room} bytes")
+
+
+def _check_many(count: int) -> None:
+    if count > MAX_ITEMS:
+        raise ManyItems
 
 
 # index, error, high watermark, last stable [, log start v5], aborted [, preferred v11], length

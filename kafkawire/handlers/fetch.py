@@ -29,15 +29,16 @@ from kafkawire.codec.fetch import (
     read_request,
     write_response,
 )
+from kafkawire.codec.produce import ManyItems
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.budget import TurnBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from kafkawire.handlers.longfetch import FULL, LongFetch
 from log.segments.remote import readable_log_start
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from log.partition import Partition, Plan
-    from log.segments.store import SegmentStore
 
 JOIN_VIEWS_FROM = 64
 """From so many views in one partition's answer on, copying them into one buffer costs less than
@@ -55,9 +56,6 @@ BESIDE_HOT_S = 0.01
 """How long a Fetch that has enough from memory waits for a remote tier: what is on its way is there
 next time."""
 
-_FULL = (0, -1)
-"""Session epochs of requests that list all their partitions (KIP-227)."""
-
 
 class Fetch:
     """The handler: one for the broker's life."""
@@ -69,7 +67,7 @@ class Fetch:
         self.env = broker.env
         self.config = broker.config
         self.counts = broker.counts
-        self.parked: set[Attempt] = set()
+        self.parked: set[Attempt | LongFetch] = set()
         self.budget = TurnBudget(broker.env.call_soon, TURN_BYTES)
 
     def start(
@@ -83,11 +81,16 @@ class Fetch:
         end: int,
     ) -> bool:
         """Answer at once, start a cold read, or park."""
-        ask = read_request(buf, pos, end, version)
-        self.counts.fetches += 1
         exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
+        self.counts.fetches += 1
+        try:
+            ask = read_request(buf, pos, end, version)
+        except ManyItems:
+            peer.exchanges.append(exchange)
+            LongFetch(self, exchange, block).begin(buf[pos:end])
+            return True
         peer.exchanges.append(exchange)
-        if ask.session_epoch not in _FULL:
+        if ask.session_epoch not in FULL:
             # No session was ever given here: it is another broker's, of this address before us.
             # Only this error makes a client send a full request; silence would starve it.
             code = ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -117,6 +120,30 @@ class Fetch:
                 ErrorCode.UNKNOWN_LEADER_EPOCH if newer else ErrorCode.FENCED_LEADER_EPOCH
             )
         return partition
+
+    def describe(self, result: FetchResult, partition: Partition) -> None:
+        """Fill in where the partition begins and ends."""
+        result.high_watermark = partition.high_watermark
+        result.last_stable_offset = partition.high_watermark
+        result.log_start_offset = readable_log_start(partition, self.segments)
+
+    @staticmethod
+    def diverged(result: FetchResult, partition: Partition, last_epoch: int, offset: int) -> bool:
+        """KIP-595: the epoch the client read last ended earlier here than it believes."""
+        epoch, end_offset = partition.epoch_end(last_epoch)
+        if epoch < 0 or end_offset < 0:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if epoch < last_epoch or end_offset < offset:
+            result.diverging = (epoch, end_offset)
+            return True
+        return False
+
+    async def read(self, result: FetchResult, plan: Plan) -> None:
+        """Fill in what has to be read, or the error of that."""
+        try:
+            _fill(result, await self.commit_log.read(plan), plan.size_bytes)
+        except (KafkaError, OSError) as failure:
+            result.error_code = int(code_of(failure))
 
 
 class Attempt:
@@ -159,8 +186,8 @@ class Attempt:
             results.append(result)
             try:
                 partition = handler.find(item)
-                self._describe(result, partition, handler.segments)
-                if last_epoch >= 0 and self._diverged(result, partition, last_epoch, offset):
+                handler.describe(result, partition)
+                if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
                     last = True
                     continue
                 end = partition.high_watermark
@@ -199,23 +226,6 @@ class Attempt:
         if not self.try_answer(last=last) and self.timer is None:
             self.park()
 
-    @staticmethod
-    def _describe(result: FetchResult, partition: Partition, segments: SegmentStore) -> None:
-        result.high_watermark = partition.high_watermark
-        result.last_stable_offset = partition.high_watermark
-        result.log_start_offset = readable_log_start(partition, segments)
-
-    @staticmethod
-    def _diverged(result: FetchResult, partition: Partition, last_epoch: int, offset: int) -> bool:
-        """KIP-595: the epoch the client read last ended earlier here than it believes."""
-        epoch, end_offset = partition.epoch_end(last_epoch)
-        if epoch < 0 or end_offset < 0:
-            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-        if epoch < last_epoch or end_offset < offset:
-            result.diverging = (epoch, end_offset)
-            return True
-        return False
-
     def _finish(self, results: list[FetchResult], plans: list[tuple[FetchResult, Plan]]) -> None:
         self._unpark()
         if all(plan.hot for _, plan in plans):
@@ -244,18 +254,12 @@ class Attempt:
         for _, plan in plans:
             plan.patience_s = patience_s
         if len(plans) == 1:
-            await self._read(*plans[0])
+            await self.handler.read(*plans[0])
         else:
-            await gather(*[self._read(result, plan) for result, plan in plans])
+            await gather(*[self.handler.read(result, plan) for result, plan in plans])
 
         await self.handler.commit_log.reader.lane.turn()
         self._answer(results, [])
-
-    async def _read(self, result: FetchResult, plan: Plan) -> None:
-        try:
-            _fill(result, await self.handler.commit_log.read(plan), plan.size_bytes)
-        except (KafkaError, OSError) as failure:
-            result.error_code = int(code_of(failure))
 
     def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
         exchange = self.exchange

@@ -109,7 +109,7 @@ def released(messages: list[Any]) -> Generator[None, None, None]:
                 break
         if not items:
             lists.remove(items)
-        item = None
+        item = inner = None
         yield
 
 

@@ -1,0 +1,283 @@
+"""Fetches of many partitions, which would hold the event loop too long in one go.
+
+Such a request is decoded in slices, by the declaration of its message; its partitions are looked
+at in slices, each time it may have enough, and the answer is encoded in slices. The next request
+of the connection starts when the first look is over. Otherwise the rules are those of
+handlers.fetch, which serves all other Fetches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from asyncio import gather
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from kafkawire.broker.partitions import NotLoaded
+from kafkawire.codec.compile import DecodeError, sliced_decoder, sliced_encoder
+from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
+from kafkawire.codec.produce import Topic
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.handlers.slices import released
+from kafkawire.messages.fetch import (
+    EpochEndOffset,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from kafkawire.handlers.fetch import Fetch
+    from log.partition import Partition, Plan
+
+READS_AT_ONCE = 16
+"""Partitions of one request that are read from files or the remote tier at the same time."""
+
+LOOK_AGAIN_S = 0.02
+"""The least time from one look at all partitions to the next."""
+
+FULL = (0, -1)
+"""Session epochs of requests that list all their partitions (KIP-227)."""
+
+
+class LongFetch:
+    """One request on its way. `begin` it once; `expire` answers it with what there is."""
+
+    def __init__(self, handler: Fetch, exchange: Exchange, block: Pinned) -> None:
+        self._handler = handler
+        self._exchange = exchange
+        self._block = block
+        self._slices = handler.env.slices
+        self._ask = FetchAsk(0, 0, 0, 0, 0, -1, [], [])
+        self._moved = asyncio.Event()
+        self._last = False
+        # of the look that is going on:
+        self._results: list[FetchResult] = []
+        self._cold: list[tuple[FetchResult, Plan]] = []
+        self._releases: list[Callable[[], None]] = []
+        self._size_bytes = 0
+
+    def begin(self, body: memoryview) -> None:
+        """Serve it in a task."""
+        peer = self._exchange.peer
+        self._block.pin()
+        peer.begin(self._exchange)
+        who = f"Fetch of many partitions of client {peer.client_id} at {peer.client_host}"
+        self._handler.env.spawn(self._serve(body), who)
+
+    def expire(self) -> None:
+        """Answer with what there is."""
+        self._last = True
+        self._moved.set()
+
+    def wake(self, _partition: Partition) -> None:
+        """A partition moved."""
+        self._moved.set()
+
+    async def _serve(self, body: memoryview) -> None:
+        exchange, peer = self._exchange, self._exchange.peer
+        try:
+            await self._decode(body)
+        except DecodeError as wrong:
+            peer.abort(str(wrong))
+            return
+        finally:
+            self._block.unpin()
+        ask = self._ask
+        if ask.session_epoch not in FULL:
+            await self._answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+            peer.served(exchange)
+            return
+        self._last = self._last or ask.max_wait_ms <= 0
+        await self._handler.table.load((item[0], item[1]) for item in ask.items)
+        enough = await self._look()
+        peer.served(exchange)
+        if not enough:
+            await self._wait()
+        if not peer.closed:
+            await self._finish()
+        else:
+            await self._release()
+        await self._slices.run(released(ask.items))
+
+    async def _decode(self, body: memoryview) -> None:
+        version = self._exchange.version
+        steps = sliced_decoder(FetchRequest, version)(body, 0, len(body))
+        request = (await self._slices.run(steps))[0]
+        ask = self._ask
+        ask.max_wait_ms, ask.min_bytes = request.max_wait_ms, request.min_bytes
+        ask.max_bytes, ask.isolation = request.max_bytes, request.isolation_level
+        ask.session_id, ask.session_epoch = request.session_id, request.session_epoch
+        for item in _items(request, version >= TOPIC_IDS_FROM):
+            ask.items.append(item)
+            await self._slices.give_way()
+        asked = [request]
+        del request
+        await self._slices.run(released(asked))
+
+    # -- looking
+
+    async def _look(self) -> bool:
+        """Look at every partition; whether it is time to answer."""
+        await self._release()
+        self._moved.clear()
+        room = min(self._ask.max_bytes, self._handler.config.fetch_max_bytes)
+        behind = False
+        for item in self._ask.items:
+            result = FetchResult(item[0], item[1])
+            self._results.append(result)
+            try:
+                behind = self._look_at(item, result, room - self._size_bytes) or behind
+            except (KafkaError, OSError, NotLoaded) as failure:
+                result.error_code = int(code_of(failure))
+                self._last = True
+            await self._slices.give_way()
+            if self._exchange.peer.closed:
+                return True
+        if self._last or self._size_bytes >= self._ask.min_bytes:
+            return True
+        if behind:
+            self._handler.commit_log.want_commit()
+        return False
+
+    def _look_at(self, item: FetchItem, result: FetchResult, room: int) -> bool:
+        """Plan one partition, and take hot views at once: later they may not be there any more.
+        Whether something of it waits for a commit."""
+        _, _, _, offset, last_epoch, most = item
+        handler = self._handler
+        partition = handler.find(item)
+        handler.describe(result, partition)
+        if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
+            self._last = True
+            return False
+        end = partition.high_watermark
+        if offset != end:
+            first = self._size_bytes == 0
+            plan = partition.plan(offset, min(most, max(0, room)), end, first)
+            if plan.size_bytes:
+                self._take(result, plan)
+        return partition.next_offset > partition.high_watermark
+
+    def _take(self, result: FetchResult, plan: Plan) -> None:
+        self._size_bytes += plan.size_bytes
+        if not plan.hot:
+            self._cold.append((result, plan))
+            return
+        views, release = self._handler.commit_log.views(plan)
+        result.records = [b"".join(views)] if len(views) > 1 else [*views]
+        result.size_bytes = plan.size_bytes
+        if len(views) > 1:
+            release()
+        else:
+            self._releases.append(release)
+
+    async def _release(self) -> None:
+        """Let go of what the last look found."""
+        releases, self._releases = self._releases, []
+        for release in releases:
+            release()
+        results, self._results = self._results, []
+        self._cold, self._size_bytes = [], 0
+        await self._slices.run(released(results))
+
+    # -- waiting
+
+    async def _wait(self) -> None:
+        """Look again whenever a partition has moved, until there is enough or the time is over."""
+        handler, env = self._handler, self._handler.env
+        if len(handler.parked) >= handler.config.parked_fetches_max:
+            return
+        await self._release()
+        handler.parked.add(self)
+        self._exchange.pins = self.expire  # a client that goes must not be waited for
+        timer = env.call_later(self._ask.max_wait_ms / 1000, self.expire)
+        try:
+            await self._watch(on=True)
+            while not await self._look():
+                await self._release()
+                await env.sleep(LOOK_AGAIN_S)
+                await self._moved.wait()
+        finally:
+            timer.cancel()
+            handler.parked.discard(self)
+            self._exchange.pins = None
+            await self._watch(on=False)
+
+    async def _watch(self, *, on: bool) -> None:
+        for item in self._ask.items:
+            try:
+                watchers = self._handler.table.find(item[0], item[1]).watchers
+            except (KafkaError, NotLoaded):
+                continue  # the next look finds it
+            if on:
+                watchers.add(self.wake)
+            else:
+                watchers.discard(self.wake)
+            await self._slices.give_way()
+
+    # -- answering
+
+    async def _finish(self) -> None:
+        cold = self._cold
+        for at in range(0, len(cold), READS_AT_ONCE):
+            some = cold[at : at + READS_AT_ONCE]
+            await gather(*[self._handler.read(result, plan) for result, plan in some])
+        response = FetchResponse()
+        for result in self._results:
+            self._add(response, result)
+            await self._slices.give_way()
+        releases, self._releases = self._releases, []
+        await self._release()
+        await self._answer(response, releases)
+
+    def _add(self, response: FetchResponse, result: FetchResult) -> None:
+        counts = self._handler.counts
+        counts.fetched_bytes += result.size_bytes
+        if result.error_code:
+            counts.failed("Fetch", result.error_code)
+        topic = result.topic
+        name, topic_id = (topic, bytes(16)) if isinstance(topic, str) else ("", topic)
+        topics = response.responses
+        if not topics or (topics[-1].topic, topics[-1].topic_id) != (name, topic_id):
+            topics.append(FetchableTopicResponse(topic=name, topic_id=topic_id))
+        topics[-1].partitions.append(
+            PartitionData(
+                partition_index=result.index,
+                error_code=result.error_code,
+                high_watermark=result.high_watermark,
+                last_stable_offset=result.last_stable_offset,
+                log_start_offset=result.log_start_offset,
+                diverging_epoch=EpochEndOffset(*result.diverging) if result.diverging else None,
+                aborted_transactions=[] if self._ask.isolation == 1 else None,
+                records=result.records,
+            )
+        )
+
+    async def _answer(
+        self, response: FetchResponse, releases: Sequence[Callable[[], None]] = ()
+    ) -> None:
+        parts: list[Buffer] = []
+        steps = sliced_encoder(FetchResponse, self._exchange.version)(response, parts)
+        await self._slices.run(steps)
+        answer = [response]
+        del response
+        await self._slices.run(released(answer))
+
+        def release() -> None:
+            for one in releases:
+                one()
+
+        self._exchange.answer_parts(parts, release)
+
+
+def _items(request: FetchRequest, by_id: bool) -> Iterator[FetchItem]:
+    for asked in request.topics:
+        topic: Topic = asked.topic_id if by_id else asked.topic
+        for row in asked.partitions:
+            yield (
+                topic, row.partition, row.current_leader_epoch, row.fetch_offset,
+                row.last_fetched_epoch, row.partition_max_bytes,
+            )  # fmt: skip
