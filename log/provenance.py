@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from kafkawire.codec.types import uuid_parse
 from kafkawire.metadata.pairing import known_topics
@@ -38,6 +39,9 @@ from log.identity import IdentityError, rebuild_command
 from log.partition import Partition
 from log.recovery import Found, Recovered
 from log.segments.leftover import entries_of
+
+if TYPE_CHECKING:
+    from log.segments.keeper import Segments
 
 MAX_SHOWN = 5
 """Topics named in one message."""
@@ -73,15 +77,13 @@ async def check_known(
         raise IdentityError(sentence(metadata.name, home, sorted(strange)))
 
 
-async def check_segments(
-    env: Env, home: str, folder: str, strays: Collection[str], metadata: SqlStore
-) -> None:
+async def check_segments(env: Env, home: str, segments: Segments, metadata: SqlStore) -> None:
     """Raise IdentityError if segment files without a row hold topics the metadata never had.
 
-    For a folder whose identity is not known yet; `folder`: that of segments, `strays`: names."""
+    For a folder whose identity is not known yet. Raises what the disk and the metadata raise."""
     topics: dict[bytes, str] = {}
-    for name in strays:
-        path = os.path.join(folder, name)
+    for name in segments.strays:
+        path = os.path.join(segments.folder, name)
         for entry in await env.offload.submit("files", entries_of, env.fs, path):
             topics[entry.topic_id] = entry.topic
     if topics:

@@ -6,6 +6,7 @@ What is in the bucket is read by kafkawire.manifest alone, as Spark and a restor
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from kafkawire.messages.delete_records import (
 )
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.server.run import Server
+from log.identity import IdentityError
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
@@ -53,6 +55,12 @@ def tier_of(server: Server) -> Tiering:
     tiering = server.broker.tiering
     assert tiering is not None
     return tiering
+
+
+def finished_objects(data: Path) -> int:
+    with closing(sqlite3.connect(data / "metadata.db")) as connection:
+        query = "SELECT count(*) FROM remote_objects WHERE state = 1"
+        return int(connection.execute(query).fetchone()[0])
 
 
 class Folder:
@@ -251,10 +259,48 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
+async def test_a_tier_of_another_cluster_or_without_the_objects_refuses_the_start(
+    tmp_path: Path,
+) -> None:
+    bucket, empty = Folder(tmp_path / "bucket"), Folder(tmp_path / "empty")
+    async with running(tmp_path / "one", tier_url=str(bucket.path), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await client.call(produce("t", batch(b"x")), 9)
+        await until(lambda: finished_objects(tmp_path / "one") > 0, "a segment is uploaded")
+        await client.close()
+    for data, tier, why in [
+        (
+            "two",
+            bucket,
+            f"belongs to cluster .*kafkawire tier restore --tier file://{bucket.path} ",
+        ),
+        (
+            "one",
+            empty,
+            f"are in file://{bucket.path}, .*kafkawire tier move --to file://{empty.path}",
+        ),
+    ]:
+        with pytest.raises(IdentityError, match=why):
+            async with running(tmp_path / data, tier_url=str(tier.path), **QUICK):
+                pass
+    moved = tmp_path / "moved"
+    bucket.path.rename(moved)  # the same objects, somewhere else: the owner tells
+    async with running(tmp_path / "one", tier_url=str(moved), **QUICK) as server:
+        await until(lambda: tier_of(server).state == "attached", "attached")
+
+
+@pytest.mark.slow
 async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
     bucket = Folder(tmp_path / "bucket")
     async with running(tmp_path / "one", tier_url=str(bucket.path), **QUICK) as server:
         await until(lambda: tier_of(server).state == "attached", "attached")
+    taken = tmp_path / "taken"
+    bucket.path.rename(taken)
+    async with running(tmp_path / "two", tier_url=str(bucket.path), **QUICK) as server:
+        await until(lambda: tier_of(server).state == "attached", "attached")
+    shutil.rmtree(bucket.path)  # another cluster gets the place of a broker that is stopped
+    taken.rename(bucket.path)
     before = {file: file.read_bytes() for file in bucket.path.rglob("*") if file.is_file()}
     async with running(tmp_path / "two", tier_url=str(bucket.path), **QUICK) as server:
         client = await Client.connect(port_of(server))

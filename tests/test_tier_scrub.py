@@ -153,10 +153,25 @@ def orphan(cluster_id: str, generation: int = 0) -> bytes:
     return segment([Part(1, [batch(0)])], STRANGE, origin=Origin(cluster_id, generation))
 
 
+def test_an_orphan_with_the_only_copy_of_something_is_kept() -> None:
+    async def act(life: Life) -> None:
+        key = segment_key(STRANGE)
+        put(life, key, orphan(life.catalog.cluster_id))
+        life.world.clock_ms += OLD_MS
+        (finding,) = (await scrub(life, repair=True)).findings
+        assert (finding.kind, finding.action) == (Kind.ORPHAN, "")
+        assert "the only copy of t1-2 offsets 0-0: it is kept" in finding.text
+        await life.env.sleep(30)
+        assert key in life.world.bucket.objects
+        life.world.bucket.forget(key)
+
+    live(act)
+
+
 def test_orphans_are_deleted_in_two_phases() -> None:
     async def act(life: Life) -> None:
         bucket, key = life.world.bucket, segment_key(STRANGE)
-        put(life, key, orphan(life.catalog.cluster_id))
+        put(life, key, bucket.data(objects(life)[0]))  # another upload of the same segment
         young = await scrub(life, repair=True)
         assert (young.findings, young.young) == ([], 1)
         life.world.clock_ms += OLD_MS

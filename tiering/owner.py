@@ -67,6 +67,15 @@ class OwnerRecord:
             ) from None
 
 
+async def read_owner(store: ObjectStore) -> tuple[OwnerRecord, str] | None:
+    """The owner of a tier and the etag of its object; None: nobody has claimed it. StoreError."""
+    try:
+        data, etag = await store.get(OWNER)
+    except NoSuchObject:
+        return None
+    return OwnerRecord.unpack(data), etag
+
+
 class Owner:
     """One broker's claim. `epoch` 0: it has none yet."""
 
@@ -112,11 +121,7 @@ class Owner:
             await self.claim()
 
     async def _read(self) -> tuple[OwnerRecord, str] | None:
-        try:
-            data, etag = await self._store.get(OWNER)
-        except NoSuchObject:
-            return None
-        return OwnerRecord.unpack(data), etag
+        return await read_owner(self._store)
 
     def _record(self, epoch: int) -> OwnerRecord:
         now_ms = self._env.clock.now_ms()

@@ -13,12 +13,13 @@ from kafkawire.codec.segment import FormatError
 from kafkawire.manifest.keys import segment_key
 from log.env import WorkerError
 from log.segments.jobs import DamagedRange, Lost, ScrubArguments, ScrubResult
+from log.segments.leftover import describe, find_unaccounted
 from offsets.storage import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
 from tiering.restore.asking import Asking
 from tiering.scrubplan import Finding, Kind, Suspect, ranges_text, unlike
 from tiering.scrubrepair import Site, condemn, heal, publish
 from tiering.store import NoSuchObject, StoreError
-from tiering.tails import read_tail
+from tiering.tails import Tail, read_tail
 
 ROOM_LEFT_BYTES = 256 << 20
 """Never taken by objects that a deep scrub brings here."""
@@ -49,21 +50,44 @@ class Checker:
         site = self._site
         if await site.storage.objects_by_uuid([uuid]):
             return None
+        kept = ""
         try:
             size = (await self._asking.head(key)).size_bytes
             tail = await read_tail(self._asking, key, size)
             cluster_id = tail.origin.cluster_id if tail.origin is not None else site.cluster_id
+            if cluster_id != site.cluster_id:
+                text = f"an object of {size} bytes of another cluster, {cluster_id}"
+                return Finding(Kind.ORPHAN, key, text)
+            kept = await self._only_copy(tail)
         except NoSuchObject:
             return None
         except FormatError:
-            cluster_id = site.cluster_id
-        if cluster_id != site.cluster_id:
-            text = f"an object of {size} bytes of another cluster, {cluster_id}"
-            return Finding(Kind.ORPHAN, key, text)
+            pass  # nothing in it can be read
+        if kept:
+            return Finding(Kind.ORPHAN, key, f"an object of {size} bytes that no row knows, {kept}")
         if self._repair:
             await condemn(site, [uuid])
         text = f"an object of {size} bytes that no row knows"
         return Finding(Kind.ORPHAN, key, text, self._done("deleted after the grace"))
+
+    async def _only_copy(self, tail: Tail) -> str:
+        """What an object without a row holds that is nowhere else, in words; empty: nothing."""
+        site = self._site
+        entries = tail.directory
+        found = await find_unaccounted(
+            entries, site.catalog, site.storage, site.known, lambda _: []
+        )
+        if not found:
+            return ""
+        return f"and the only copy of {describe(found)}: it is kept, the metadata may be older"
+
+    async def _named_copy(self, key: str) -> str:
+        """As `_only_copy`, of an object that may be gone."""
+        try:
+            size = (await self._asking.head(key)).size_bytes
+            return await self._only_copy(await read_tail(self._asking, key, size))
+        except (NoSuchObject, FormatError):
+            return ""
 
     async def _lost(self, uuid: bytes, key: str) -> list[Finding]:
         row = await self._finished(uuid)
@@ -153,9 +177,12 @@ class Checker:
             if suspect.kind == Kind.NAMED:
                 if rows:
                     return None
+                text = "the manifest names an object that no row knows"
+                kept = await self._named_copy(key)
+                if kept:
+                    return Finding(Kind.NAMED, key, f"{text}, {kept}")
                 if self._repair:
                     await condemn(site, [suspect.uuid])
-                text = "the manifest names an object that no row knows"
                 return Finding(Kind.NAMED, key, text, self._done("deleted after the grace"))
             if not rows or rows[0].state != COPY_FINISHED:
                 return None

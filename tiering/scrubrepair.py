@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kafkawire.metadata.catalog import Catalog
 from log.env import Env
 from log.manifest.changes import Added
+from log.segments.leftover import Known
 from log.segments.skipping import Skipper
 from log.segments.store import SegmentStore
 from log.segments.swap import Swapper
@@ -25,9 +26,10 @@ from tiering.store import ObjectStore
 @dataclass(slots=True)
 class Site:
     """The parts of a running tier that a scrub needs. `folder`: for files of its own; `grace_ms`:
-    how long a manifest's readers are given; `wake`: the remover is to look; `refusal`: why
-    nothing may be written to the bucket, if so; `bytes_per_second` of a deep scrub, -1: no bound;
-    `skipper` writes segments again without what is lost.
+    how long a manifest's readers are given; `known`: which partition numbers SQL ever assigned;
+    `wake`: the remover is to look; `refusal`: why nothing may be written to the bucket, if so;
+    `bytes_per_second` of a deep scrub, -1: no bound; `skipper` writes segments again without what
+    is lost.
     """
 
     env: Env
@@ -46,6 +48,7 @@ class Site:
     refusal: Callable[[], str]
     bytes_per_second: Callable[[], int]
     skipper: Skipper
+    known: Known
 
 
 async def condemn(site: Site, uuids: Sequence[bytes]) -> None:

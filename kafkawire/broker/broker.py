@@ -23,9 +23,10 @@ from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
 from log.env import Env
-from log.identity import IdentityRecorder, check_pairing, inspect_folder, refuse_absent
+from log.identity import Folder, IdentityRecorder, check_pairing, inspect_folder, refuse_absent
 from log.manager import Log, lock_folder
 from log.provenance import check_segments
 from offsets.opening import check_storage, open_storage
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from groups.service import GroupService
     from log.manifest.local import LocalManifest
     from tiering.service import Tiering
+    from tiering.store import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -117,11 +119,7 @@ class Broker:
         lock = lock_folder(env, home)
         try:
             found = inspect_folder(env.fs, folder, home, node_id)
-            if metadata.absent():
-                refuse_absent(found, metadata.name)
-            catalog = await metadata.open()
-            stored = await metadata.transact(lambda session: pairing.load(session, node_id))
-            check_pairing(found, stored, metadata.name)
+            catalog, stored = await _open_metadata(metadata, found)
             config.update(layers_of(catalog, node_id, static).merged())
             await metadata.register_broker(node_id, listeners, config.broker_rack)
             await check_storage(config.offset_storage, metadata, home, node_id)
@@ -133,28 +131,33 @@ class Broker:
                 env.clock.now_ms,
                 lambda number: catalog.leader_of(number),
             )
+            store = await _open_tier(config, storage, catalog.cluster_id, folder)
         except BaseException:
             lock.release()
             raise
         verify = found.identity is None and found.has_log
-        log = await Log.open(env, home, config, catalog, storage, metadata, node_id, lock, verify)
+        try:
+            log = await Log.open(
+                env, home, config, catalog, storage, metadata, node_id, lock, verify
+            )
+        except BaseException:
+            if store is not None:
+                await store.close()
+            raise
         broker = cls(env, metadata, storage, catalog, config, dict(static), log, listeners, home)
         try:
             if verify:
-                segments = log.segments
-                await check_segments(env, home, segments.folder, segments.strays, metadata)
+                await check_segments(env, home, log.segments, metadata)
             await broker.identity.start(found, stored)
+            if config.local_manifest_enable:
+                broker._start_manifest()
+            if store is not None:
+                await broker._start_tiering(store)
         except BaseException:
             await broker.close()
+            if store is not None:
+                await store.close()
             raise
-        if config.local_manifest_enable:
-            broker._start_manifest()
-        if config.tier_url:
-            try:
-                await broker._start_tiering()
-            except BaseException:
-                await broker.close()
-                raise
         if GROUP_METADATA_TOPIC in catalog.by_name:
             await broker.groups.start()  # which may read what only the tier has
         return broker
@@ -166,12 +169,10 @@ class Broker:
         self.manifest = LocalManifest(self.env, self.log, self.storage, self.catalog)
         self.manifest.start()
 
-    async def _start_tiering(self) -> None:
+    async def _start_tiering(self, store: ObjectStore) -> None:
         """The remote tier; a broker without one does not import it."""
-        from tiering.opening import open_store
         from tiering.service import Tiering
 
-        store = open_store(self.config.tier_url, self.config)
         self.tiering = Tiering(
             self.env, self.config, self.log, self.storage, self.catalog, store, self.node_id,
             self.cluster_id,
@@ -193,6 +194,37 @@ class Broker:
         await self.log.close()
         await self.storage.close()
         await self.metadata.close()
+
+
+async def _open_metadata(metadata: SqlStore, found: Folder) -> tuple[Catalog, StoredPairing]:
+    """The catalog, and what SQL knows of the data folder. IdentityError if the metadata does not
+    belong to it; metadata that is missing is not created then."""
+    if metadata.absent():
+        refuse_absent(found, metadata.name)
+    catalog = await metadata.open()
+    stored = await metadata.transact(lambda session: pairing.load(session, found.node_id))
+    check_pairing(found, stored, metadata.name)
+    return catalog, stored
+
+
+async def _open_tier(
+    config: BrokerConfig, storage: OffsetStorage, cluster_id: str, data: str
+) -> ObjectStore | None:
+    """The store of `tier.url`, which may be used by this broker; None without one.
+    IdentityError."""
+    if not config.tier_url:
+        return None
+    from tiering.matching import check_tier
+    from tiering.opening import open_store, parse_tier
+
+    store = open_store(config.tier_url, config)
+    url = parse_tier(config.tier_url).url
+    try:
+        await check_tier(store, url, storage, config.node_id, cluster_id, data)
+    except BaseException:
+        await store.close()
+        raise
+    return store
 
 
 __all__ = ["Broker", "TopicConfig"]

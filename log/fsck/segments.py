@@ -8,7 +8,7 @@ of its records: a repair moves it into the quarantine and never deletes it.
 from __future__ import annotations
 
 import os.path
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from kafkawire.codec.segment import FormatError, PartitionEntry
 from kafkawire.metadata.catalog import Catalog
@@ -19,15 +19,12 @@ from log.fsck.report import Fix, Progress, Report
 from log.quarantine import Quarantine
 from log.segments.files import SUFFIX, SegmentFile, segment_path
 from log.segments.jobs import ScrubArguments, no_pace
-from log.segments.leftover import Range, describe, entries_of, unaccounted
+from log.segments.leftover import Known, Range, describe, entries_of, find_unaccounted
 from log.segments.scrub import run as scrub
 from offsets.storage import DELETING, LIVE, STARTED, Mapping, OffsetStorage, SegmentRow
 
 ROWS_AT_ONCE = 1000
 """Segment rows of one round trip."""
-
-Known = Callable[[Collection[int]], Awaitable[set[int]]]
-"""Those of the partition numbers that SQL ever assigned: `Metadata.known_partitions`."""
 
 
 class SegmentCheck:
@@ -165,21 +162,10 @@ class SegmentCheck:
     async def _unaccounted(self, path: str) -> list[tuple[PartitionEntry, Range]]:
         """What a file holds that no mapping and no journal has."""
         entries = entries_of(self._fs, path)
-        numbers = sorted({entry.number for entry in entries})
-        alive = [number for number in numbers if self._catalog.locate(number) is not None]
-        rows = {row.number: row for row in await self._storage.load_partitions(alive)}
-        gone = await self._known([number for number in numbers if number not in rows])
-
-        def held(entry: PartitionEntry) -> list[Range] | None:
-            where = self._catalog.locate(entry.number)
-            if where is None or where.topic_id != entry.topic_id:
-                return None if where is None and entry.number in gone else []
-            row = rows[entry.number]
-            start = row.checkpoint.log_start if row.checkpoint is not None else 0
-            mapped = [(m.base_offset, m.end_offset) for m in row.mappings]
-            return [(0, start), *mapped, *self._held.ranges.get(entry.number, [])]
-
-        return unaccounted(entries, held)
+        ranges = self._held.ranges
+        return await find_unaccounted(
+            entries, self._catalog, self._storage, self._known, lambda n: ranges.get(n, [])
+        )
 
     async def _stray(self, path: str) -> None:
         """A file without a row: nothing the broker does leaves one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Mapping as Map
 
 from kafkawire.codec.configs import TopicConfig
@@ -23,7 +23,7 @@ from log.segments.cleaning import SegmentCleaner
 from log.segments.cutting import Cutter
 from log.segments.delays import FileDelays
 from log.segments.files import SUFFIX, segment_path
-from log.segments.leftover import Range, describe, entries_of, held_in_memory, unaccounted
+from log.segments.leftover import Known, Range, describe, entries_of, held_in_memory, unaccounted
 from log.segments.lifecycle import Lifecycle
 from log.segments.origin import Origins
 from log.segments.reading import WarmReader
@@ -85,7 +85,7 @@ class Segments:
         self._config = config
         self._partitions = partitions
         self._quarantine = Quarantine(self._env.fs, folder)
-        self.known_partitions: Callable[[Collection[int]], Awaitable[set[int]]]
+        self.known_partitions: Known
         self.skipper = Skipper(
             self._env, config, catalog, storage, self.store, self.swapper, node_id, origins
         )

@@ -3,23 +3,27 @@
 A cut or rewrite that a crash ended leaves a file whose row says STARTED; what it was made of is
 still there, so it can be deleted. Under metadata that is older than the folder the same row may
 belong to a file that is the only copy of its records: it is finished, and the offsets in it are
-in no other segment and no journal. Such a file is never deleted. Called by log.segments.keeper
-and log.fsck.
+in no other segment and no journal. Such a file is never deleted, nor is such an object of a remote
+tier. Called by log.segments.keeper, log.fsck and tiering.scrubcheck.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.segment import FormatError, PartitionEntry
+from kafkawire.metadata.catalog import Catalog
 from log.env import FileSystem
 from log.segments.files import SegmentFile
+from offsets.storage import OffsetStorage
 
 if TYPE_CHECKING:
     from log.partition import Partition
 
 Range = tuple[int, int]
+Known = Callable[[Collection[int]], Awaitable[set[int]]]
+"""Those of the partition numbers that SQL ever assigned: `Metadata.known_partitions`."""
 MAX_SHOWN = 5
 """Partitions named in one message."""
 
@@ -51,6 +55,32 @@ def unaccounted(
             for missing in uncovered(entry.base_offset, entry.end_offset, sorted(ranges)):
                 found.append((entry, missing))
     return found
+
+
+async def find_unaccounted(
+    entries: Sequence[PartitionEntry],
+    catalog: Catalog,
+    storage: OffsetStorage,
+    known: Known,
+    in_journals: Callable[[int], list[Range]],
+) -> list[tuple[PartitionEntry, Range]]:
+    """The offset ranges of a segment that no mapping and no journal has, of topics that were not
+    deleted. Raises what the storage and `known` raise."""
+    numbers = sorted({entry.number for entry in entries})
+    alive = [number for number in numbers if catalog.locate(number) is not None]
+    rows = {row.number: row for row in await storage.load_partitions(alive)}
+    gone = await known([number for number in numbers if number not in rows])
+
+    def held(entry: PartitionEntry) -> list[Range] | None:
+        where = catalog.locate(entry.number)
+        if where is None or where.topic_id != entry.topic_id or entry.number not in rows:
+            return None if where is None and entry.number in gone else []
+        row = rows[entry.number]
+        start = row.checkpoint.log_start if row.checkpoint is not None else 0
+        mapped = [(m.base_offset, m.end_offset) for m in row.mappings]
+        return [(0, start), *mapped, *in_journals(entry.number)]
+
+    return unaccounted(entries, held)
 
 
 def describe(found: list[tuple[PartitionEntry, Range]]) -> str:
