@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
-from kafkawire.metadata.store import open_metadata
+from kafkawire.metadata.store import MetadataError, open_metadata
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import AddressError, listen, listen_for_monitors
@@ -75,7 +75,11 @@ class Server:
         """Load what the first requests need now, while nobody waits for it: a start does not."""
         await self.broker.env.offload.submit("files", keep_freed_memory)
         await self.broker.env.offload.submit("files", load_hot, self.host.apis)
-        await self.broker.metadata.prepare()
+        try:
+            await self.broker.metadata.prepare()
+        except MetadataError as failure:  # the first request that needs it tries again
+            if not self._ended:
+                logger.warning("connecting to the metadata before the first request: %s", failure)
 
     async def _listen(self, name: str, host: str, port: int) -> None:
         sockets = await listen(self.host, name, host, port)

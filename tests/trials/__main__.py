@@ -14,8 +14,9 @@ def all_trials() -> list[Trial]:
     """Every trial there is, in the order they run."""
     from tests.trials.flip.trial import TRIAL as FLIP
     from tests.trials.kill.trial import TRIAL as KILL
+    from tests.trials.settings.trial import TRIAL as SETTINGS
 
-    return [KILL, FLIP]
+    return [KILL, FLIP, SETTINGS]
 
 
 def arguments(words: list[str]) -> argparse.Namespace:

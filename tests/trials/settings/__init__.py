@@ -1,0 +1,1 @@
+"""Trial `settings`: wrong and extreme values of every setting, by every way to give one."""
