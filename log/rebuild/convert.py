@@ -33,6 +33,7 @@ from log.frame import (
 )
 from log.fsck.report import Progress
 from log.journal import index_name
+from log.ledgerfile import NAMES as LEDGERS
 from log.provenance import frames
 from log.quarantine import Quarantine
 from log.rebuild.evidence import Evidence, SegmentSeen, Share
@@ -84,6 +85,8 @@ class Conversion:
 
     def write(self, progress: Progress) -> None:
         """Write the new files; nothing means them yet. Raises OSError, and then removes them."""
+        if self._seen.damage:
+            self._pass_over_lost()
         try:
             self._segments(progress)
             self._journals(progress)
@@ -92,6 +95,17 @@ class Conversion:
                 self._env.fs.remove(path + WRITING)
             raise
         self._rebuilt.place = 0
+
+    def _pass_over_lost(self) -> None:
+        """Assign no offset again that was lost with damaged journals: the next start cannot tell,
+        since they are not there any more."""
+        recovered, bounds = self._seen.recovered, self._seen.bounds
+        for number, state in self._states.items():
+            if number in self._seen.partitions:
+                place = recovered.last_place(number)
+                state.next_offset = recovered.ends.at_least(
+                    number, state.next_offset, place, bounds
+                )
 
     def publish(self) -> None:
         """Give the new files their names, before the metadata that points to them is in place."""
@@ -102,7 +116,9 @@ class Conversion:
     def set_aside(self) -> None:
         """Move the old files into the quarantine, once the new metadata is in place."""
         quarantine = Quarantine(self._env.fs, self._home)
-        for path in self._old:
+        there = self._env.fs.listdir(self._home)
+        ledgers = [os.path.join(self._home, name) for name in LEDGERS if name in there]
+        for path in [*ledgers, *self._old]:  # the ledger first: it names the journals
             quarantine.take(path, WHY, self._env.clock.now_ms())
 
     def _segments(self, progress: Progress) -> None:
@@ -149,8 +165,8 @@ class Conversion:
         reached = {each.number: each.log_start for each in self._rebuilt.checkpoints}
         for number, shares in self._rebuilt.shares.items():
             reached[number] = shares[-1].entry.end_offset
-        for at, found in enumerate(self._seen.found):
-            progress("journals", at, len(self._seen.found))
+        for at, found in enumerate(self._seen.recovered.found):
+            progress("journals", at, len(self._seen.recovered.found))
             for kind_parts in self._by_class(self._journal(found, reached)):
                 for number, made in self._write(kind_parts).items():
                     self._rebuilt.shares.setdefault(number, []).append(made)

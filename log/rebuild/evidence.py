@@ -9,6 +9,7 @@ nothing else runs. Called by kafkawire.cli.rebuilding.
 from __future__ import annotations
 
 import os.path
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,11 +41,12 @@ from log.frame import (
 )
 from log.fsck.readonly import ReadOnlyFileSystem
 from log.fsck.report import Progress
+from log.ledger import bounds_of, read_ledger
+from log.losses import Damage
 from log.producers import Producers, last_sequence
 from log.provenance import frames
-from log.recovery import Found, recover
+from log.recovery import Found, Recovered, recover
 from log.runfile import read_run
-from log.scan import Gap
 from log.segments.files import SUFFIX, SegmentFile
 
 
@@ -93,21 +95,22 @@ class Evidence:
     `partitions` by slot: the partition number, or a negative slot where the number belongs to
     another topic too, as after a start with other metadata; `slots` by number and topic id.
     `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
-    first written."""
+    first written; `bounds`: the ledger's."""
 
     partitions: dict[int, PartitionSeen] = field(default_factory=dict)
     topics: dict[bytes, dict[str, Any]] = field(default_factory=dict)
     deleted: set[bytes] = field(default_factory=set)
     segments: list[SegmentSeen] = field(default_factory=list)
     unreadable: list[tuple[str, str]] = field(default_factory=list)
-    damage: list[Gap] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
     place: int = 0
     journals: int = 0
     last_producer_id: int = -1
     slots: dict[tuple[int, bytes], int] = field(default_factory=dict)
     origins: dict[bytes, TopicOrigin] = field(default_factory=dict)
     clusters: dict[str, int] = field(default_factory=dict)
-    found: list[Found] = field(default_factory=list)
+    recovered: Recovered = field(default_factory=Recovered)
+    bounds: Mapping[int, int] | None = None
 
     def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
         """What is known so far of a partition; `topic_id` empty: nothing says whose it is."""
@@ -149,9 +152,10 @@ def gather(env: Env, home: str, progress: Progress) -> Evidence:
     _segments(env, os.path.join(home, "segments"), seen, progress)
     last = read_run(env.fs, home)
     clean_end = last.end if last is not None else -1
-    recovered = recover(env, os.path.join(home, "journals"), 0, clean_end)
-    seen.found = recovered.found
-    seen.damage = recovered.damage
+    ledger = read_ledger(env.fs, home) if last is None or last.ledger else None
+    recovered = recover(env, os.path.join(home, "journals"), 0, clean_end, ledger)
+    seen.recovered, seen.bounds = recovered, bounds_of(ledger)
+    seen.damage = recovered.examined
     seen.journals = len(recovered.found)
     # What lies behind the last known commit is read too, but is not known to be on the disk: the
     # next start makes it so, from this place on.

@@ -152,12 +152,10 @@ def _losses(seen: Evidence, result: Rebuilt) -> None:
         result.aside.append(path)
     for path in result.aside[: len(result.aside) - len(seen.unreadable)]:
         result.losses.append(f"{path} holds offsets that cannot be reached; it is set aside")
-    for gap in seen.damage:
-        whose = f": offsets {gap.first}-{gap.last - 1} of partition {gap.number}"
-        result.losses.append(
-            f"journal {gap.journal} is damaged in bytes {gap.start}-{gap.end - 1}"
-            + (whose if gap.number >= 0 else "")
-        )
+    names = {p.number: f"{p.topic}-{p.index}" for p in seen.partitions.values() if p.topic}
+    for damage in seen.damage:
+        what = damage.text(lambda number: names.get(number, f"partition {number}"))
+        result.losses.append(f"journal {damage.gap.journal} {what}")
     result.losses += [
         "dynamic settings of brokers are in SQL only: set them again",
         "log starts that DeleteRecords or retention moved since a partition was last named in a "
