@@ -24,6 +24,7 @@ FUNCTION_LINES_MAX = 70
 DEVICES = {
     "kafkawire/__main__.py",
     "kafkawire/metadata/engine.py",
+    "kafkawire/server/backups.py",
     "kafkawire/server/descriptors.py",
     "kafkawire/server/listener.py",
     "log/disk.py",

@@ -200,7 +200,10 @@ BEGIN, END = "<!-- families: UPDATE_DOCS=1 pytest tests/test_metrics.py -->\n", 
 
 async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
     """(name, type, words) of everything a broker with a tier and a group has to say."""
-    async with watched(data, tier_url=parse_tier(str(tier)).url) as (server, port):
+    async with watched(data, backup_url=f"{data}-backups", tier_url=parse_tier(str(tier)).url) as (
+        server,
+        port,
+    ):
         client = await Client.connect(port_of(server))
         await make(client, "t")
         await client.call(produce("t", batch(b"x")), 7)

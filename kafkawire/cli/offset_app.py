@@ -127,7 +127,12 @@ def consume(
 
 Metadata = Annotated[
     str,
-    typer.Option("--metadata", metavar="URL", help="Its metadata, if that is not SQLite there."),
+    typer.Option(
+        "--metadata",
+        envvar="KAFKAWIRE_METADATA",
+        metavar="URL",
+        help="Its metadata, if that is not SQLite there.",
+    ),
 ]
 
 
@@ -150,7 +155,12 @@ def backup(
 def restore(
     data: Data,
     source: Annotated[
-        str, typer.Argument(metavar="[SRC]", help="The folder of a backup.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[SRC]",
+            help="The folder of a backup, or the backup.url of a broker (its newest one).",
+            show_default=False,
+        ),
     ] = "",
     from_log: Annotated[
         bool,

@@ -8,8 +8,12 @@ kafkawire.cli.offset_app.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +23,22 @@ from kafkawire.client.errors import ClientError
 from kafkawire.metadata import copying
 from kafkawire.metadata.store import MetadataError
 from log.disk import DiskFileSystem
+from tiering.backups import fetch_backup, read_index
+from tiering.opening import parse_tier
+from tiering.process import StoreProcess
+from tiering.store import StoreError
 
 
 def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
-    """The whole command."""
+    """The whole command. `source`: a folder, or the URL of a place with backups."""
     try:
-        manifest = verify(Path(source))
-        _restore(Path(source), Path(data), metadata_url, manifest)
-    except (ClientError, MetadataError) as error:
+        with _fetched(source, data) as folder:
+            manifest = verify(folder)
+            _restore(folder, Path(data), metadata_url, manifest)
+    except (ClientError, MetadataError, ValueError) as error:
         fail(error)
+    except StoreError as error:
+        fail(f"{source} cannot be read: {error}")
     except OSError as error:
         fail(f"{data} cannot be written: {error}")
     if as_json:
@@ -38,6 +49,45 @@ def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
             f"{data}: {rows['topics']} topics, {rows['partitions']} partitions, "
             f"{manifest['group_records']} group records, without records, verified"
         )
+
+
+@contextmanager
+def _fetched(source: str, data: str) -> Iterator[Path]:
+    """The folder of a backup: the one that is given, or the newest of a URL, downloaded."""
+    if "://" not in source:
+        yield Path(source)
+        return
+    target = Path(data).absolute()
+    folder = target.with_name(f"{target.name}.fetched")
+    shutil.rmtree(folder, ignore_errors=True)  # of a restore that was interrupted
+    try:
+        asyncio.run(_fetch(source, folder))
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _fetch(url: str, folder: Path) -> None:
+    store = StoreProcess(replace(parse_tier(url), create=False))
+    try:
+        index = await read_index(store)
+        newest = None if index is None else index.newest()
+        if newest is None:
+            raise ClientError(f"{url} holds no complete backup")
+        paths = {name: _below(folder, name) for name in newest.files}
+        for path in paths.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        await fetch_backup(store, newest, {name: str(path) for name, path in paths.items()})
+    finally:
+        await store.close()
+
+
+def _below(folder: Path, name: str) -> Path:
+    """Where a file of a backup goes; the index is not trusted to name only files below it."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ClientError(f"the backup names a file {name!r} that is not its own")
+    return path
 
 
 def verify(source: Path) -> dict[str, Any]:

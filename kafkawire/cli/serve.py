@@ -38,6 +38,7 @@ def serve_options(sources: Sources) -> ServeOptions:
     """The options of the server from what was collected. OptionError in one sentence."""
     listeners = parse_listeners(sources.options["listen"].values)
     _check_tier(sources)
+    _check_backups(sources)
     _check_monitors(sources)
     check_data_folder("data", sources.options["data"].text)
     check_metadata_url("metadata", sources.options["metadata"].text)
@@ -83,6 +84,24 @@ def _check_tier(sources: Sources) -> None:
             parse_prices(prices.text)
         except ValueError as error:
             raise ConfigError("tier.prices", None, f"{error} ({prices.source})") from None
+
+
+def _check_backups(sources: Sources) -> None:
+    """Backups lie apart from the data folder and from the tier, which a scrub clears up."""
+    given, tier = (sources.settings.get(name) for name in ("backup.url", "tier.url"))
+    if given is None or not given.text.strip():
+        return
+    from tiering.apart import overlap
+    from tiering.opening import parse_tier
+
+    try:
+        url = parse_tier(given.text.strip()).url
+    except ValueError as error:
+        raise ConfigError("backup.url", None, f"{error} ({given.source})") from None
+    check_tier_apart("backup.url", url, sources.options["data"].text)
+    if tier is not None and tier.text.strip() and overlap(url, tier.text.strip()):
+        raise OptionError("backup.url", url, "apart from tier.url: neither may lie in the other")
+    sources.settings["backup.url"] = Sourced((url,), given.source)
 
 
 @dataclass(slots=True)

@@ -301,6 +301,9 @@ class BrokerConfig:
     offsets_topic_replication_factor: int
     offsets_topic_segment_bytes: int
     local_manifest_enable: bool
+    backup_url: str
+    backup_interval_ms: int
+    backup_keep: int
     tier_url: str
     tier_cache_bytes: int
     tier_part_bytes: int

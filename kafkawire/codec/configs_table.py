@@ -277,6 +277,13 @@ _BROKER_ROWS = (
     Config("local.manifest.enable", B, True,
            "Whether the broker's folder says what is in its segments (docs/manifest-format.md), so "
            "that Spark can read them there without a broker."),
+    Config("backup.url", S, "",
+           "Where backups of metadata, offsets and groups are kept: s3://BUCKET/PREFIX or a "
+           "folder, apart from data and tier; empty: none are made. Records are not in them."),
+    Config("backup.interval.ms", L, DAY_MS, "From one backup to the next.",
+           at_least=60_000, dynamic=True),
+    Config("backup.keep", I, 7, "So many of the newest backups stay, older ones are deleted.",
+           at_least=1, at_most=1_000, dynamic=True),
     *TIER_BROKER_ROWS,
 )
 # fmt: on

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from kafkawire.broker.options import ServeOptions
+    from kafkawire.server.backups import ScheduledBackups
     from log.env import Env
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ class Server:
         self._descriptors = DescriptorCheck(descriptors)
         self.sockets: list[asyncio.Server] = []
         self.monitors: tuple[str, int] | None = None
+        self.backups: ScheduledBackups | None = None
+        self._backing_up: asyncio.Task[None] | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -68,6 +71,7 @@ class Server:
             await server.close()
             raise
         server._sweep()
+        server._start_backups(options)
         env.spawn(server._prepare(), "prepare")
         return server
 
@@ -101,6 +105,32 @@ class Server:
             self.monitors = host, bound
             logger.info("metrics on http://%s:%d/metrics", host, bound)
 
+    def _start_backups(self, options: ServeOptions) -> None:
+        """Backups at intervals, where `backup.url` is set."""
+        broker = self.broker
+        url = broker.config.backup_url.strip()
+        if not url:
+            return
+        from kafkawire.server.backups import ScheduledBackups, make_backup
+        from tiering.opening import parse_tier
+        from tiering.process import StoreProcess
+
+        host, port = self.sockets[0].sockets[0].getsockname()[:2]
+        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self.backups = ScheduledBackups(
+            broker.env, broker.config, broker.cluster_id, f"{broker.folder}/backup",
+            StoreProcess(parse_tier(url)),
+            lambda dest: make_backup(address, options.data, options.metadata_url, dest),
+        )  # fmt: skip
+        self._backing_up = broker.env.spawn(self.backups.run(), "backups")
+
+    async def _stop_backups(self) -> None:
+        if self.backups is not None and self._backing_up is not None:
+            self._backing_up.cancel()
+            await asyncio.gather(self._backing_up, return_exceptions=True)
+            await self.backups.close()
+
     async def _register(self) -> None:
         """Tell the other brokers which ports the kernel gave, where it was left to it."""
         broker = self.broker
@@ -124,6 +154,7 @@ class Server:
         if self._ended:
             return
         self._ended = True
+        await self._stop_backups()
         for sockets in self.sockets:
             sockets.close()
         for api in self.host.apis.values():

@@ -93,3 +93,15 @@ def error_name(code: int) -> str:
         return ErrorCode(code).name
     except ValueError:
         return str(code)
+
+
+def backup_families(server: Server) -> Iterator[Metric]:
+    """Of scheduled backups; nothing where there are none."""
+    if server.backups is not None:
+        yield gauge(
+            "backup_last_timestamp_seconds",
+            "When the newest complete backup was begun, since 1970; 0: there is none, or it is "
+            "not known yet.",
+            server.backups.last_ms / 1000,
+        )
+        yield counter("backup_failures", "Backups that failed.", server.backups.failures)

@@ -1,0 +1,158 @@
+"""Backups of metadata and offsets at intervals: `kafkawire backup` in a child, then an upload.
+
+Where `backup.url` is set, a backup is made every `backup.interval.ms` and the newest `backup.keep`
+stay. The time of the last one is in the store's index, so a restart changes nothing. A failure is a
+warning and is tried again; an interval without any backup is an error. Made by `server.run`; the
+child (`make_backup`) is a device.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import sys
+from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable
+
+from kafkawire.codec.configs import BrokerConfig
+from log.env import Env
+from tiering.backoff import wait_s
+from tiering.backups import read_index, store_backup
+from tiering.store import ObjectStore, StoreError
+
+logger = logging.getLogger(__name__)
+
+FIRST_S = 60.0
+"""After a start: clients come first."""
+MAX_RETRY_S = 600.0
+TIMEOUT_S = 3_600.0
+"""Of one child: a million partitions take minutes."""
+MAX_OUTPUT_BYTES = 64 << 10
+"""Of what a child says; more is not read."""
+
+Make = Callable[[str], Awaitable[None]]
+"""Make a backup in a new folder. BackupError."""
+
+
+class BackupError(Exception):
+    """Why a backup could not be made: one sentence."""
+
+
+class ScheduledBackups:
+    """See the module. `last_ms`: when the newest complete backup was begun, 0: there is none."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        cluster_id: str,
+        folder: str,
+        store: ObjectStore,
+        make: Make,
+    ) -> None:
+        """`folder`: where a backup is made before it is uploaded."""
+        self._env = env
+        self._config = config
+        self._cluster_id = cluster_id
+        self._folder = folder
+        self._store = store
+        self._make = make
+        self.last_ms = 0
+        self.failures = 0
+        self._in_a_row = 0
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        await self._env.sleep(FIRST_S)
+        while True:
+            try:
+                if not self.last_ms:
+                    index = await read_index(self._store)
+                    newest = None if index is None else index.newest()
+                    self.last_ms = 0 if newest is None else newest.created_ms
+                due_s = self._due_s()
+                if due_s <= 0:
+                    await self._once()
+                    due_s = self._due_s()
+                self._in_a_row = 0
+                wait = min(max(due_s, 1.0), FIRST_S)  # the interval may be changed meanwhile
+            except (BackupError, StoreError, OSError) as failure:
+                wait = self._failed(failure)
+            await self._env.sleep(wait)
+
+    def _due_s(self) -> float:
+        age_ms = self._env.clock.now_ms() - self.last_ms
+        return (self._config.backup_interval_ms - age_ms) / 1000
+
+    async def _once(self) -> None:
+        created_ms, folder = self._env.clock.now_ms(), self._folder
+        submit = self._env.offload.submit
+        await submit("files", _remove, folder)
+        try:
+            await self._make(folder)
+            files = await submit("files", _files, folder)
+            made = await store_backup(
+                self._store, self._cluster_id, created_ms, files, self._config.backup_keep
+            )
+        finally:
+            await submit("files", _remove, folder)
+        self.last_ms = created_ms
+        logger.info(
+            "the backup %s is in %s: %d files", made.name, self._config.backup_url, len(made.files)
+        )
+
+    def _failed(self, failure: Exception) -> float:
+        self.failures += 1
+        self._in_a_row += 1
+        wait = wait_s(self._in_a_row, MAX_RETRY_S, self._env.random.random())
+        late = self._due_s() * 1000 < -self._config.backup_interval_ms
+        logger.log(
+            logging.ERROR if late else logging.WARNING,
+            "the backup to %s failed and is tried again in %.0f s%s: %s",
+            self._config.backup_url,
+            wait,
+            "; there is none of the last two intervals" if late else "",
+            failure,
+        )
+        return wait
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self._store.close()
+
+
+def _remove(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _files(folder: str) -> dict[str, str]:
+    """The files of a folder, by their path below it."""
+    found = {}
+    for where, _, names in os.walk(folder):
+        for name in names:
+            path = os.path.join(where, name)
+            found[os.path.relpath(path, folder).replace(os.sep, "/")] = path
+    return found
+
+
+async def make_backup(server: str, data: str, metadata_url: str, dest: str) -> None:
+    """`kafkawire backup` of the broker at `server` in a child process. BackupError."""
+    environment = {**os.environ, "KAFKAWIRE_METADATA": metadata_url}  # it may hold a password
+    command = (sys.executable, "-P", "-m", "kafkawire", "backup", dest)
+    child = await asyncio.create_subprocess_exec(
+        *command, "--data", data, "--server", server, stdout=PIPE, stderr=PIPE, env=environment
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            _, said = await child.communicate()
+    except TimeoutError:
+        raise BackupError(f"it was not done after {TIMEOUT_S:.0f} s") from None
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            child.kill()
+    if child.returncode:
+        text = said[-MAX_OUTPUT_BYTES:].decode("utf-8", "replace").strip()
+        raise BackupError(text.rpartition("\n")[2] or f"it ended with {child.returncode}")
