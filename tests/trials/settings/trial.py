@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -91,6 +92,7 @@ class Commands:
             self.context.broken(f"{name}={value!r} by {way}: {fault}")
         if (self.context.folder / "none").exists():
             self.context.broken(f"{name}={value!r} by {way}: the data folder was created")
+            shutil.rmtree(self.context.folder / "none")
 
 
 def faults(answer: dict[str, Any], name: str, value: str) -> list[str]:
