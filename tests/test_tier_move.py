@@ -83,8 +83,8 @@ class Moving(TierProcess):
             await self.env.sleep(1.0)
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> TierWorld:
+@pytest.fixture(name="world")
+def two_buckets(monkeypatch: pytest.MonkeyPatch) -> TierWorld:
     """With an old and a new bucket."""
     made = TierWorld(1, file_delete_delay_ms=100)
     new = FakeBucket(made.rng, now_ms=made.bucket.now_ms)

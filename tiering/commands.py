@@ -89,7 +89,7 @@ class Commands:
             raise CommandError(f"to={to!r}: it must be the URL of a tier")
         if arguments.get("watch") is not True:
             try:
-                await mover.begin(to)
+                await mover.begin(to, arguments.get("skip_lost") is True)
             except MoveError as wrong:
                 raise CommandError(str(wrong)) from None
         return mover.told()

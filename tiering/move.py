@@ -3,11 +3,11 @@
 In order, and a crash may come between any two: the new tier is found to be usable -> a file says
 that a move is under way, the new tier is the current one: what is uploaded from now on goes there
 -> each object of the old tier is copied under a uuid that follows from its own and the new tier's
-URL, so whoever copies it again after a crash writes over it -> its ends are read, its bytes
-compared -> one transaction: the new row is finished, the old one DELETE_STARTED; reads go where the
-row says -> the new tier's manifest names it -> the old object goes after the grace. When none is
-left the old tier is left: a broker that is started with its URL uploads nothing. Its manifest and
-owner go last.
+URL, so whoever copies it again after a crash writes over it -> every byte of the copy is held to
+the checksums of the segment -> one transaction: the new row is finished, the old one
+DELETE_STARTED; reads go where the row says -> the new tier's manifest names it -> the old object
+goes after the grace. When none is left the old tier is left: a broker that is started with its URL
+uploads nothing. Its manifest and owner go last.
 
 Every pass goes by rows. An object that cannot be copied is named, the others are moved, and the
 old tier stays until a further try succeeds. Shell; started by `kafkawire tier move`.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,11 +33,14 @@ from offsets.storage import (
     Mapping,
     ObjectRow,
     SegmentRow,
+    StaleSwap,
 )
 from tiering.apart import overlap, tier_in_data
 from tiering.backoff import wait_s
 from tiering.copying import Copying, NotCopied, copy_uuid
-from tiering.owner import OwnerRecord
+from tiering.localcopy import skip_object, upload_again
+from tiering.owner import read_owner
+from tiering.restore.asking import Asking
 from tiering.store import NoSuchObject, ObjectStore, StoreError
 
 if TYPE_CHECKING:
@@ -47,6 +51,8 @@ logger = logging.getLogger(__name__)
 PAGE = 32
 """Objects between two transactions: each may have the ranges of ten thousand partitions."""
 AT_ONCE = 4
+CHECKED_AT_ONCE = 1
+"""Copies that are on the local disk to be checked: each may have a gigabyte."""
 GRACE_MS_AT_LEAST = 3_600_000
 """An old object stays at least so long: the new tier's manifest is to name its copy by then."""
 LOOK_S = 5.0
@@ -85,11 +91,15 @@ class Mover:
         self._tiering = tiering
         self._task: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
+        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+        self._skip_lost = False
 
-    async def begin(self, url: str) -> None:
+    async def begin(self, url: str, skip_lost: bool = False) -> None:
         """Move to `url`, or empty: what lies in other tiers to the current one. Goes on with a
-        move that is under way. MoveError."""
+        move that is under way. `skip_lost`: leave out what is damaged and has no other copy.
+        MoveError."""
         async with self._beginning:
+            self._skip_lost = skip_lost
             tiers = self._tiering.tiers
             to = self._target(url)
             if self._task is not None and not self._task.done() and to == tiers.current.url:
@@ -150,14 +160,14 @@ class Mover:
             await store.put(PROBE, probe)
             data, _ = await store.get(PROBE)
             await store.delete([PROBE])
-            owner = await _owner(store)
+            found = await read_owner(store)
         except StoreError as failure:
             raise MoveError(f"{url} cannot be moved to: {failure}") from None
         if data != probe:
             raise MoveError(f"{url} cannot be moved to: it does not give back what was put there")
-        if owner is not None and owner.cluster_id != cluster_id:
+        if found is not None and found[0].cluster_id != cluster_id:
             raise MoveError(
-                f"{url} cannot be moved to: it belongs to the cluster {owner.cluster_id}"
+                f"{url} cannot be moved to: it belongs to the cluster {found[0].cluster_id}"
             )
 
     # --- the work
@@ -251,12 +261,11 @@ class Mover:
             if source is None or segment is None:
                 raise NotCopied(f"there is no tier {row.tier}, or no segment {row.segment_id}")
             target = tiers.store_at(tiers.current.url)
-            copying = Copying(tiering.env, source, source_url, target)
-            await copying.copy(row, segment.row.uuid, uuid)
+            copying = Copying(tiering.site(), source, source_url, target)
+            async with self._checking:
+                await copying.copy(row, segment.row.uuid, uuid)
         except (NoSuchObject, NotCopied) as failure:
-            if len(self.progress.failed) < FAILED_AT_MOST:
-                self.progress.failed.append(f"{segment_key(row.uuid)}: {failure}")
-            logger.warning("%s is not moved: %s", segment_key(row.uuid), failure)
+            await self._rescue(row, source, failure)
             return None
         await self._pace(row.size_bytes)
         now_ms = tiering.env.clock.now_ms()
@@ -272,6 +281,23 @@ class Mover:
             delete_after_ms=now_ms + grace_ms,  # of the old one
             ranges=row.ranges,
         )
+
+    async def _rescue(
+        self, row: ObjectRow, source: ObjectStore | None, failure: NoSuchObject | NotCopied
+    ) -> None:
+        """What becomes of an object that cannot be copied: its segment's sound file is uploaded to
+        the new tier, or with --skip-lost the segment is written again without what is lost."""
+        site, key = self._tiering.site(), segment_key(row.uuid)
+        if await upload_again(site, row):
+            logger.warning("%s is not moved, its local file is uploaded: %s", key, failure)
+            return
+        if self._skip_lost and source is not None:
+            with suppress(StaleSwap):  # then the next pass finds what it is now
+                await skip_object(site, row, Asking(self._tiering.env, source))
+            return
+        if len(self.progress.failed) < FAILED_AT_MOST:
+            self.progress.failed.append(f"{key}: {failure}")
+        logger.error("%s is not moved: %s", key, failure)
 
     async def _exchange(self, moved: dict[bytes, ObjectRow]) -> None:
         tiering = self._tiering
@@ -357,18 +383,9 @@ class Mover:
         """Remove the manifest and the owner of a tier that was left, if it is this cluster's
         still; the owner last, so that it can be done again."""
         store = self._tiering.tiers.store_at(url)
-        owner = await _owner(store)
-        if owner is None or owner.cluster_id != self._tiering.cluster_id:
+        found = await read_owner(store)
+        if found is None or found[0].cluster_id != self._tiering.cluster_id:
             return
         while listed := await store.list(MANIFEST):
             await store.delete([each.key for each in listed])
         await store.delete([OWNER])
-
-
-async def _owner(store: ObjectStore) -> OwnerRecord | None:
-    """Who owns a tier; None: nobody."""
-    try:
-        data, _ = await store.get(OWNER)
-    except NoSuchObject:
-        return None
-    return OwnerRecord.unpack(data)

@@ -5,24 +5,18 @@ What turns out to be wrong becomes a finding, with what was or would be done abo
 
 from __future__ import annotations
 
-import os.path
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from kafkawire.codec.segment import FormatError
 from kafkawire.manifest.keys import segment_key
 from log.env import WorkerError
-from log.segments.jobs import DamagedRange, Lost, ScrubArguments, ScrubResult
+from log.segments.jobs import DamagedRange, Lost
 from log.segments.leftover import describe, find_unaccounted
 from offsets.storage import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
+from tiering.localcopy import is_sound_here, local_copy, scrub_file, skip
 from tiering.restore.asking import Asking
 from tiering.scrubplan import Finding, Kind, Suspect, ranges_text, unlike
 from tiering.scrubrepair import Site, condemn, heal, publish
 from tiering.store import NoSuchObject, StoreError
 from tiering.tails import Tail, read_tail
-
-ROOM_LEFT_BYTES = 256 << 20
-"""Never taken by objects that a deep scrub brings here."""
 
 
 class Checker:
@@ -110,9 +104,10 @@ class Checker:
         self, row: ObjectRow, kind: Kind, why: str, size_bytes: int
     ) -> list[Finding]:
         """As `_harmed`, with a copy of the object if batches may have to be left out."""
+        site = self._site
         if not self._skip_lost:
             return await self._harmed(row, kind, why, [], "")
-        async with self._copy(segment_key(row.uuid), size_bytes, row.uuid) as path:
+        async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
             return await self._harmed(row, kind, why, [], path)
 
     async def _harmed(
@@ -121,14 +116,15 @@ class Checker:
         """What is said and done about an object that is not as written. `damaged`: its bad batches
         if they are known, else `why` is about all of it; `path`: of a copy of it, empty: none."""
         site, key = self._site, segment_key(row.uuid)
-        healed = await self._is_sound_here(row)
+        healed = await is_sound_here(site, row)
         if healed and self._repair:
             healed = await heal(site, row.uuid)
         action = self._done("uploaded anew") if healed else ""
         lost: list[Lost] | None = None
         if not healed and self._skip_lost:
-            lost = await self._skip(row, path)
-            action = f"written again without {sum(each.end - each.first for each in lost)} offsets"
+            lost = await skip(site, row, path)
+            count = sum(each.end - each.first for each in lost)
+            action = f"written again without {count} offset{'' if count == 1 else 's'}"
         where = "; its file is still here" if healed else ""
         if damaged:
             return [Finding(kind, key, each.text + where, action) for each in damaged]
@@ -141,30 +137,6 @@ class Checker:
         if healed:
             return [Finding(kind, key, f"{why}{where}, with offsets {offsets}", action)]
         return [Finding(kind, key, f"{why}; lost: offsets {offsets}")]
-
-    async def _is_sound_here(self, row: ObjectRow) -> bool:
-        """Whether the segment's own file is here, sound in every byte."""
-        site = self._site
-        segment = site.segments.by_id.get(row.segment_id)
-        if segment is None or not segment.row.local:
-            return False
-        segment.pins += 1
-        try:
-            arguments = ScrubArguments(segment.path, segment.row.uuid)
-            rate = site.bytes_per_second()
-            result: ScrubResult = await site.env.worker.run("scrub", arguments, rate)
-        except OSError:
-            return False
-        finally:
-            segment.pins -= 1
-        return not result.problems
-
-    async def _skip(self, row: ObjectRow, path: str) -> list[Lost]:
-        """Write the segment of an object again without what is lost."""
-        segment = self._site.segments.by_id[row.segment_id]
-        return await self._site.skipper.skip(
-            segment, path or (segment.path if segment.row.local else "")
-        )
 
     def _done(self, what: str) -> str:
         return f"{'will' if self._repair else 'would'} be {what}"
@@ -228,11 +200,9 @@ class Checker:
         self, row: ObjectRow, segment: SegmentRow, size_bytes: int
     ) -> list[Finding]:
         """Every problem that the worker finds in a copy of the object."""
-        site, key = self._site, segment_key(row.uuid)
-        async with self._copy(key, size_bytes, row.uuid) as path:
-            arguments = ScrubArguments(path, segment.uuid)
-            rate = site.bytes_per_second()
-            result: ScrubResult = await site.env.worker.run("scrub", arguments, rate)
+        site = self._site
+        async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
+            result = await scrub_file(site, path, segment.uuid)
             still = await self._finished(row.uuid) if result.problems else None
             if still is None:
                 return []
@@ -240,27 +210,6 @@ class Checker:
             more = f" and {len(others) - 1} more problems" if len(others) > 1 else ""
             why = others[0].replace(f"{path}: ", "").replace(path, "it") + more if others else ""
             return await self._harmed(still, Kind.FORMAT, why, result.damaged, path)
-
-    @asynccontextmanager
-    async def _copy(self, key: str, size_bytes: int, uuid: bytes) -> AsyncIterator[str]:
-        """A copy of an object on the local disk, and its path. OSError if there is no room."""
-        site = self._site
-        fs, rate = site.env.fs, site.bytes_per_second()
-        path = os.path.join(site.folder, f"{uuid.hex()}.object")
-
-        def prepare() -> int:
-            fs.makedirs(site.folder)
-            fs.remove(path)
-            return fs.free_bytes(site.folder)[1]
-
-        free = await site.env.offload.submit("files", prepare)
-        if size_bytes + ROOM_LEFT_BYTES > free:
-            raise OSError(f"there is no room for its {size_bytes} bytes on the local disk")
-        try:
-            await self._asking.retry(lambda: site.store.download(key, path, rate))
-            yield path
-        finally:
-            await site.env.offload.submit("files", fs.remove, path)
 
 
 def _unchecked(key: str, failure: Exception) -> Finding:

@@ -193,16 +193,19 @@ class Tiering:
     ) -> AsyncIterator[ScrubProgress | ScrubReport]:
         """Hold bucket, rows and manifest against each other (tiering.scrub): progress, and the
         report last. One at a time."""
+        return Scrub(self.site()).run(repair, deep, skip_lost)
+
+    def site(self) -> Site:
+        """The parts of this tier for whoever checks or repairs it."""
         segments, config = self.log.segments, self.config
         rate = config.remote_log_manager_fetch_max_bytes_per_second
-        site = Site(
+        return Site(
             self.env, self.store, self.storage, self.catalog, segments.store, segments.swapper,
             self.rounds, self.node_id, self.cluster_id, self.tier,
             os.path.join(self.log.folder, "tier-scrub"), self._grace_ms, self.remover.wake,
             self._trouble, lambda: -1 if rate >= NO_LIMIT else rate, segments.skipper,
             segments.known_partitions,
         )  # fmt: skip
-        return Scrub(site).run(repair, deep, skip_lost)
 
     def store_of(self, tier: int) -> ObjectStore | None:
         """Where objects of a tier are; None: it cannot be reached from here."""

@@ -136,16 +136,19 @@ def tier_move(
     to: Annotated[
         str, typer.Option("--to", metavar="URL", help="s3://BUCKET/PREFIX or a folder.")
     ] = "",
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Leave out batches that no copy has any more.")
+    ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
     """Move everything to another bucket or provider, while the broker runs.
 
-    Copied, compared and switched object by object; new uploads go to the new tier at once. The
-    move goes on by itself when the broker was restarted: run this again to watch it."""
+    Copied, checked in every byte and switched object by object; new uploads go to the new tier at
+    once. The move goes on by itself when the broker was restarted: run this again to watch it."""
     from kafkawire.cli.tier_jobs import move
 
-    move(server, to, as_json)
+    move(server, to, skip_lost, as_json)
 
 
 @tier_app.command("restore")

@@ -67,11 +67,11 @@ def _show_young(report: dict[str, Any]) -> None:
         )
 
 
-def move(server: str, to: str, as_json: bool) -> None:
+def move(server: str, to: str, skip_lost: bool, as_json: bool) -> None:
     """Begin a move, or go on watching one, until all is copied; exit code 1 if that fails."""
 
     def work(cluster: Cluster) -> bool:
-        answer = ask(cluster, "move", to=to)
+        answer = ask(cluster, "move", to=to, skip_lost=skip_lost)
         with bars() as told:
             while answer["state"] == "copying":
                 total = answer["bytes"] + answer["left_bytes"]

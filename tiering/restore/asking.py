@@ -31,6 +31,10 @@ class Asking:
         self._env = env
         self._store = store
 
+    async def download(self, key: str, path: str, bytes_per_second: int) -> None:
+        """An object as a local file; -1: as fast as it goes."""
+        await self.retry(lambda: self._store.download(key, path, bytes_per_second))
+
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """What a request answers, once it is answered."""
         for failures in range(1, TRIES):
