@@ -142,7 +142,8 @@ def test_memory_of_all_clients_is_bounded_and_waits_its_turn() -> None:
     data = [frame(ECHO, n, bytes([n]) * 400_000) for n in range(8)]
     for n, client in enumerate(clients):  # each sends half
         client.feed(data[n][:300_000], 50_000)
-    assert host.memory.taken_bytes <= 1 << 20
+    # What has come lies somewhere, and is counted: a read of each at most.
+    assert host.memory.taken_bytes <= (1 << 20) + len(clients) * (64 << 10)
     assert any(not client.wire.reading for client in clients)
 
 

@@ -17,6 +17,7 @@ from kafkawire.messages.list_offsets import (
 from kafkawire.server.run import Server
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
+from tests.kit.waiting import until
 from tests.test_produce_fetch import make
 from tests.test_segments_served import NOW_MS, QUICK_CUTS, cut_until, fetch, partition_of, produce
 
@@ -74,18 +75,15 @@ async def test_clients_read_from_the_tier_and_one_that_does_not_read_stops_nobod
         idle = await Client.connect(port_of(server))
         for _ in range(40):  # far more than the kernel takes
             idle.send(everything(), 11)
-        for _ in range(LOOKS):
-            if cold.tier(0).cache.leased:
-                break
-            await asyncio.sleep(0.01)
-        assert cold.tier(0).cache.leased
+        answers = server.host.answers
+        await until(lambda: answers.held_bytes > 0, "an answer that is not read")
         assert await fetch(client, 0, 1 << 20)
-        assert cold.tier(0).cache.leased
+        await until(lambda: 0 < answers.held_bytes < 1 << 24, "one Fetch at a time")
         idle.writer.transport.abort()
         await client.close()
         for _ in range(LOOKS):
             gc.collect()
-            if not cold.tier(0).cache.leased:
+            if not cold.tier(0).cache.leased and not answers.held_bytes:
                 return
             await asyncio.sleep(0.01)
         raise AssertionError("the blocks of clients that have gone are still held")

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from kafkawire.broker.answermemory import AnswerMemory
 from kafkawire.broker.newtopics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from kafkawire.broker.overrides import layers_of
 from kafkawire.broker.partitions import PartitionTable
@@ -69,6 +70,7 @@ class Broker:
         self.folder = folder
         self.node_id = config.node_id
         self.counts = Counts()
+        self.answer_memory = AnswerMemory(config.inflight_answer_bytes, env.call_soon)
         self.table = PartitionTable(catalog, log.loader, self.node_id)
         log.unloader.held = INTERNAL_TOPICS  # their coordinators hold on to the partitions
         self.producer_ids = ProducerIds(metadata)

@@ -288,6 +288,7 @@ class BrokerConfig:
     connections_max_idle_ms: int
     connection_inflight_bytes: int
     inflight_bytes: int
+    inflight_answer_bytes: int
     parked_fetches_max: int
     metrics_listener: str
     group_initial_rebalance_delay_ms: int

@@ -241,10 +241,16 @@ _BROKER_ROWS = (
     Config("connections.max.idle.ms", L, 600_000,
            "A connection without a request for so long is closed; -1: never.", at_least=-1),
     Config("connection.inflight.bytes", L, 8 * MIB,
-           "Request bytes of one connection being worked on past which it is not read; one "
-           "request of any size is always taken.", at_least=1024),
+           "Request bytes of one connection being worked on past which it is not read, and bytes "
+           "of answers it has not taken past which no further request of it is started; one of "
+           "any size is always taken.", at_least=1024),
     Config("inflight.bytes", L, 256 * MIB,
-           "Request bytes of all connections being worked on past which none is read.",
+           "Request bytes of all connections being worked on past which none is read (Kafka: "
+           "queued.max.request.bytes). An eighth is kept for requests up to 64 KiB, another for "
+           "those up to 2 MiB.", at_least=MIB),
+    Config("inflight.answer.bytes", L, 256 * MIB,
+           "Bytes of answers of all connections that their clients have not taken yet. While "
+           "little is free, Fetches of older records are answered with less, or wait.",
            at_least=MIB),
     Config("parked.fetches.max", I, 100_000,
            "Fetches that wait for records at a time; further ones are answered at once.",

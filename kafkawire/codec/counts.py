@@ -44,12 +44,13 @@ class Counts:
     """What clients asked of one broker.
 
     `requests` by API key: those of hot handlers (`produces`, `fetches`, `heartbeats`) have
-    integers of their own. `errors`: (API's name, error code) -> how often it was answered, of
-    Produce and Fetch per partition. `loop_lag_s` is the longest the loop was late since it was
-    last read.
+    integers of their own. `connections_closed` by reason. `errors`: (API's name, error code) -> how
+    often it was answered, of Produce and Fetch per partition. `loop_lag_s` is the longest the loop
+    was late since it was last read.
     """
 
     __slots__ = (
+        "connections_closed",
         "connections_refused",
         "errors",
         "fetched_bytes",
@@ -62,6 +63,7 @@ class Counts:
     )
 
     def __init__(self) -> None:
+        self.connections_closed: dict[str, int] = {}
         self.connections_refused = 0
         self.produces = 0
         self.fetches = 0

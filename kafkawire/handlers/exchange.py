@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
+    from kafkawire.broker.answermemory import AnswerMemory
     from kafkawire.broker.broker import Broker
 
 _HEAD = Struct(">ii")  # frame length, correlation id
@@ -27,6 +28,10 @@ def frame(correlation_id: int, body: bytes, flexible: bool) -> bytes:
     if flexible:
         return _HEAD_TAGS.pack(len(body) + 5, correlation_id, 0) + body
     return _HEAD.pack(len(body) + 4, correlation_id) + body
+
+
+SMALL_ANSWER_BYTES = 1 << 10
+"""Answers up to this size are not counted: a connection has 256 at most that are not read."""
 
 
 class Pinned(Protocol):
@@ -52,7 +57,9 @@ class Peer(Protocol):
     `exchanges` are the unanswered ones in request order: who starts one appends it. `more` is how
     many requests they stand for beyond one each. `frame_at` is where the request that is being
     started begins in its buffer, with its size. `memo` is the hot handlers' to remember something
-    between the requests of one connection, `repeat` what they want to be asked first.
+    between the requests of one connection, `repeat` what they want to be asked first. `fetching`:
+    a Fetch of it is not answered; `fetched` says that it is. `held_bytes` are those of `answers`
+    that belong to answers which have not left.
     """
 
     client_id: str | None
@@ -64,9 +71,13 @@ class Peer(Protocol):
     repeat: Repeating | None
     exchanges: deque[Exchange]
     more: int
+    fetching: bool
+    held_bytes: int
+    answers: AnswerMemory
 
     def begin(self, exchange: Exchange) -> None: ...
     def served(self, exchange: Exchange) -> None: ...
+    def fetched(self) -> None: ...
     def answered(self, exchange: Exchange) -> None: ...
     def applying(self, size_bytes: int) -> None: ...
     def applied(self, size_bytes: int) -> None: ...
@@ -74,6 +85,25 @@ class Peer(Protocol):
     def flush(self) -> None: ...
     def resume(self) -> None: ...
     def abort(self, reason: str) -> None: ...
+
+
+class Held:
+    """Memory of an answer that is counted in `peer.answers`; to be called once, when the answer
+    has left or its client is gone. `also` is called then too."""
+
+    __slots__ = ("_also", "_peer", "_size_bytes")
+
+    def __init__(self, peer: Peer, size_bytes: int, also: Callable[[], None] | None = None) -> None:
+        self._peer = peer
+        self._size_bytes = size_bytes
+        self._also = also
+        peer.held_bytes += size_bytes
+
+    def __call__(self) -> None:
+        self._peer.held_bytes -= self._size_bytes
+        self._peer.answers.release(self._size_bytes)
+        if self._also is not None:
+            self._also()
 
 
 class Exchange:
@@ -96,17 +126,23 @@ class Exchange:
 
     def answer(self, body: bytes) -> None:
         """Answer with a body that is one buffer."""
+        if len(body) > SMALL_ANSWER_BYTES and not self.peer.closed:
+            self.peer.answers.hold(len(body))
+            self.pins = Held(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
         self.peer.answered(self)
 
     def answer_parts(self, body: list[Buffer], release: Callable[[], None] | None = None) -> None:
         """Answer with many buffers, sent as they are; `release` is called when they are gone, or
-        now where the client is."""
+        now where the client is. Without one the buffers are counted as memory of the answer."""
         if self.peer.closed:
             if release is not None:
                 release()
             return
         size = sum(map(len, body))
+        if release is None and size > SMALL_ANSWER_BYTES:
+            self.peer.answers.hold(size)
+            release = Held(self.peer, size)
         if self.flexible:
             head = _HEAD_TAGS.pack(size + 5, self.correlation_id, 0)
         else:

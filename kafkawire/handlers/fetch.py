@@ -9,30 +9,32 @@ by the log's pool, so a cold consumer never stops the loop. What is in the remot
 as long as `remote.fetch.max.wait.ms` says, in all partitions at once; a partition whose data has
 not come by then is answered empty, and the next Fetch finds it.
 
+What is read or copied for an answer is memory that is taken before (`broker.answermemory`) and
+given back when the answer has left; while others hold it a Fetch is answered with less, or waits.
+A connection has one Fetch at a time, as in Kafka: pipelined ones start one after the other.
+
 Not done: sessions (session id 0 is always answered, so clients send full requests, which KIP-227
 allows), reading from a follower, transactions (last stable offset = high watermark).
 """
 
 from __future__ import annotations
 
-from asyncio import TimerHandle, gather
-from collections.abc import Callable
+import logging
+from asyncio import Future, get_running_loop
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import (
     FLEXIBLE_FROM,
-    FetchAsk,
     FetchItem,
     FetchResult,
     read_request,
     write_response,
 )
 from kafkawire.codec.produce import ManyItems
-from kafkawire.codec.types import Buffer
 from kafkawire.handlers.budget import TurnBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from kafkawire.handlers.fetching import MEMORY_PATIENCE_S, Attempt, fill
 from kafkawire.handlers.longfetch import FULL, LongFetch
 from log.segments.remote import readable_log_start
 
@@ -40,21 +42,14 @@ if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from log.partition import Partition, Plan
 
-JOIN_VIEWS_FROM = 64
-"""From so many views in one partition's answer on, copying them into one buffer costs less than
-handing each to the kernel: small batches of many producers lie scattered."""
+logger = logging.getLogger(__name__)
+
+DEFECTS_LOGGED_MAX = 1000
+"""Partitions whose reads met a defect that are named in the log: clients come again and again."""
 
 TURN_BYTES = 4 << 20
 """What one turn of the loop sends in answers: a millisecond or two of copying by the kernel. All
 other clients wait as long."""
-
-ATTEMPT_BYTES = 32 << 10
-"""What a Fetch costs beside its bytes, in bytes that could have been sent meanwhile: so that the
-thousands who wait for one partition do not have all others wait when it moves."""
-
-BESIDE_HOT_S = 0.01
-"""How long a Fetch that has enough from memory waits for a remote tier: what is on its way is there
-next time."""
 
 
 class Fetch:
@@ -67,7 +62,10 @@ class Fetch:
         self.env = broker.env
         self.config = broker.config
         self.counts = broker.counts
+        self.memory = broker.answer_memory
         self.parked: set[Attempt | LongFetch] = set()
+        self.starved: set[Attempt] = set()  # that wait for memory
+        self.defects: set[str] = set()
         self.budget = TurnBudget(broker.env.call_soon, TURN_BYTES)
 
     def start(
@@ -80,13 +78,16 @@ class Fetch:
         pos: int,
         end: int,
     ) -> bool:
-        """Answer at once, start a cold read, or park."""
+        """Answer at once, start a cold read, or park. False: a Fetch goes before it."""
+        if peer.fetching:
+            return False
         exchange = Exchange(peer, version, correlation_id, version >= FLEXIBLE_FROM)
         self.counts.fetches += 1
         try:
             ask = read_request(buf, pos, end, version)
         except ManyItems:
             peer.exchanges.append(exchange)
+            peer.fetching = True
             LongFetch(self, exchange, block).begin(buf[pos:end])
             return True
         peer.exchanges.append(exchange)
@@ -98,6 +99,7 @@ class Fetch:
                 write_response([], version, read_committed=False, error_code=code), None
             )
             return True
+        peer.fetching = True
         self.budget.do(Attempt(self, exchange, ask).begin)
         return True
 
@@ -106,6 +108,17 @@ class Fetch:
         self.budget.finish()
         for attempt in list(self.parked):
             attempt.expire()
+        for attempt in list(self.starved):
+            attempt.give_up()
+
+    def code_of(self, failure: Exception, topic: str | bytes, index: int, offset: int) -> int:
+        """What a client is told of a failed read. A defect is logged, once for each partition."""
+        if not isinstance(failure, KafkaError | OSError):
+            where = f"{topic if isinstance(topic, str) else topic.hex()}-{index}"
+            if where not in self.defects and len(self.defects) < DEFECTS_LOGGED_MAX:
+                self.defects.add(where)
+                logger.error("%s cannot be read from %d", where, offset, exc_info=failure)
+        return int(code_of(failure))
 
     def find(self, item: FetchItem) -> Partition:
         """The partition led here, epoch checked (KIP-320), or KafkaError."""
@@ -141,197 +154,28 @@ class Fetch:
     async def read(self, result: FetchResult, plan: Plan) -> None:
         """Fill in what has to be read, or the error of that."""
         try:
-            _fill(result, await self.commit_log.read(plan), plan.size_bytes)
-        except (KafkaError, OSError) as failure:
-            result.error_code = int(code_of(failure))
+            fill(result, await self.commit_log.read(plan), plan.size_bytes)
+        except Exception as failure:
+            name, index = plan.partition.topic, plan.partition.index
+            result.error_code = self.code_of(failure, name, index, plan.offset)
 
+    async def take_memory(self, wanted_bytes: int) -> int:
+        """Wait until memory is free for a part of what an answer needs; 0: not in time."""
+        granted = self.memory.take(wanted_bytes) if wanted_bytes else 0
+        if granted or not wanted_bytes:
+            return granted
+        done: Future[int] = get_running_loop().create_future()
 
-class Attempt:
-    """One Fetch until it is answered."""
-
-    __slots__ = ("ask", "cost", "done", "exchange", "handler", "partitions", "timer", "woken")
-
-    def __init__(self, handler: Fetch, exchange: Exchange, ask: FetchAsk) -> None:
-        self.handler = handler
-        self.exchange = exchange
-        self.ask = ask
-        self.timer: TimerHandle | None = None
-        self.partitions: list[Partition] = []
-        self.cost = ATTEMPT_BYTES
-        self.woken = False
-        self.done = False
-
-    def begin(self) -> int:
-        """Answer or park. What it cost, in bytes."""
-        if not self.exchange.peer.closed:
-            ask = self.ask
-            if not self.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
-                self.park()
-        return self.cost
-
-    def try_answer(self, *, last: bool) -> bool:
-        """Answer if the bytes are there, something is wrong, or this is the last chance."""
-        ask = self.ask
-        handler = self.handler
-        room = min(ask.max_bytes, handler.config.fetch_max_bytes)
-        results: list[FetchResult] = []
-        plans: list[tuple[FetchResult, Plan]] = []
-        partitions: list[Partition] = []
-        size = 0
-        behind = False
-        missing: list[int] = []
-        for item in ask.items:
-            topic, index, _, offset, last_epoch, most = item
-            result = FetchResult(topic, index)
-            results.append(result)
-            try:
-                partition = handler.find(item)
-                handler.describe(result, partition)
-                if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
-                    last = True
-                    continue
-                end = partition.high_watermark
-                if offset == end:
-                    plan = None  # a reader at the end, which is what most who wait are
-                else:
-                    plan = partition.plan(offset, min(most, room), end, size == 0)
-            except NotLoaded as absent:
-                missing += absent.numbers
-                continue
-            except (KafkaError, OSError) as failure:
-                result.error_code = int(code_of(failure))
-                last = True
-                continue
-            partitions.append(partition)
-            behind = behind or partition.next_offset > partition.high_watermark
-            if plan is not None and plan.size_bytes:
-                plans.append((result, plan))
-                size += plan.size_bytes
-                room = max(0, room - plan.size_bytes)
-        if missing:
-            handler.table.load_then(missing, lambda: self._loaded(last))
-            return True
-        if not last and size < ask.min_bytes:
-            self.partitions = partitions
-            if behind:
-                handler.commit_log.want_commit()
-            return False
-        self._finish(results, plans)
-        return True
-
-    def _loaded(self, last: bool) -> None:
-        """What was not in memory is, or cannot be: begin again."""
-        if self.done or self.exchange.peer.closed:
-            return
-        if not self.try_answer(last=last) and self.timer is None:
-            self.park()
-
-    def _finish(self, results: list[FetchResult], plans: list[tuple[FetchResult, Plan]]) -> None:
-        self._unpark()
-        if all(plan.hot for _, plan in plans):
-            releases: list[Callable[[], None]] = []
-            for result, plan in plans:
-                self.cost += plan.size_bytes
-                views, release = self.handler.commit_log.views(plan)
-                if len(views) >= JOIN_VIEWS_FROM:
-                    _fill(result, [b"".join(views)], plan.size_bytes)
-                    release()
-                else:
-                    _fill(result, [*views], plan.size_bytes)
-                    releases.append(release)
-            self._answer(results, releases)
-        else:
-            self.handler.env.spawn(self._read_then_answer(results, plans), "cold fetch")
-
-    async def _read_then_answer(
-        self, results: list[FetchResult], plans: list[tuple[FetchResult, Plan]]
-    ) -> None:
-        """Read what is not mapped, of all partitions at once; the answer has its turn then."""
-        hot = sum(plan.size_bytes for _, plan in plans if plan.hot)
-        patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
-        if hot and hot >= self.ask.min_bytes:
-            patience_s = min(patience_s, BESIDE_HOT_S)
-        for _, plan in plans:
-            plan.patience_s = patience_s
-        if len(plans) == 1:
-            await self.handler.read(*plans[0])
-        else:
-            await gather(*[self.handler.read(result, plan) for result, plan in plans])
-
-        await self.handler.commit_log.reader.lane.turn()
-        self._answer(results, [])
-
-    def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
-        exchange = self.exchange
-        counts = self.handler.counts
-        for result in results:
-            counts.fetched_bytes += result.size_bytes
-            if result.error_code:
-                counts.failed("Fetch", result.error_code)
-        body = write_response(results, exchange.version, read_committed=self.ask.isolation == 1)
-        release = None
-        if len(releases) == 1:
-            release = releases[0]
-        elif releases:
-            release = _ReleaseAll(releases)
-        exchange.answer_parts(body, release)
-
-    def park(self) -> None:
-        """Wait for bytes or the deadline."""
-        handler = self.handler
-        if len(handler.parked) >= handler.config.parked_fetches_max:
-            # Beyond the bound a client is told at once that there is nothing yet: it asks again.
-            self.try_answer(last=True)
-            return
-        handler.parked.add(self)
-        for partition in self.partitions:
-            partition.watchers.add(self.wake)
-        self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
-        self.exchange.pins = self._unpark  # a client that goes must not be waited for
-
-    def _unpark(self) -> None:
-        self.done = True
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-            self.handler.parked.discard(self)
-            for partition in self.partitions:
-                partition.watchers.discard(self.wake)
-
-    def wake(self, _partition: Partition) -> None:
-        """A partition moved. Look once the turn is over: more of them may move in it."""
-        if not self.woken:
-            self.woken = True
-            self.handler.budget.later(self._look)
-
-    def _look(self) -> int:
-        self.woken = False
-        if not self.done:
-            if self.exchange.peer.closed:
-                self._unpark()
+        def granted_later(size_bytes: int) -> None:
+            if done.done():
+                self.memory.release(size_bytes)
             else:
-                self.try_answer(last=False)
-        return self.cost
+                done.set_result(size_bytes)
 
-    def expire(self) -> None:
-        """The client has waited as long as it wanted to."""
-        if not self.done:
-            self.try_answer(last=True)
-
-
-def _fill(result: FetchResult, records: list[Buffer], size_bytes: int) -> None:
-    result.records = records
-    result.size_bytes = size_bytes
-
-
-class _ReleaseAll:
-    """Calls every release, for an answer that pins more than one partition's journals."""
-
-    __slots__ = ("releases",)
-
-    def __init__(self, releases: list[Callable[[], None]]) -> None:
-        self.releases = releases
-
-    def __call__(self) -> None:
-        for release in self.releases:
-            release()
+        self.memory.when_free(wanted_bytes, granted_later)
+        timer = self.env.call_later(MEMORY_PATIENCE_S, granted_later, 0)
+        try:
+            return await done
+        finally:
+            timer.cancel()
+            self.memory.cancel(granted_later)

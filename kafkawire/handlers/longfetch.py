@@ -9,6 +9,7 @@ handlers.fetch, which serves all other Fetches.
 from __future__ import annotations
 
 import asyncio
+import logging
 from asyncio import gather
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
 from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.handlers.exchange import Exchange, Held, Pinned
 from kafkawire.handlers.slices import released
 from kafkawire.messages.fetch import (
     EpochEndOffset,
@@ -32,6 +33,10 @@ from kafkawire.messages.fetch import (
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch import Fetch
     from log.partition import Partition, Plan
+
+logger = logging.getLogger(__name__)
+
+Plans = list[tuple["FetchResult", "Plan"]]
 
 READS_AT_ONCE = 16
 """Partitions of one request that are read from files or the remote tier at the same time."""
@@ -59,6 +64,7 @@ class LongFetch:
         self._cold: list[tuple[FetchResult, Plan]] = []
         self._releases: list[Callable[[], None]] = []
         self._size_bytes = 0
+        self._held_bytes = 0  # memory that is counted for the answer
 
     def begin(self, body: memoryview) -> None:
         """Serve it in a task."""
@@ -78,12 +84,22 @@ class LongFetch:
         self._moved.set()
 
     async def _serve(self, body: memoryview) -> None:
+        peer = self._exchange.peer
+        try:
+            await self._decode_and_answer(body)
+        except DecodeError as wrong:
+            peer.abort(str(wrong))
+        except Exception:
+            logger.exception("a Fetch of client %s cannot be answered", peer.client_id)
+            peer.abort("its Fetch cannot be answered")
+        finally:
+            self._hold(0)
+            peer.fetched()
+
+    async def _decode_and_answer(self, body: memoryview) -> None:
         exchange, peer = self._exchange, self._exchange.peer
         try:
             await self._decode(body)
-        except DecodeError as wrong:
-            peer.abort(str(wrong))
-            return
         finally:
             self._block.unpin()
         ask = self._ask
@@ -131,8 +147,11 @@ class LongFetch:
             self._results.append(result)
             try:
                 behind = self._look_at(item, result, room - self._size_bytes) or behind
-            except (KafkaError, OSError, NotLoaded) as failure:
+            except NotLoaded as failure:
                 result.error_code = int(code_of(failure))
+                self._last = True
+            except Exception as failure:
+                result.error_code = self._handler.code_of(failure, item[0], item[1], item[3])
                 self._last = True
             await self._slices.give_way()
             if self._exchange.peer.closed:
@@ -170,6 +189,7 @@ class LongFetch:
         result.records = [b"".join(views)] if len(views) > 1 else [*views]
         result.size_bytes = plan.size_bytes
         if len(views) > 1:
+            self._hold(self._held_bytes + plan.size_bytes)
             release()
         else:
             self._releases.append(release)
@@ -181,6 +201,7 @@ class LongFetch:
             release()
         results, self._results = self._results, []
         self._cold, self._size_bytes = [], 0
+        self._hold(0)
         await self._slices.run(released(results))
 
     # -- waiting
@@ -221,7 +242,7 @@ class LongFetch:
     # -- answering
 
     async def _finish(self) -> None:
-        cold = self._cold
+        cold = await self._with_memory(self._cold)
         for at in range(0, len(cold), READS_AT_ONCE):
             some = cold[at : at + READS_AT_ONCE]
             await gather(*[self._handler.read(result, plan) for result, plan in some])
@@ -230,8 +251,34 @@ class LongFetch:
             self._add(response, result)
             await self._slices.give_way()
         releases, self._releases = self._releases, []
+        held, self._held_bytes = self._held_bytes, 0
+        releases.append(Held(self._exchange.peer, held))
         await self._release()
         await self._answer(response, releases)
+
+    async def _with_memory(self, cold: list[tuple[FetchResult, Plan]]) -> Plans:
+        """Those of the plans for whose bytes there is memory; the others are answered empty."""
+        wanted = sum(plan.size_bytes for _, plan in cold)
+        room = granted = await self._handler.take_memory(wanted)
+        self._held_bytes += granted
+        fitting: Plans = []
+        for result, plan in cold:
+            room -= plan.size_bytes
+            if room < 0 and (fitting or not granted):
+                break
+            fitting.append((result, plan))
+        if room < 0 and granted:  # one is read whatever its size
+            self._hold(self._held_bytes + max(0, fitting[0][1].size_bytes - granted))
+        return fitting
+
+    def _hold(self, size_bytes: int) -> None:
+        """Count so much memory for the answer."""
+        memory, more = self._handler.memory, size_bytes - self._held_bytes
+        self._held_bytes = size_bytes
+        if more > 0:
+            memory.hold(more)
+        elif more < 0:
+            memory.release(-more)
 
     def _add(self, response: FetchResponse, result: FetchResult) -> None:
         counts = self._handler.counts

@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
-from kafkawire.handlers.exchange import Exchange, Peer, Pinned, frame
+from kafkawire.handlers.exchange import (
+    SMALL_ANSWER_BYTES,
+    Exchange,
+    Held,
+    Peer,
+    Pinned,
+    frame,
+)
 
 if TYPE_CHECKING:
     from log.commitlog import CommitLog
@@ -55,6 +62,9 @@ class ProduceExchange(Waiting):
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
         body = write_response(self.results, self.version)
+        if len(body) > SMALL_ANSWER_BYTES:
+            self.peer.answers.hold(len(body))
+            self.pins = Held(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
 
 

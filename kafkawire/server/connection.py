@@ -8,7 +8,8 @@ When a request may start (nothing may overtake, nothing waits needlessly):
 - a Produce as soon as the one before it is queued on the log: queues keep their order;
 - anything else when all earlier Produces have been written, so that it sees them;
 - nothing while a cold request is being served, unless that one has parked (JoinGroup);
-- nothing while the client does not read its answers, or too many wait for their turn.
+- nothing while the client does not read its answers, or too many, or too many bytes of them, wait;
+- a Fetch when the one before it has been answered: what it reads is in memory until it has left.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ class Connection(Receiver):
     """The state of one connection. `closed` once the socket is gone."""
 
     __slots__ = (
-        "applying_bytes", "client_host", "client_id", "exchanges", "flush_due", "frame_at",
-        "last_key", "listener", "memo", "more", "pins", "repeat", "serving",
+        "answers", "applying_bytes", "client_host", "client_id", "exchanges", "fetching",
+        "flush_due", "frame_at", "held_bytes", "last_key", "listener", "memo", "more", "pins",
+        "repeat", "serving", "unsent",
     )  # fmt: skip
 
     def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
@@ -59,6 +61,10 @@ class Connection(Receiver):
         self.listener = listener
         self.client_id: str | None = None
         self.exchanges: deque[Exchange] = deque()
+        self.answers = host.answers
+        self.held_bytes = 0
+        self.fetching = False
+        self.unsent = 0  # bytes, when `moves` was last asked
         self.more = 0  # requests they stand for beyond one each
         self.pins: list[Callable[[], None]] = []
         self.flush_due = False
@@ -154,6 +160,8 @@ class Connection(Receiver):
             if not self.receiving and not self.flush_due:
                 self.flush_due = True
                 self.host.flush_soon(self)
+        elif self._is_full():
+            self.waits |= FULL
 
     def collect(self) -> None:
         """Take over what can leave, for `flush`: the answers at the head of the queue. Hot."""
@@ -168,7 +176,11 @@ class Connection(Receiver):
                 self.more -= first.more
             if first.pins is not None:
                 self.pins.append(first.pins)
-        if self.waits & FULL and not self._is_full():
+        if self.waits & FULL:
+            self._look_if_full()
+
+    def _look_if_full(self) -> None:
+        if not self._is_full():
             self.waits &= ~FULL
             self._go_on_soon()
 
@@ -176,6 +188,7 @@ class Connection(Receiver):
         return (
             self.applying_bytes > self.host.applying_bytes_max
             or len(self.exchanges) + self.more >= WAITING_MAX
+            or self.held_bytes > self.host.applying_bytes_max
         )
 
     def applying(self, size_bytes: int) -> None:
@@ -206,6 +219,12 @@ class Connection(Receiver):
             self.serving = None
             self.waits &= ~BUSY
             self._go_on_soon()
+
+    def fetched(self) -> None:
+        """Its Fetch is answered: the next may start, as Kafka starts one after the other."""
+        self.fetching = False
+        if self.waits & HELD:
+            self.resume()
 
     def resume(self) -> None:
         """What held the next request back is over."""
@@ -248,9 +267,15 @@ class Connection(Receiver):
     def resume_writing(self) -> None:
         """All that was written is gone."""
         self.waits &= ~DRAINING
+        self.tick = self.host.tick
         self._unpin()
         self.flush()
         self._go_on()
+
+    def moves(self) -> bool:
+        """Whether its client has taken something of its answers since this was last asked."""
+        before, self.unsent = self.unsent, self.wire.unsent_bytes()
+        return self.unsent != before
 
     def _unpin(self) -> None:
         pins = self.pins
@@ -260,6 +285,8 @@ class Connection(Receiver):
                 release()
             except Exception:
                 self.host.log_defect(self, "what an answer held cannot be released")
+        if self.waits & FULL:
+            self._look_if_full()
 
     def lost(self) -> None:
         """The socket is gone: let go of everything."""

@@ -23,6 +23,7 @@ from kafkawire.handlers.table import Api, serve_all
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import DRAINING
 from kafkawire.server.memory import Memory
+from kafkawire.server.slow import Sweeper
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -50,12 +51,14 @@ class Host:
         self.broker = broker
         self.watchdog = broker.env.watchdog
         self.memory = Memory(broker.config.inflight_bytes)
+        self.answers = broker.answer_memory
         self.apis = serve_all(broker)
         self.frame_bytes_max = broker.config.socket_request_max_bytes
         self.applying_bytes_max = broker.config.connection_inflight_bytes
         self.tick = 0
         self.counts = broker.counts
         self.connections: set[Connection] = set()
+        self._sweeper = Sweeper(self, self.connections)
         self._descriptors = descriptors
         self._refused = 0  # connections, since the last report
         self._reported_tick = -TICKS_BETWEEN_REPORTS
@@ -204,7 +207,8 @@ class Host:
     def admit(self) -> bool:
         """Whether one more connection may be open: `max.connections`, or fewer where the process
         may not have so many descriptors."""
-        if len(self.connections) < min(self.broker.config.max_connections, self._descriptors):
+        bound = min(self.broker.config.max_connections, self._descriptors)
+        if len(self.connections) < bound or self._sweeper.make_room():
             return True
         self.counts.connections_refused += 1
         self._refused += 1
@@ -226,14 +230,10 @@ class Host:
         self._reported_tick = self.tick
 
     def sweep(self) -> None:
-        """Once each SWEEP_S: close the connections nobody uses (connections.max.idle.ms)."""
+        """Once each SWEEP_S: close the connections that nobody uses, or others suffer from."""
         self.tick += 1
-        idle_ticks = self.broker.config.connections_max_idle_ms / 1000 / SWEEP_S
-        if self.tick % max(1, int(idle_ticks // 10)):
-            return
-        for connection in list(self.connections):
-            if self.tick - connection.tick > idle_ticks and not connection.exchanges:
-                connection.abort("idle")
+        self._sweeper.sweep(self.broker.config.connections_max_idle_ms / 1000 / SWEEP_S)
+        self.memory.favour()
 
     async def drain(self, linger_s: float) -> None:
         """Close every connection once its last answers are gone, or after `linger_s`."""

@@ -12,6 +12,7 @@ import errno
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.types import Buffer
@@ -22,6 +23,20 @@ if TYPE_CHECKING:
     from kafkawire.server.run import Server
 
 logger = logging.getLogger(__name__)
+
+
+UNSENT_BYTES_MAX = 256 << 10
+"""Of what the kernel holds of a client's answers, how much may wait to be sent for the first time
+(what is on its way is not bounded by this): a client that does not read would otherwise hold up to
+tcp_wmem, usually 4 MiB, of memory that nobody counts."""
+_TCP_OPTIONS = {
+    # A peer that has gone without a word is found in 7 minutes, whatever it waits for; with the
+    # kernel's defaults in two hours.
+    "TCP_KEEPIDLE": 300,
+    "TCP_KEEPINTVL": 30,
+    "TCP_KEEPCNT": 4,
+    "TCP_NOTSENT_LOWAT": UNSENT_BYTES_MAX,
+}
 
 
 class AddressError(ValueError):
@@ -64,7 +79,7 @@ class ClientProtocol(asyncio.BufferedProtocol):
         self.transport.set_write_buffer_limits(high=0)
         sock = transport.get_extra_info("socket")
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _set_options(sock)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Let go of what it held."""
@@ -98,6 +113,10 @@ class ClientProtocol(asyncio.BufferedProtocol):
         if self.transport is not None and not self.transport.is_closing():
             self.transport.resume_reading()
 
+    def unsent_bytes(self) -> int:
+        """What the kernel has not taken yet."""
+        return self.transport.get_write_buffer_size() if self.transport is not None else 0
+
     def close(self, reason: str | None) -> None:
         """Close the socket; a reason is worth a line."""
         connection = self.connection
@@ -108,6 +127,16 @@ class ClientProtocol(asyncio.BufferedProtocol):
             )  # fmt: skip
         if self.transport is not None:
             self.transport.abort()
+
+
+def _set_options(sock: socket.socket) -> None:
+    """What each connection of a client has: Kafka's NODELAY and KEEPALIVE, and bounds."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _TCP_OPTIONS.items():
+        if (option := getattr(socket, name, None)) is not None:
+            with suppress(OSError):  # a kernel without it: its own defaults hold
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 async def listen_for_monitors(server: Server, address: str, port: int) -> asyncio.Server:

@@ -12,6 +12,7 @@ from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
+    from kafkawire.broker.answermemory import AnswerMemory
     from kafkawire.handlers.exchange import Exchange
     from kafkawire.handlers.table import Api
     from kafkawire.server.connection import Connection
@@ -22,6 +23,7 @@ class Wire(Protocol):
     """What the connection tells its socket."""
 
     def write(self, parts: list[Buffer]) -> None: ...
+    def unsent_bytes(self) -> int: ...
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
     def close(self, reason: str | None) -> None: ...
@@ -31,10 +33,11 @@ class Host(Protocol):
     """What all connections of a server share, and the bounds of each.
 
     `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection
-    that are not written yet.
+    that are not written yet, and the bytes of its answers that have not left.
     """
 
     memory: Memory
+    answers: AnswerMemory
     apis: dict[int, Api]
     frame_bytes_max: int
     applying_bytes_max: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from kafkawire.server.memory import READ_BYTES, Block
+from kafkawire.server.memory import POOLED_BYTES_MAX, READ_BYTES, SHORT_READ_BYTES, Block
 
 if TYPE_CHECKING:
     from kafkawire.codec.types import Buffer
@@ -25,8 +25,8 @@ class Receiver:
     """The receiving half of a connection. `waits`: why no request may start, 0 if one may."""
 
     __slots__ = (
-        "closed", "filled", "host", "kept", "memory", "out", "reading", "receiving", "start_at",
-        "tick", "waits", "wire",
+        "closed", "filled", "host", "kept", "kept_total", "memory", "out", "reading", "receiving",
+        "start_at", "tick", "waits", "wants_memory", "wire",
     )  # fmt: skip
 
     def __init__(self, host: Host, wire: Wire) -> None:
@@ -42,6 +42,8 @@ class Receiver:
         self.kept: Block | None = None  # bytes [start_at, filled) that are not parsed yet
         self.start_at = 0
         self.filled = 0
+        self.kept_total = 0  # bytes that came as parts of requests so far
+        self.wants_memory = False  # not read until there is some
 
     def _parse(self, block: Block, pos: int, end: int) -> int:
         """Start the requests in [pos, end); the position of the first that was not started."""
@@ -56,12 +58,13 @@ class Receiver:
         kept = self.kept
         if kept is not None:
             return kept.view[self.filled : self._wanted(kept)]
-        arena = self.memory.arena
-        if not arena.used:
-            return arena.view
-        if arena.size - arena.used < READ_BYTES:
-            arena = self.memory.next_arena()
-        return arena.view[arena.used :]
+        memory = self.memory
+        arena = memory.arena
+        if arena.used and arena.size - arena.used < READ_BYTES:
+            arena = memory.next_arena()
+        if memory.waiting:
+            return arena.view[arena.used : arena.used + SHORT_READ_BYTES]
+        return arena.view[arena.used :] if arena.used else arena.view
 
     def _wanted(self, kept: Block) -> int:
         """Up to where to read: the end of a large frame, so that the next one starts afresh."""
@@ -69,9 +72,9 @@ class Receiver:
         if have >= 4:
             (size,) = _LENGTH.unpack_from(kept.view, self.start_at)
             stop = self.start_at + 4 + int(size)
-            if self.filled < stop <= kept.size:
+            if self.filled < stop <= kept.charged:
                 return stop
-        return kept.size
+        return kept.charged
 
     def received(self, count: int) -> None:
         """`count` bytes have come into what `get_buffer` gave."""
@@ -90,10 +93,15 @@ class Receiver:
                 self._keep(arena.view[pos:end])
         else:
             self.filled += count
+            self.kept_total += count
             self._go_on()
         self.receiving = False
         if self.out:
             self.flush()
+
+    def is_receiving(self) -> bool:
+        """Whether a request has come in part, and it is the client that the rest waits for."""
+        return self.kept is not None and self.reading and not self.waits
 
     def _go_on(self) -> None:
         """Parse what is kept, as far as it goes."""
@@ -103,6 +111,8 @@ class Receiver:
         pos = self._parse(kept, self.start_at, self.filled)
         if self.closed:
             return
+        if pos != self.start_at and self.memory.favoured is self:
+            self.memory.forget(self)
         self.start_at = pos
         if pos == self.filled:
             self._drop_kept()
@@ -110,56 +120,78 @@ class Receiver:
             rest = kept.view[pos : self.filled]
             self.kept = None
             self._keep(rest)
-        elif self.filled == kept.size:
+        elif self.filled == kept.charged:
             self._grow(kept)
-        if not self.reading and not self.waits:
+        if not (self.reading or self.waits or self.wants_memory):
             self._read(True)
 
     def _drop_kept(self) -> None:
         kept = self.kept
         self.kept = None
         self.start_at = self.filled = 0
+        if self.wants_memory or self.memory.favoured is self:
+            self.wants_memory = False
+            self.memory.forget(self)
         if kept is not None and not kept.pins:
             self.memory.give(kept)
 
     def _keep(self, rest: memoryview) -> None:
         """Move unparsed bytes to a block of their own, sized for the frame they begin."""
         have = len(rest)
-        room = max(have + 1, have * 2)
-        if have >= 4:
-            size = _LENGTH.unpack_from(rest)[0] + 4
-            # Never more than a few times what has really come: a length is only a claim.
-            room = max(have + 1, min(size, max(have * 4, 1 << 16)))
-        block = self.memory.take(room)
-        if block is None:
-            self._wait_for_memory(bytes(rest))
-            return
+        room, whole = _room_for(rest)
+        block = self.memory.take(self, room, whole)
+        short = block is None
+        if block is None:  # what has come must lie somewhere; no more of it is read
+            block = self.memory.take(self, have + 1, whole, force=True)
+            assert block is not None
+        if block.charged < have:
+            self.memory.extend(self, block, have)
         block.view[:have] = rest
         self.kept, self.start_at, self.filled = block, 0, have
+        self.kept_total += have
+        if short:
+            self._wait_for_memory(room, whole)
+        elif have == block.charged:
+            self._grow(block)
 
     def _grow(self, kept: Block) -> None:
-        """The kept block is full: a larger one, or no reading until what is kept has gone."""
+        """The kept block is full: more room, or no reading until there is, or what is kept has
+        gone."""
         have = self.filled - self.start_at
         if self.waits and have >= KEPT_BYTES_MAX:
             self._read(False)
             return
+        if kept.charged < kept.size:
+            if not self.memory.extend(self, kept):
+                self._wait_for_memory(kept.size, kept.size)
+            return
         rest = kept.view[self.start_at : self.filled]
-        self.kept = None
-        self._keep(rest)
+        room, whole = _room_for(rest)
+        block = self.memory.take(self, room, whole)
+        if block is None:
+            self._wait_for_memory(room, whole)
+            return
+        if block.charged < have + 1:
+            self.memory.extend(self, block, have + 1)
+        block.view[:have] = rest
+        self.kept, self.start_at, self.filled = block, 0, have
         if not kept.pins:
             self.memory.give(kept)
 
-    def _wait_for_memory(self, rest: bytes) -> None:
+    def _wait_for_memory(self, size: int, whole: int) -> None:
+        self.wants_memory = True
         self._read(False)
+        self.memory.when_free(self, size, whole, self._memory_came)
 
-        def again() -> None:
-            if not self.closed:
-                self._keep(memoryview(rest))
-                if self.kept is not None:
-                    self._read(True)
-                    self._go_on()
-
-        self.memory.when_free(again)
+    def _memory_came(self) -> None:
+        kept = self.kept
+        self.wants_memory = False
+        if self.closed or kept is None:
+            return
+        if self.filled == kept.charged:
+            self._grow(kept)
+        if not (self.waits or self.wants_memory):
+            self._read(True)
 
     def _read(self, on: bool) -> None:
         if self.reading != on:
@@ -168,3 +200,15 @@ class Receiver:
                 self.wire.resume_reading()
             else:
                 self.wire.pause_reading()
+
+
+def _room_for(rest: memoryview) -> tuple[int, int]:
+    """How large a block the frame that `rest` begins should have, and how large it is."""
+    have = len(rest)
+    if have < 4:
+        return 2 * have, have
+    whole = int(_LENGTH.unpack_from(rest)[0]) + 4
+    # Never more than a few times what has really come: a length is only a claim. The whole of a
+    # large one, which is counted as it comes.
+    room = max(have + 1, min(whole, max(have * 4, 1 << 16)))
+    return room if room <= POOLED_BYTES_MAX else max(have + 1, whole), whole

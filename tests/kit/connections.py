@@ -8,6 +8,7 @@ from collections.abc import Callable
 from struct import pack, unpack_from
 from typing import Any
 
+from kafkawire.broker.answermemory import AnswerMemory
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned
@@ -71,6 +72,8 @@ class FakeApi:
 class FakeHost:
     def __init__(self, bound: int = 64 << 20) -> None:
         self.memory = Memory(bound)
+        self.soon: deque[Callable[[], None]] = deque()
+        self.answers = AnswerMemory(bound, self.soon.append)
         self.echo, self.slow = Hot(), Hot(hold=True)
         self.apis: dict[int, Any] = {
             ECHO: FakeApi(ECHO, self.echo),
@@ -81,7 +84,6 @@ class FakeHost:
         self.applying_bytes_max = 4 << 20
         self.tick = 0
         self.counts = Counts()
-        self.soon: deque[Callable[[], None]] = deque()
         self.cold: deque[tuple[Connection, Exchange, bytes]] = deque()
 
     def serve(
@@ -114,6 +116,7 @@ class FakeHost:
 class FakeWire:
     def __init__(self) -> None:
         self.sent = bytearray()
+        self.unsent = 0
         self.writes = 0
         self.reading = True
         self.closed: list[str | None] = []
@@ -122,6 +125,9 @@ class FakeWire:
         self.writes += 1
         for part in parts:
             self.sent += part
+
+    def unsent_bytes(self) -> int:
+        return self.unsent
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -141,7 +147,8 @@ class Client:
         self.wire = FakeWire()
         self.connection = Connection(self.host, self.wire, "127.0.0.1", "PLAINTEXT")
 
-    def feed(self, data: bytes, step: int = 1 << 30) -> None:
+    def feed(self, data: bytes, step: int = 1 << 30) -> int:
+        """How much of it was received: less where the connection stopped reading."""
         at = 0
         while at < len(data) and not self.wire.closed and self.wire.reading:
             room = self.connection.get_buffer(-1)
@@ -151,6 +158,7 @@ class Client:
             at += count
             self.connection.received(count)
             self.host.run()
+        return at
 
     def answers(self) -> list[tuple[int, bytes]]:
         """(correlation id, body) of each answer sent so far."""

@@ -36,6 +36,13 @@ def broker_families(server: Server) -> Iterator[Metric]:
         "Connections closed at once: max.connections, or the limit of file descriptors.",
         counts.connections_refused,
     )
+    yield counters(
+        "connections_closed",
+        "Connections closed by the broker: idle, stalled in a request, slow_reader and slow_sender "
+        "(others waited for memory that they held), unused (others wanted to connect).",
+        ["reason"],
+        (([reason], number) for reason, number in sorted(counts.connections_closed.items())),
+    )
     asked = {**counts.requests, PRODUCE: counts.produces, FETCH: counts.fetches}
     asked[HEARTBEAT] = counts.heartbeats
     yield counters(
@@ -54,11 +61,7 @@ def broker_families(server: Server) -> Iterator[Metric]:
     yield counter(
         "fetched_bytes", "Bytes of record batches answered to Fetches.", counts.fetched_bytes
     )
-    yield gauge(
-        "receive_memory_bytes",
-        "Memory held by requests that are being received or worked on.",
-        host.memory.taken_bytes,
-    )
+    yield from _memory_families(server)
     fetch = host.apis[FETCH].hot
     parked = getattr(fetch, "parked", None)
     yield gauge("parked_fetches", "Fetches that wait for records.", len(parked or ()))
@@ -84,6 +87,30 @@ def _stretches(watchdog: Watchdog) -> Iterator[Metric]:
         "loop_longest_stretch_seconds",
         "The longest of these since the last look at this page.",
         longest,
+    )
+
+
+def _memory_families(server: Server) -> Iterator[Metric]:
+    host = server.host
+    yield gauge(
+        "receive_memory_bytes",
+        "Memory held by requests that are being received or worked on.",
+        host.memory.taken_bytes,
+    )
+    yield gauge(
+        "receive_memory_waiting",
+        "Connections that are not read because others hold that memory.",
+        host.memory.waiting,
+    )
+    yield gauge(
+        "answer_memory_bytes",
+        "Memory of answers that clients have not taken yet; inflight.answer.bytes bounds it.",
+        host.answers.held_bytes,
+    )
+    yield gauge(
+        "answer_memory_waiting",
+        "Fetches of older records that wait because others hold that memory.",
+        host.answers.waiting,
     )
 
 

@@ -1,0 +1,334 @@
+"""One Fetch until it is answered: planned, parked, given memory, read. See `handlers.fetch`."""
+
+from __future__ import annotations
+
+import logging
+from asyncio import TimerHandle, gather
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkawire.broker.partitions import NotLoaded
+from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.exchange import Exchange, Held
+
+if TYPE_CHECKING:
+    from kafkawire.handlers.fetch import Fetch
+    from log.partition import Partition, Plan
+
+logger = logging.getLogger(__name__)
+
+Plans = list[tuple["FetchResult", "Plan"]]
+
+JOIN_VIEWS_FROM = 64
+"""From so many views in one partition's answer on, copying them into one buffer costs less than
+handing each to the kernel: small batches of many producers lie scattered."""
+
+ATTEMPT_BYTES = 32 << 10
+"""What a Fetch costs beside its bytes, in bytes that could have been sent meanwhile: so that the
+thousands who wait for one partition do not have all others wait when it moves."""
+
+BESIDE_HOT_S = 0.01
+"""How long a Fetch that has enough from memory waits for a remote tier: what is on its way is there
+next time."""
+
+MEMORY_PATIENCE_S = 10.0
+"""How long a Fetch waits for memory that slow clients hold before it is answered without records:
+well below the 30 s after which clients give up."""
+
+
+class Attempt:
+    """One Fetch until it is answered."""
+
+    __slots__ = (
+        "ask", "cost", "done", "exchange", "granted", "handler", "partitions", "timer", "unread",
+        "woken",
+    )  # fmt: skip
+
+    def __init__(self, handler: Fetch, exchange: Exchange, ask: FetchAsk) -> None:
+        self.handler = handler
+        self.exchange = exchange
+        self.ask = ask
+        self.timer: TimerHandle | None = None
+        self.partitions: list[Partition] = []
+        self.cost = ATTEMPT_BYTES
+        self.granted = 0  # bytes of answer memory that are counted for it
+        self.unread: list[FetchResult] = []  # its answer if there will be no memory
+        self.woken = False
+        self.done = False
+
+    def begin(self) -> int:
+        """Answer or park. What it cost, in bytes."""
+        if not self.exchange.peer.closed:
+            ask = self.ask
+            if not self.try_answer(last=ask.max_wait_ms <= 0 or not ask.items):
+                self.park()
+        return self.cost
+
+    def try_answer(self, *, last: bool) -> bool:
+        """Answer if the bytes are there, something is wrong, or this is the last chance."""
+        try:
+            return self._try_answer(last)
+        except Exception:
+            self._fail()
+            return True
+
+    def _try_answer(self, last: bool) -> bool:
+        ask = self.ask
+        handler = self.handler
+        room = self.granted or min(ask.max_bytes, handler.config.fetch_max_bytes)
+        results: list[FetchResult] = []
+        plans: Plans = []
+        partitions: list[Partition] = []
+        size = 0
+        behind = False
+        missing: list[int] = []
+        for item in ask.items:
+            topic, index, _, offset, last_epoch, most = item
+            result = FetchResult(topic, index)
+            results.append(result)
+            try:
+                partition = handler.find(item)
+                handler.describe(result, partition)
+                if last_epoch >= 0 and handler.diverged(result, partition, last_epoch, offset):
+                    last = True
+                    continue
+                end = partition.high_watermark
+                if offset == end:
+                    plan = None  # a reader at the end, which is what most who wait are
+                else:
+                    plan = partition.plan(offset, min(most, room), end, size == 0)
+            except NotLoaded as absent:
+                missing += absent.numbers
+                continue
+            except Exception as failure:
+                result.error_code = handler.code_of(failure, topic, index, offset)
+                last = True
+                continue
+            partitions.append(partition)
+            behind = behind or partition.next_offset > partition.high_watermark
+            if plan is not None and plan.size_bytes:
+                plans.append((result, plan))
+                size += plan.size_bytes
+                room = max(0, room - plan.size_bytes)
+        if missing:
+            handler.table.load_then(missing, lambda: self._loaded(last))
+            return True
+        if not last and size < ask.min_bytes:
+            self.partitions = partitions
+            if behind:
+                handler.commit_log.want_commit()
+            return False
+        self._finish(results, plans)
+        return True
+
+    def _loaded(self, last: bool) -> None:
+        """What was not in memory is, or cannot be: begin again."""
+        if self.done or self.exchange.peer.closed:
+            return
+        if not self.try_answer(last=last) and self.timer is None:
+            self.park()
+
+    def _finish(self, results: list[FetchResult], plans: Plans) -> None:
+        self._unpark()
+        copied = _copied_bytes(plans)
+        if copied > self.granted and not self._take_memory(results, plans, copied):
+            return  # planned again within what was granted, or waiting
+        self._give_back(keep_bytes=copied)
+        if all(plan.hot for _, plan in plans):
+            releases: list[Callable[[], None]] = []
+            for result, plan in plans:
+                self.cost += plan.size_bytes
+                views, release = self.handler.commit_log.views(plan)
+                if len(views) >= JOIN_VIEWS_FROM:
+                    fill(result, [b"".join(views)], plan.size_bytes)
+                    release()
+                else:
+                    fill(result, [*views], plan.size_bytes)
+                    releases.append(release)
+            self._answer(results, releases)
+        else:
+            self.handler.env.spawn(self._read_then_answer(results, plans), "cold fetch")
+
+    async def _read_then_answer(self, results: list[FetchResult], plans: Plans) -> None:
+        """Read what is not mapped, of all partitions at once; the answer has its turn then."""
+        hot = sum(plan.size_bytes for _, plan in plans if plan.hot)
+        patience_s = self.handler.config.remote_fetch_max_wait_ms / 1000
+        if hot and hot >= self.ask.min_bytes:
+            patience_s = min(patience_s, BESIDE_HOT_S)
+        for _, plan in plans:
+            plan.patience_s = patience_s
+        try:
+            if len(plans) == 1:
+                await self.handler.read(*plans[0])
+            else:
+                await gather(*[self.handler.read(result, plan) for result, plan in plans])
+            await self.handler.commit_log.reader.lane.turn()
+            copied = sum(result.size_bytes for result in results)
+            if copied > self.granted:  # one batch is read whatever its size
+                self.handler.memory.hold(copied - self.granted)
+                self.granted = copied
+            self._answer(results, [])
+        except Exception:
+            self._fail()
+
+    def _answer(self, results: list[FetchResult], releases: list[Callable[[], None]]) -> None:
+        exchange = self.exchange
+        counts = self.handler.counts
+        for result in results:
+            counts.fetched_bytes += result.size_bytes
+            if result.error_code:
+                counts.failed("Fetch", result.error_code)
+        body = write_response(results, exchange.version, read_committed=self.ask.isolation == 1)
+        release: Callable[[], None] | None = None
+        if len(releases) == 1:
+            release = releases[0]
+        elif releases:
+            release = _ReleaseAll(releases)
+        if self.granted:
+            release = Held(exchange.peer, self.granted, release)
+            self.granted = 0
+        exchange.answer_parts(body, release)
+        exchange.peer.fetched()
+
+    def _fail(self) -> None:
+        """End the connection after a defect, which is being handled: nobody is to wait for it."""
+        peer = self.exchange.peer
+        logger.exception("a Fetch of client %s cannot be answered", peer.client_id)
+        self._unpark()
+        self._give_back()
+        peer.abort("its Fetch cannot be answered")
+
+    # -- memory
+
+    def _take_memory(self, results: list[FetchResult], plans: Plans, copied: int) -> bool:
+        """Take the memory of what will be read or copied; `plans` loses what has to wait. False:
+        it goes on by itself, within what was granted."""
+        memory = self.handler.memory
+        if self.granted:  # one batch is read whatever its size
+            memory.hold(copied - self.granted)
+            self.granted = copied
+            return True
+        self.granted = memory.take(copied)
+        if self.granted == copied:
+            return True
+        if self.granted:
+            self.try_answer(last=True)
+            return False
+        plans[:] = [each for each in plans if each[1].hot and not _joins(each[1])]
+        if plans:
+            return True
+        self.unread = results
+        self.handler.starved.add(self)
+        memory.when_free(copied, self._have_memory)
+        self.timer = self.handler.env.call_later(MEMORY_PATIENCE_S, self.give_up)
+        self.exchange.pins = self._stop_waiting
+        return False
+
+    def _stop_waiting(self) -> None:
+        self.handler.starved.discard(self)
+        self.handler.memory.cancel(self._have_memory)
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+    def _have_memory(self, granted_bytes: int) -> None:
+        self._stop_waiting()
+        self.granted = granted_bytes
+        self.handler.budget.later(self._resume)
+
+    def _resume(self) -> int:
+        if self.exchange.peer.closed:
+            self._give_back()
+        else:
+            self.try_answer(last=True)
+        return self.cost
+
+    def give_up(self) -> None:
+        """Answer without records: the client asks again."""
+        self._stop_waiting()
+        if not self.exchange.peer.closed:
+            self._answer(self.unread, [])
+
+    def _give_back(self, keep_bytes: int = 0) -> None:
+        if self.granted > keep_bytes:
+            self.handler.memory.release(self.granted - keep_bytes)
+            self.granted = keep_bytes
+
+    # -- waiting for records
+
+    def park(self) -> None:
+        """Wait for bytes or the deadline."""
+        handler = self.handler
+        if len(handler.parked) >= handler.config.parked_fetches_max:
+            # Beyond the bound a client is told at once that there is nothing yet: it asks again.
+            self.try_answer(last=True)
+            return
+        handler.parked.add(self)
+        for partition in self.partitions:
+            partition.watchers.add(self.wake)
+        self.timer = handler.env.call_later(self.ask.max_wait_ms / 1000, self.expire)
+        self.exchange.pins = self._unpark  # a client that goes must not be waited for
+
+    def _unpark(self) -> None:
+        self.done = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+            self.handler.parked.discard(self)
+            for partition in self.partitions:
+                partition.watchers.discard(self.wake)
+
+    def wake(self, _partition: Partition) -> None:
+        """A partition moved. Look once the turn is over: more of them may move in it."""
+        if not self.woken:
+            self.woken = True
+            self.handler.budget.later(self._look)
+
+    def _look(self) -> int:
+        self.woken = False
+        if not self.done:
+            if self.exchange.peer.closed:
+                self._unpark()
+            else:
+                self.try_answer(last=False)
+        return self.cost
+
+    def expire(self) -> None:
+        """The client has waited as long as it wanted to."""
+        if not self.done:
+            self.try_answer(last=True)
+
+
+def fill(result: FetchResult, records: list[Buffer], size_bytes: int) -> None:
+    """These are the records of a partition in the answer."""
+    result.records = records
+    result.size_bytes = size_bytes
+
+
+class _ReleaseAll:
+    """Calls every release, for an answer that pins more than one partition's journals."""
+
+    __slots__ = ("releases",)
+
+    def __init__(self, releases: list[Callable[[], None]]) -> None:
+        self.releases = releases
+
+    def __call__(self) -> None:
+        for release in self.releases:
+            release()
+
+
+def _reads(plans: Plans) -> bool:
+    """Whether not all of it is mapped: then all of it is read into buffers."""
+    return not all(plan.hot for _, plan in plans)
+
+
+def _joins(plan: Plan) -> bool:
+    return len(plan.runs) >= JOIN_VIEWS_FROM
+
+
+def _copied_bytes(plans: Plans) -> int:
+    """How many bytes of an answer will be memory of its own, not views of mapped journals."""
+    reads = _reads(plans)
+    return sum(plan.size_bytes for _, plan in plans if reads or _joins(plan))

@@ -1,0 +1,147 @@
+"""Connections that hold what others wait for and do not move, and those that nobody uses.
+
+While memory suffices every client may be as slow as it likes, as with Kafka. When others wait for
+memory, of requests that are being received or of answers, whoever holds some must keep to a rate:
+a client that does not read its answers, or sends a large request by the byte, is disconnected with
+a line in the log, and costs nobody but itself. Called by `server.host` once a second. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from kafkawire.server.connection import DRAINING
+
+if TYPE_CHECKING:
+    from kafkawire.codec.counts import Counts
+    from kafkawire.server.connection import Connection
+    from kafkawire.server.ports import Host
+
+WINDOW_TICKS = 3
+"""Rates are measured over so many seconds: longer than a lost packet is repeated for."""
+PARKED_WINDOW_TICKS = 30
+"""The same where answers wait for an earlier one of their connection: that takes as long as a
+Fetch waits, or a rebalance."""
+LEAST_RATE = 64 << 10
+"""Bytes a second at least: half of a megabit line, and a request of 1 MiB in 16 seconds."""
+WITHIN_S = 60
+"""... and all that is held within a minute: of 100 MiB 1.7 MiB a second."""
+STALLED_TICKS = 60
+"""A request of which no byte came for so long will not be completed: clients give theirs up after
+30 s (librdkafka: 60 s)."""
+UNUSED_TICKS = 10
+"""Where `max.connections` are open, one that has sent no request for so long gives way."""
+
+
+class Rates:
+    """How fast connections move between two sweeps in which somebody waits."""
+
+    __slots__ = ("_marks",)
+
+    def __init__(self) -> None:
+        self._marks: dict[Connection, tuple[int, int]] = {}  # since when, moved by then
+
+    def clear(self) -> None:
+        """Nobody waits."""
+        self._marks.clear()
+
+    def slow(
+        self, tick: int, holders: Iterable[tuple[Connection, int, int, int]]
+    ) -> list[tuple[Connection, int, int]]:
+        """Those of (connection, bytes it holds, bytes moved so far, window in ticks) that are too
+        slow: with what they hold and their rate."""
+        found: list[tuple[Connection, int, int]] = []
+        marks: dict[Connection, tuple[int, int]] = {}
+        for connection, held, moved, window in holders:
+            since, before = self._marks.get(connection, (tick, moved))
+            if moved < before:
+                since, before = tick, moved  # it has begun anew
+            if tick - since >= window:
+                rate = (moved - before) // (tick - since)
+                if rate < max(LEAST_RATE, held // WITHIN_S):
+                    found.append((connection, held, rate))
+                    continue
+                since, before = tick, moved
+            marks[connection] = since, before
+        self._marks = marks
+        return found
+
+
+class Sweeper:
+    """See the module. One for each host."""
+
+    __slots__ = ("_connections", "_counts", "_host", "_receiving", "_sending", "_unused_tick")
+
+    def __init__(self, host: Host, connections: Collection[Connection]) -> None:
+        self._host = host
+        self._connections = connections
+        self._counts: Counts = host.counts
+        self._receiving = Rates()
+        self._sending = Rates()
+        self._unused_tick = 0
+
+    def sweep(self, idle_ticks: float) -> None:
+        """Once a tick. `idle_ticks`: connections.max.idle.ms; negative: for ever."""
+        tick = self._host.tick
+        if self._host.answers.short:
+            for connection, held, rate in self._sending.slow(tick, self._behind()):
+                self._close(
+                    connection, "slow_reader",
+                    f"others wait for the memory of the {held} bytes of answers that it has not "
+                    f"taken; it takes {rate} bytes a second",
+                )  # fmt: skip
+        else:
+            self._sending.clear()
+        if self._host.memory.waiting:
+            for connection, held, rate in self._receiving.slow(tick, self._incomplete()):
+                self._close(
+                    connection, "slow_sender",
+                    f"others wait for the memory of the {held} bytes of requests that it holds; "
+                    f"{rate} bytes a second come",
+                )  # fmt: skip
+        else:
+            self._receiving.clear()
+        if tick % max(1, min(STALLED_TICKS, abs(int(idle_ticks))) // 10) == 0:
+            self._close_stalled(tick, idle_ticks)
+
+    def _close_stalled(self, tick: int, idle_ticks: float) -> None:
+        for connection in list(self._connections):
+            quiet = tick - connection.tick
+            behind = connection.waits & DRAINING
+            if behind and connection.moves():
+                continue
+            if quiet > STALLED_TICKS and connection.is_receiving():
+                self._close(connection, "stalled", f"no byte of its request came for {quiet} s")
+            elif 0 <= idle_ticks < quiet and (behind or not connection.exchanges):
+                self._close(connection, "idle", "idle")
+
+    def make_room(self) -> bool:
+        """Close the connection that has been open longest without a request, if there is one."""
+        tick = self._host.tick
+        if self._unused_tick == tick:
+            return False  # one a second: each look costs a millisecond for 10,000 connections
+        self._unused_tick = tick
+        unused = [each for each in self._connections if each.last_key < 0]
+        oldest = min(unused, key=lambda each: each.tick, default=None)
+        if oldest is None or tick - oldest.tick < UNUSED_TICKS:
+            return False
+        self._close(oldest, "unused", "it has sent no request, and others want to connect")
+        return True
+
+    def _behind(self) -> Iterator[tuple[Connection, int, int, int]]:
+        for each in self._connections:
+            if each.held_bytes:
+                window = WINDOW_TICKS if each.waits & DRAINING else PARKED_WINDOW_TICKS
+                yield each, each.held_bytes, -each.wire.unsent_bytes(), window
+
+    def _incomplete(self) -> Iterator[tuple[Connection, int, int, int]]:
+        for each in self._connections:
+            if each.kept is not None and (each.is_receiving() or each.waits & DRAINING):
+                yield each, each.kept.charged, each.kept_total, WINDOW_TICKS
+
+    def _close(self, connection: Connection, kind: str, reason: str) -> None:
+        if not connection.closed:
+            closed = self._counts.connections_closed
+            closed[kind] = closed.get(kind, 0) + 1
+            connection.abort(reason)
