@@ -21,7 +21,7 @@ from log.journal import POSITION_MASK, Journal
 from log.losses import Loss
 from log.partition import Partition
 from log.producers import last_sequence
-from log.recovery import Found, Recovered
+from log.recovered import Found, Recovered
 from offsets.manager import PartitionOffsetManager
 from offsets.storage import PartitionRow
 

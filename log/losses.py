@@ -147,13 +147,14 @@ def ends(damages: Iterable[Damage], place: int) -> Ends:
     checkpoint knows the next offsets."""
     result = Ends()
     for damage in damages:
-        start = damage.gap.place
-        if damage.gap.journal << PLACE_BITS | damage.gap.end <= place:
+        gap, start = damage.gap, damage.gap.place
+        if gap.journal << PLACE_BITS | gap.end <= place and not gap.open:
             continue
         for loss in damage.losses:
             result.known[loss.number] = max(result.known.get(loss.number, 0), loss.last)
         for number, size in damage.doubted.items():
             result.doubted[number] = (result.doubted.get(number, (0, 0))[0] + size, start)
-        if damage.unexplained:
-            result.unexplained = (result.unexplained[0] + damage.unexplained, start)
+        if damage.unexplained or gap.open:
+            size = max(damage.unexplained, 1)
+            result.unexplained = (result.unexplained[0] + size, start)
     return result

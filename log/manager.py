@@ -36,7 +36,8 @@ from log.loader import Loader
 from log.loading import load_partitions
 from log.losses import Loss, names
 from log.provenance import check_known
-from log.recovery import Found, Recovered, recover
+from log.recovered import Found, Recovered
+from log.recovery import recover
 from log.retention import Retention
 from log.runfile import Run, read_run, write_run
 from log.segments.keeper import Segments

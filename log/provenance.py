@@ -37,7 +37,7 @@ from log.frame import (
 )
 from log.identity import IdentityError, rebuild_command
 from log.partition import Partition
-from log.recovery import Found, Recovered
+from log.recovered import Found, Recovered
 from log.segments.leftover import entries_of
 
 if TYPE_CHECKING:

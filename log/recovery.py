@@ -27,25 +27,22 @@ import logging
 import os.path
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 
-from log.env import Env, FileSystem, LogError
+from log.env import Env, FileSystem
 from log.frame import (
     HEADER_BYTES,
-    Header,
-    Naming,
     check,
     find_frame,
     read_head,
     read_header,
 )
-from log.hotindex import Columns
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, write_whole
-from log.journalindex import Extent, JournalIndex, read_index
+from log.journalindex import read_index
 from log.journals import SPARE_PREFIX
 from log.ledgerfile import Contents
-from log.losses import Damage, Ends, ends, examine, examine_index
+from log.losses import ends, examine, examine_index
+from log.recovered import Found, Recovered
 from log.scan import Gap, Scanned, scan
 from log.wholefile import NEW
 
@@ -56,95 +53,6 @@ REWRITE_BYTES = 4 << 20
 
 _JOURNAL = re.compile(r"(\d{10})\.journal")
 _SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
-
-
-@dataclass(slots=True)
-class Found:
-    """One journal: what its index file covers, what the scan found behind that.
-
-    `least_end` is a position that the journal must reach, as its index file or the ledger says.
-    The index file itself is not kept: with its mapping and its journal's, a thousand journals
-    would need more file descriptors than a process gets.
-    """
-
-    journal: Journal
-    header: Header | None
-    covered: Extent | None
-    indexed: set[int]
-    scanned: Scanned
-    least_end: int = 0
-
-    def previous_end(self) -> int:
-        """The place where the journal before ended; 0 if that is not known, or there was none."""
-        return self.header.previous_end if self.header is not None else 0
-
-    def extent(self) -> Extent:
-        """As its index file should have it."""
-        before = self.covered or Extent(0, 0, 0, 0)
-        scanned = self.scanned
-        return Extent(
-            self.journal.end,
-            max(before.run, scanned.run),
-            max(before.claimed, scanned.claimed),
-            before.frames + scanned.frames,
-        )
-
-    def numbers(self) -> set[int]:
-        """The partitions with rows."""
-        return self.indexed | self.scanned.rows.keys()
-
-    def index(self, fs: FileSystem) -> JournalIndex | None:
-        """Its index file, if it has one."""
-        if self.covered is None:
-            return None
-        index = read_index(fs, self.journal.folder, self.journal.number)
-        if index is None:
-            raise LogError(f"the index of {self.journal.path} was damaged just now: try again")
-        return index
-
-    def rows(
-        self, index: JournalIndex | None, numbers: Iterable[int]
-    ) -> Iterator[tuple[int, list[Columns]]]:
-        """(partition number, its rows in order), for each of the partitions."""
-        for number in numbers:
-            parts = [index.rows(number)] if index is not None else []
-            if number in self.scanned.rows:
-                parts.append(self.scanned.rows[number])
-            yield number, [part for part in parts if len(part)]
-
-
-@dataclass(slots=True)
-class Recovered:
-    """What counts. `run` is the greatest run number seen, `damage` the acknowledged gaps,
-    `examined` what is known of each, `ends` what that says of where partitions end. `discarded`:
-    journals in which nothing counts; they are to become spares once the ledger does not name them.
-    """
-
-    found: list[Found] = field(default_factory=list)
-    discarded: list[Journal] = field(default_factory=list)
-    spares: list[tuple[str, int]] = field(default_factory=list)
-    next_number: int = 1
-    written: int = 0
-    run: int = 0
-    damage: list[Gap] = field(default_factory=list)
-    examined: list[Damage] = field(default_factory=list)
-    ends: Ends = field(default_factory=Ends)
-    namings: dict[int, Naming] = field(default_factory=dict)
-
-    def numbers(self) -> set[int]:
-        """The partitions of which something is in the journals."""
-        return set(self.namings).union(*(found.numbers() for found in self.found))
-
-    def last_place(self, number: int) -> int:
-        """About where the last frame of a partition lies: after all damage before it, and before
-        all damage after it; -1 if there is none."""
-        for found in reversed(self.found):
-            rows = found.scanned.rows.get(number)
-            if rows is not None:
-                return rows.place[-1]
-            if number in found.indexed:
-                return found.journal.place + HEADER_BYTES  # damage is only found after the index
-        return -1
 
 
 def recover(
@@ -182,7 +90,9 @@ def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
         missing[last] = -1  # the checkpoint or the mark of a clean end knows it
     for number in sorted(missing.keys() - there):
         end = claimed & POSITION_MASK if number == last else HEADER_BYTES
-        result.damage.append(Gap(number, 0, max(end, missing[number]), missing=True))
+        open_ended = number >= max(there, default=0) and missing[number] < 0
+        end = max(end, missing[number])
+        result.damage.append(Gap(number, 0, end, missing=True, open=open_ended))
     result.damage.sort(key=lambda gap: gap.place)
     result.next_number = max([result.next_number, last + 1, *(number + 1 for number in listed)])
     if result.found and result.damage:
@@ -257,7 +167,12 @@ def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, e
         result.run = max(result.run, found.covered.run)
         if end == journal.place | start and not later and not _follows(fs, journal, start):
             stop = start
-    if later and stop is not None and _begun_in_vain(fs, found, later[0], start, stop):
+    if (
+        stop is not None
+        and later
+        and later[0].header
+        and _begun_in_vain(fs, found, later[0], start, stop)
+    ):
         stop = None
     if start == stop:
         found.scanned = Scanned(journal.number, start, result.run)
@@ -381,8 +296,8 @@ def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
     if claimed > last.end_place and claimed >> PLACE_BITS == last.number:
         end = claimed & POSITION_MASK
         fits = end <= last.capacity
-        if not any(gap.journal == last.number and gap.end >= end for gap in result.damage):
-            result.damage.append(Gap(last.number, last.end, end, cut_short=not fits))
+        result.damage = [gap for gap in result.damage if gap.place < last.end_place]
+        result.damage.append(Gap(last.number, last.end, end, cut_short=not fits, open=True))
         if fits:
             last.end = end
     claimed = max([claimed, *(found.extent().claimed for found in result.found)])

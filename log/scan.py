@@ -43,7 +43,8 @@ class Gap:
     """Bad bytes in [start, end) (positions).
 
     If the frame's head is sound: the partition `number` and its offsets [first, last). `missing`:
-    the whole journal is not there. `cut_short`: its file ends at `start`.
+    the whole journal is not there. `cut_short`: its file ends at `start`. `open`: nothing is known
+    to come after it, so that more than [start, end) may be gone.
     """
 
     journal: int
@@ -54,6 +55,7 @@ class Gap:
     last: int = -1
     missing: bool = False
     cut_short: bool = False
+    open: bool = False
 
     @property
     def place(self) -> int:

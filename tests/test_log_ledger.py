@@ -294,3 +294,32 @@ async def test_what_an_older_version_left_of_a_ledger_does_not_count() -> None:
     await world.start()
     partition = world.find("t")
     assert partition.next_offset == ends[0]
+
+
+async def test_what_came_after_the_checkpoint_in_a_journal_that_was_cut_before_it() -> None:
+    """How far such a journal went is unknown, so the checkpoint bounds nothing."""
+    world = await filled(records=10, journal_bytes=1 << 16)
+    await world.log.checkpoint()
+    for index in range(PARTITIONS):
+        await put(world, world.find("t", index), count=5)
+    await world.log.commit_log.ledger.tick()
+    ends = await stop(world, power=True)
+    cut_short(world, journals(world)[-1], 600)
+    await world.start()
+    assert await no_offset_again(world, ends) > 0
+
+
+async def test_a_journal_ends_where_the_ledger_says_if_the_next_one_has_no_header() -> None:
+    world = await filled()
+    await world.log.commit_log.ledger.tick()
+    ends = await stop(world)
+    first, second = journals(world)[:2]
+    for position in range(64):
+        world.fs.files[second].data[position] ^= 0x5A
+    for number in (1, 2):
+        remove(world, f"{JOURNALS}/{index_name(number)}")
+    contents = read_ledger(world.fs, FOLDER)
+    assert contents is not None
+    world.fs.files[first].data[contents.journals[1] - 100] ^= 1
+    await world.start()
+    assert await no_offset_again(world, ends) == 1

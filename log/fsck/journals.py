@@ -22,7 +22,8 @@ from log.journalindex import read_index
 from log.ledger import bounds_of, read_ledger
 from log.losses import Damage, Name, examine
 from log.provenance import not_deleted
-from log.recovery import Found, Recovered, recover
+from log.recovered import Found, Recovered
+from log.recovery import recover
 from log.runfile import NAME, read_run
 from log.scan import Scanned, scan
 from log.segments.leftover import Range

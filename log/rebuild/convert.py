@@ -38,7 +38,7 @@ from log.provenance import frames
 from log.quarantine import Quarantine
 from log.rebuild.evidence import Evidence, SegmentSeen, Share
 from log.rebuild.plan import Rebuilt, used_files
-from log.recovery import Found
+from log.recovered import Found
 from log.segments.files import SegmentFile, segment_path
 from log.segments.grouping import retention_class
 from log.segments.jobs import JobOrigin, Output, entries_of, pack

@@ -45,7 +45,8 @@ from log.ledger import bounds_of, read_ledger
 from log.losses import Damage
 from log.producers import Producers, last_sequence
 from log.provenance import frames
-from log.recovery import Found, Recovered, recover
+from log.recovered import Found, Recovered
+from log.recovery import recover
 from log.runfile import read_run
 from log.segments.files import SUFFIX, SegmentFile
 

@@ -99,8 +99,13 @@ class WarmReader:
                 break
         if partition.cut_offset <= offset < plan.end:
             rest = rest_of(plan, offset, size)
-            if rest.size_bytes:
-                kept += await self._reader.read(rest)
+            try:
+                more = await self._reader.read(rest) if rest.size_bytes else []
+            except (KafkaError, OSError):
+                if not kept:
+                    raise
+            else:
+                kept += more
                 size += rest.size_bytes
         plan.size_bytes = size
         return kept
