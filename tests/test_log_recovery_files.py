@@ -106,11 +106,12 @@ async def test_lost_journals_are_reported_and_offsets_never_given_again(
     for name in world.fs.listdir(JOURNALS):
         world.fs.remove(f"{JOURNALS}/{name}")
     await world.start()
-    assert world.find("t").append(batch(b"d"), EPOCH_MS).base_offset == 3
+    base = world.find("t").append(batch(b"d"), EPOCH_MS).base_offset
+    assert base >= 3, "the checkpoint knows 3; a second of commits may have come after it"
     await world.log.commit_log.committed()
     with pytest.raises(KafkaError):
         world.find("t").plan(0, 1 << 20, 4, True)
-    assert await read_all(world.find("t"), 3) == [(3, b"d")]
+    assert await read_all(world.find("t"), base) == [(base, b"d")]
 
 
 async def test_a_lost_run_file_leads_to_a_run_number_nobody_had() -> None:
