@@ -105,8 +105,8 @@ class Gap(NamedTuple):
 CONTROL, ABORTED, COMPACTED, LOST, DAMAGED = "control", "aborted", "compacted", "lost", "damaged"
 REASONS = (CONTROL, ABORTED, COMPACTED, LOST, DAMAGED)
 """Why an offset gave no row. compacted: it is in no batch of a segment that covers it; lost: below
-the log start by now, or in nothing that could be read (only without failOnDataLoss); damaged: its
-bytes are (only where damage is to be left out)."""
+the log start by now, in nothing that could be read (only without failOnDataLoss), or given up with
+--skip-lost; damaged: its bytes are (only where damage is to be left out)."""
 
 
 @dataclass(slots=True)
@@ -131,6 +131,26 @@ class Account:
             self.gaps[-1] = last._replace(end=end)
         elif len(self.gaps) < GAPS_LISTED:
             self.gaps.append(Gap(base, end, reason))
+
+    def explain_lost(self, base: int, end: int) -> None:
+        """Offsets [base, end) have no row because they were given up, not because of compaction."""
+        base, end = max(base, self.range.base), min(end, self.range.end)
+        count = min(end - base, self.counts.get(COMPACTED, 0))
+        if count <= 0:
+            return
+        self.counts[LOST] = self.counts.get(LOST, 0) + count
+        self.counts[COMPACTED] -= count
+        if not self.counts[COMPACTED]:
+            del self.counts[COMPACTED]
+        gaps: list[Gap] = []
+        for gap in self.gaps:
+            low, high = max(gap.base, base), min(gap.end, end)
+            if gap.reason != COMPACTED or low >= high:
+                gaps.append(gap)
+                continue
+            parts = gap._replace(end=low), Gap(low, high, LOST), gap._replace(base=high)
+            gaps += [part for part in parts if part.base < part.end]
+        self.gaps = gaps[:GAPS_LISTED]
 
     @property
     def missing(self) -> int:

@@ -19,6 +19,7 @@ from kafkawire.spark.asking import pause
 from kafkawire.spark.columns import Selection
 from kafkawire.spark.entries import Entry, Run
 from kafkawire.spark.loading import Load, loads
+from kafkawire.spark.lost import lost_ranges
 from kafkawire.spark.model import (
     COMPACTED,
     DAMAGED,
@@ -132,8 +133,19 @@ class _Reader:
                     return
             yield from self._hole(part, part.range.end)
             self._decoder.end()
+            self._explain(part)
             self._account = None
             left.pop(0)
+
+    def _explain(self, part: Part) -> None:
+        """Say which of the offsets without a batch were given up, by the account of the files."""
+        account = self._account
+        assert account is not None
+        for piece in part.pieces:
+            if not account.counts.get(COMPACTED):
+                return
+            for base, end in lost_ranges(self._places[piece.place], piece):
+                account.explain_lost(base, end)
 
     def _begin(self, part: Part) -> None:
         """A new part, or again one that was begun."""

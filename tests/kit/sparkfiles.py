@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from kafkawire.codec.batches import build, read_head
-from kafkawire.codec.segment import PartitionState, SegmentBuilder
+from kafkawire.codec.segment import LostRange, PartitionState, SegmentBuilder
 from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import pack
@@ -55,6 +55,7 @@ class Share:
     base: int | None = None
     end: int | None = None
     aborted: Sequence[Aborted] = ()
+    lost: Sequence[LostRange] = ()
 
 
 @dataclass
@@ -91,7 +92,7 @@ class Files:
             base = share.base
             if base is None:
                 base = read_head(share.batches[0]).base_offset
-            state = PartitionState(aborted=list(share.aborted))
+            state = PartitionState(aborted=list(share.aborted), lost=list(share.lost))
             index = facts.partitions.index(share.number)
             made.begin(share.number, facts.id, facts.name, index, base, state)
             for each in share.batches:
