@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 NAME = "identity"
 VERSION = 1
 MAX_IDENTITY_BYTES = 4096
-"""A line of six short fields; whatever is longer is damaged."""
+"""A line of short fields and a URL of 2,000 characters at most; a longer one is damaged."""
 SPACING_S = 1.0
 """Between two recorded generations: two fsyncs and a small transaction a second at most."""
 MAX_RETRY_S = 60.0
@@ -46,12 +46,13 @@ class IdentityError(LogError):
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What a folder says of itself. `metadata_id`: 32 hex digits, as SQL has it; `generation`: the
-    newest one of SQL that is known to be durable."""
+    newest one of SQL that is known to be durable; `tier`: URL of the last remote tier, if any."""
 
     cluster_id: str
     node_id: int
     metadata_id: str
     generation: int
+    tier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
             int(body["node_id"]),
             bytes.fromhex(body["metadata_id"]).hex(),
             int(body["generation"]),
+            str(body.get("tier", "")),
         )
     except (ValueError, KeyError, TypeError) as failure:
         logger.warning("%s is damaged (%s); it is written again", path, failure)
@@ -194,13 +196,20 @@ class IdentityRecorder:
     `changed` is cheap and called on the loop after a transaction; a task does the rest."""
 
     def __init__(
-        self, env: Env, metadata: Transactions, home: str, node_id: int, cluster_id: str
+        self,
+        env: Env,
+        metadata: Transactions,
+        home: str,
+        node_id: int,
+        cluster_id: str,
+        tier: str = "",
     ) -> None:
         self._env = env
         self._metadata = metadata
         self._home = home
         self._node_id = node_id
         self._cluster_id = cluster_id
+        self._tier = tier
         self._identity: Identity | None = None
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -216,7 +225,9 @@ class IdentityRecorder:
             )
         if folder.identity is None and folder.has_log:
             logger.info("%s gets an identity: it had none", self._home)
-        self._identity = Identity(self._cluster_id, node_id, metadata_id.hex(), 0)
+        before = folder.identity.tier if folder.identity is not None else ""
+        tier = self._tier or before
+        self._identity = Identity(self._cluster_id, node_id, metadata_id.hex(), 0, tier)
         await self.record()
         self._task = self._env.spawn(self._run(), "record the identity")
 

@@ -179,3 +179,44 @@ def test_a_broker_that_is_killed_again_and_again_starts_each_time(
     with broker:
         for at in range(kills):
             assert consume(broker, f"topic-{at}", 5) == list(range(5))
+
+
+TIERED = {
+    **SMALL,
+    "tiering.max.lag.ms": "5000",
+    "tiering.min.object.bytes": "1",
+    "cut.interval.ms": "100",
+    "log.local.retention.ms": "1",
+    "log.segment.delete.delay.ms": "1",
+}
+
+
+def rows(data: Path, query: str) -> int:
+    with closing(sqlite3.connect(data / "metadata.db")) as connection:
+        return int(connection.execute(query).fetchone()[0])
+
+
+@pytest.mark.real
+def test_records_that_are_in_the_remote_tier_alone_come_back(tmp_path: Path) -> None:
+    data, tier = tmp_path / "data", tmp_path / "tier"
+    broker = BrokerProcess(data, settings=TIERED, arguments=["--tier", str(tier)])
+    broker.start()
+    try:
+        produce(broker, "orders", 3_000)
+        away = "SELECT count(*) FROM segments WHERE local = 0 AND object IS NOT NULL"
+        wait_until(lambda: rows(data, away) > 0, "a segment that is in the tier only")
+        files = data / "brokers/1/segments"
+        wait_until(lambda: not list(files.glob("*.segment")), "its file is removed")
+        produce(broker, "late", 100)
+    finally:
+        broker.kill()
+    remove(data)
+    assert "is missing or empty" in refused(data)
+    done = command("restore", "--from-log", "--data", str(data), "--json")
+    assert done.returncode == 0, done.stderr
+    assert command("fsck", "--data", str(data)).returncode == 0
+    assert rows(data, away) > 0
+    with BrokerProcess(data, settings=TIERED, arguments=["--tier", str(tier)]) as again:
+        assert consume(again, "orders", 3_000) == list(range(3_000))
+        assert consume(again, "late", 100) == list(range(100))
+        produce(again, "orders", 10)

@@ -74,7 +74,9 @@ class Broker:
         self.table = PartitionTable(catalog, log.loader, self.node_id)
         log.unloader.held = INTERNAL_TOPICS  # their coordinators hold on to the partitions
         self.producer_ids = ProducerIds(metadata)
-        self.identity = IdentityRecorder(env, metadata, folder, config.node_id, catalog.cluster_id)
+        self.identity = IdentityRecorder(
+            env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url
+        )
         log.hooks.stored = self.identity.changed
         self.topics = TopicService(self)
         self.manifest: LocalManifest | None = None

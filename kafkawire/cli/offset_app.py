@@ -170,18 +170,26 @@ def restore(
         ),
     ] = False,
     metadata: Metadata = "",
+    tier: Annotated[
+        str,
+        typer.Option(
+            "--tier",
+            metavar="URL",
+            help="With --from-log: the remote tier, if it is not the one last used.",
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Make a data folder of a backup, or metadata of the log.
 
     From a backup come topics, settings, groups and offsets, no records. With --from-log the
-    metadata is made again from journals and segments, and what is lost is said."""
+    metadata is made again from journals, segments and the remote tier, and what is lost is said."""
     if from_log == bool(source):
         raise typer.BadParameter("name the folder of a backup, or say --from-log: one of both")
     if from_log:
         from kafkawire.cli.rebuilding import run as rebuild
 
-        rebuild(data, metadata, as_json)
+        rebuild(data, metadata, tier, as_json)
     else:
         from kafkawire.cli.restoring import restore as run
 

@@ -13,15 +13,19 @@ import asyncio
 import logging
 import os
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from kafkawire.cli.fsck import check_sqlite, node_ids
 from kafkawire.cli.progress import bars
 from kafkawire.cli.tables import fail, print_json
+from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.segment import FormatError
+from kafkawire.manifest.layout import FormatError as ManifestError
 from kafkawire.metadata import pairing
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.quick import SqliteMetadata
@@ -39,13 +43,18 @@ from log.rebuild.enter import enter
 from log.rebuild.evidence import Evidence, gather
 from log.rebuild.plan import Rebuilt, rebuild
 from offsets.opening import SQL, holds_rocks, open_storage
+from offsets.storage import CURRENT, TierRow
+from tiering.store import StoreError
+
+if TYPE_CHECKING:
+    from tiering.restore.seen import Evidence as BucketEvidence
 
 BESIDE = ("", "-wal", "-shm")
 """An SQLite file and what belongs to it."""
 
 
-def run(data: str, metadata_url: str, as_json: bool) -> None:
-    """The whole command."""
+def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
+    """The whole command. `tier` empty: the one the folder was last used with."""
     logging.disable(logging.CRITICAL)  # what is found is told once, below
     folder = os.path.abspath(data)
     try:
@@ -53,9 +62,11 @@ def run(data: str, metadata_url: str, as_json: bool) -> None:
         if len(nodes) > 1:
             raise LogError(f"{folder} has the logs of brokers {nodes}: only one can be restored")
         with bars() as progress:
-            restored = _restore(folder, metadata_url, nodes[0], progress)
-    except (LogError, MetadataError, FormatError) as failure:
+            restored = _restore(folder, metadata_url, nodes[0], tier, progress)
+    except (LogError, MetadataError, FormatError, ManifestError, ValueError) as failure:
         fail(failure)
+    except StoreError as failure:
+        fail(f"the remote tier, where objects of this broker are, cannot be read: {failure}")
     except OSError as failure:
         fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
     finally:
@@ -73,7 +84,7 @@ class Restored:
     cluster_id: str
 
 
-def _restore(folder: str, url: str, node: int, progress: Progress) -> Restored:
+def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) -> Restored:
     env = real_env()
     home = os.path.join(folder, "brokers", str(node))
     path = sqlite_file(url, folder)
@@ -82,6 +93,7 @@ def _restore(folder: str, url: str, node: int, progress: Progress) -> Restored:
         found = inspect_folder(env.fs, folder, home, node)
         seen = gather(env, home, progress)
         why = "" if path is None else _replaced(path, found, seen)
+        tier = _join_tier(env, found, home, seen, tier, progress)
         rebuilt = rebuild(seen, node)
         before = found.identity
         cluster_id = before.cluster_id if before is not None else seen.cluster_id()
@@ -96,7 +108,8 @@ def _restore(folder: str, url: str, node: int, progress: Progress) -> Restored:
         building = f"{path}.restoring"
         _remove(env, building)
         metadata = open_metadata(url, folder) if path is None else SqliteMetadata(building)
-        asyncio.run(_enter(env, metadata, home, found, rebuilt, cluster_id))
+        rows = TierRow(0, tier, CURRENT, env.clock.now_ms()) if tier else None
+        asyncio.run(_enter(env, metadata, home, found, rebuilt, cluster_id, seen.configs, rows))
         if conversion is not None:
             conversion.publish()
         kept = "" if path is None else _exchange(env, path, building, why)
@@ -136,8 +149,50 @@ def _replaced(path: str, found: Folder, seen: Evidence) -> str:
     )
 
 
+def _join_tier(
+    env: Env, found: Folder, home: str, seen: Evidence, tier: str, progress: Progress
+) -> str:
+    """Add what the remote tier says to the evidence; its URL, empty: there is none. StoreError,
+    ValueError for what is no URL, LogError for the tier of another cluster."""
+    before = found.identity
+    tier = tier or (before.tier if before is not None else "")
+    if not tier or holds_rocks(home):  # RocksDB has its rows still
+        return ""
+    from kafkawire.manifest.url import parse_tier
+    from tiering.restore.joining import join
+
+    url = parse_tier(tier)
+    bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
+    ours = before.cluster_id if before is not None else seen.cluster_id()
+    if bucket.cluster_id and ours and bucket.cluster_id != ours:
+        raise LogError(
+            f"the tier {url.url} belongs to cluster {bucket.cluster_id}, {found.data} to cluster "
+            f"{ours}: name the tier of this broker with --tier"
+        )
+    join(seen, bucket)
+    return url.url
+
+
+async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
+    from tiering.opening import open_store
+    from tiering.restore.evidence import gather as gather_bucket
+
+    store = open_store(url, BrokerConfig({}))
+    try:
+        return await gather_bucket(env, store, progress)
+    finally:
+        await store.close()
+
+
 async def _enter(
-    env: Env, metadata: SqlStore, home: str, found: Folder, rebuilt: Rebuilt, cluster_id: str
+    env: Env,
+    metadata: SqlStore,
+    home: str,
+    found: Folder,
+    rebuilt: Rebuilt,
+    cluster_id: str,
+    configs: Mapping[str, str],
+    tier: TierRow | None,
 ) -> None:
     node, before = found.node_id, found.identity
     now_ms = env.clock.now_ms()
@@ -151,7 +206,8 @@ async def _enter(
             rebuilt.next_producer_id,
             now_ms,
             cluster_id,
-            deleted=rebuilt.deleted,
+            configs,
+            rebuilt.deleted,
         )
         if before is not None:  # a start finds what the folder expects, and no older copy does
             metadata_id = bytes.fromhex(before.metadata_id)
@@ -162,7 +218,7 @@ async def _enter(
         await metadata.transact(enter_all)
         if not holds_rocks(home):  # else RocksDB has its rows still
             storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
-            await enter(storage, rebuilt, node)
+            await enter(storage, rebuilt, node, tier)
             await storage.close()
     finally:
         await metadata.close()

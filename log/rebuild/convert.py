@@ -21,7 +21,7 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.segment import PartitionEntry, PartitionState, TopicOrigin
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
-from log.env import Env
+from log.env import Env, LogError
 from log.frame import (
     BATCH_LENGTH_AT,
     BATCH_LENGTH_OVERHEAD,
@@ -128,6 +128,11 @@ class Conversion:
             progress("segments", at, len(files))
             if all(share.entry.number == number for number, share in shares):
                 continue
+            if not file.path:
+                raise LogError(
+                    "partitions in the remote tier have numbers that others have taken: restore "
+                    "them into a new data folder with `kafkawire tier restore`"
+                )
             opened = SegmentFile(self._env.fs, file.path)
             try:
                 by_number = dict(sorted(shares, key=lambda pair: pair[0]))

@@ -61,12 +61,16 @@ class Share:
 
 @dataclass(slots=True)
 class SegmentSeen:
-    """One sound segment file, whether readers were using it or not."""
+    """One sound segment, whether readers were using it or not. `path` empty: it has no file and
+    lies in the remote tier alone; `object`: the uuid of its object there, empty: none."""
 
     path: str
     uuid: bytes
     created_ms: int
     size_bytes: int
+    object: bytes = b""
+    generation: int = 0
+    retention_class: str = ""
 
 
 @dataclass(slots=True)
@@ -96,7 +100,7 @@ class Evidence:
     `partitions` by slot: the partition number, or a negative slot where the number belongs to
     another topic too, as after a start with other metadata; `slots` by number and topic id.
     `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
-    first written; `bounds`: the ledger's."""
+    first written; `bounds`: the ledger's; `configs`: dynamic settings of all brokers."""
 
     partitions: dict[int, PartitionSeen] = field(default_factory=dict)
     topics: dict[bytes, dict[str, Any]] = field(default_factory=dict)
@@ -112,6 +116,8 @@ class Evidence:
     clusters: dict[str, int] = field(default_factory=dict)
     recovered: Recovered = field(default_factory=Recovered)
     bounds: Mapping[int, int] | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    next_partition: int = 1
 
     def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
         """What is known so far of a partition; `topic_id` empty: nothing says whose it is."""

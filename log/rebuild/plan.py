@@ -93,7 +93,7 @@ def _partition(
 def _chain(partition: PartitionSeen) -> list[Share]:
     """The shares to read: without a hole between them, as far to the end as there are any, and
     from there as far to the front; the newest where two hold the same."""
-    best: dict[int, tuple[tuple[int, int, bytes], Share | None]] = {}
+    best: dict[int, tuple[tuple[int, bool, int, bytes], Share | None]] = {}
     shares = [share for share in partition.shares if share.entry.end_offset > partition.log_start]
     shares.sort(key=lambda share: (share.entry.end_offset, share.entry.base_offset))
     for share in shares:
@@ -101,7 +101,7 @@ def _chain(partition: PartitionSeen) -> list[Share]:
         begin = entry.base_offset
         if begin in best:
             begin = -best[begin][0][0]
-        rank = (-begin, share.file.created_ms, share.file.uuid)
+        rank = (-begin, bool(share.file.path), share.file.created_ms, share.file.uuid)
         if entry.end_offset not in best or rank > best[entry.end_offset][0]:
             best[entry.end_offset] = rank, share
     chain: list[Share] = []
@@ -132,14 +132,15 @@ def _name_holes(
         result.losses.append(
             f"{name} starts at offset {partition.log_start}: of those between {known} and there, "
             "not all are in a segment or a journal. They were deleted, are in a remote tier only "
-            "(which `kafkawire tier restore` reads), or are lost"
+            "(name it with --tier), or are lost"
         )
     covered = [(share.entry.base_offset, share.entry.end_offset) for share in chain]
     read = [*covered, *partition.ranges]
     for share in partition.shares:
         entry = share.entry
         inside = _run_start([pair for pair in read if pair[0] < entry.end_offset], entry.end_offset)
-        if entry.end_offset > known and inside > max(entry.base_offset, known):
+        lost = entry.end_offset > known and inside > max(entry.base_offset, known)
+        if lost and share.file.path:
             result.aside.append(share.file.path)
 
 
@@ -156,8 +157,9 @@ def _losses(seen: Evidence, result: Rebuilt) -> None:
     for damage in seen.damage:
         what = damage.text(lambda number: names.get(number, f"partition {number}"))
         result.losses.append(f"journal {damage.gap.journal} {what}")
+    if not seen.configs:
+        result.losses.append("dynamic settings of brokers are in SQL only: set them again")
     result.losses += [
-        "dynamic settings of brokers are in SQL only: set them again",
         "log starts that DeleteRecords or retention moved since a partition was last named in a "
         "journal or cut are as they were before: such records are back until they are deleted",
     ]
@@ -165,10 +167,10 @@ def _losses(seen: Evidence, result: Rebuilt) -> None:
 
 def used_files(result: Rebuilt) -> list[tuple[SegmentSeen, list[tuple[int, Share]]]]:
     """The files that are read, the oldest first, with the shares in them and whose they are."""
-    files: dict[str, tuple[SegmentSeen, list[tuple[int, Share]]]] = {}
-    by_path: dict[str, list[tuple[int, Share]]] = defaultdict(list)
+    files: dict[bytes, tuple[SegmentSeen, list[tuple[int, Share]]]] = {}
+    shared: dict[bytes, list[tuple[int, Share]]] = defaultdict(list)
     for number, shares in result.shares.items():
         for share in shares:
-            by_path[share.file.path].append((number, share))
-            files[share.file.path] = share.file, by_path[share.file.path]
+            shared[share.file.uuid].append((number, share))
+            files[share.file.uuid] = share.file, shared[share.file.uuid]
     return sorted(files.values(), key=lambda pair: (pair[0].created_ms, pair[0].uuid))

@@ -52,7 +52,7 @@ class _Assigning:
         self._taken: set[int] = set()
         self._result = Assigned()
         named = [n for topic in seen.topics.values() for n, _ in topic["partitions"]]
-        self._result.next_partition = max([0, *named, *seen.partitions]) + 1
+        self._result.next_partition = max([seen.next_partition - 1, *named, *seen.partitions]) + 1
 
     def run(self) -> Assigned:
         self._frames()
