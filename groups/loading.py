@@ -89,16 +89,15 @@ async def _pass_damage(loaded: Loaded, partition: Partition) -> bool:
         return False
     payloads = await partition.damaged_payloads(first, last)
     lost = {key for payload in payloads for key in committed_keys(payload)}
-    logger.critical(
-        "%s-%d: offsets %d-%d are damaged, what groups stored there is lost. %d commits are known "
-        "to be among it: they are answered with an error until the group commits again or "
-        "`kafkawire offsets` resets them",
-        partition.topic,
-        partition.index,
-        first,
-        last - 1,
-        len(lost),
+    what = (
+        f"{len(lost)} committed offsets were among it: they are answered with an error until the "
+        "group commits again or `kafkawire offsets` resets them"
+        if lost
+        else "groups whose only commits were there have none any more"
     )
+    where = f"{partition.topic}-{partition.index}"
+    logger.critical("%s: offsets %d-%d are lost with what groups stored there: %s",
+                    where, first, last - 1, what)  # fmt: skip
     loaded.shard.offsets.lose(lost)
     loaded.next_offset = last
     return True

@@ -21,11 +21,21 @@ from typing import TYPE_CHECKING
 
 from log.env import Env, File, FileSystem
 from log.journal import Journal
-from log.ledgerfile import NAMES, RECORDS_AT, SLOT_BYTES, Change, Contents, pack_record, pack_slot
+from log.ledgerfile import (
+    END,
+    NAMES,
+    RECORDS_AT,
+    SLOT_BYTES,
+    Change,
+    Contents,
+    pack_record,
+    pack_slot,
+)
 from log.ledgerfile import read_ledger as read_file
 
 if TYPE_CHECKING:
     from log.partition import Partition
+    from log.runfile import Run
 
 logger = logging.getLogger(__name__)
 
@@ -234,7 +244,7 @@ class Ledger:
             self._open.pop(number, None)
         self._sequence += 1
         data = pack_record(state.generation, self._sequence, state.committed, change)
-        entry = Entry(self._file(), self._position, data)
+        entry = Entry(self._file(), self._position, data + END)
         self._position += len(data)
         return entry
 
@@ -249,7 +259,7 @@ class Ledger:
         data = pack_record(state.generation, 0, state.committed, change)
         self._position = self._whole_bytes = RECORDS_AT + len(data)
         stale = self._files[(state.generation + 1) % len(self._files)]
-        return Entry(self._file(), RECORDS_AT, data, stale)
+        return Entry(self._file(), RECORDS_AT, data + END, stale)
 
     def _fail(self, failure: OSError) -> None:
         if not self._broken:
@@ -287,6 +297,18 @@ def read_ledger(fs: FileSystem, home: str) -> Contents | None:
         if contents is not None:
             found.append(contents)
     return max(found, key=lambda contents: contents.generation, default=None)
+
+
+def expected_ledger(fs: FileSystem, home: str, run: Run | None) -> tuple[Contents | None, str]:
+    """What the ledger says, None if it does not count; and what is wrong with it, "" if nothing.
+
+    `run` is what the last start left: that of an older version kept no ledger."""
+    if run is not None and not run.ledger:
+        return None, ""
+    contents = read_ledger(fs, home)
+    if contents is None:
+        return None, "is missing or damaged" if run is not None else ""
+    return contents, "is damaged" if contents.damaged else ""
 
 
 def bounds_of(contents: Contents | None) -> Mapping[int, int] | None:

@@ -4,7 +4,8 @@ Two files, `ledger.0` and `ledger.1`, of which the one with the greater generati
 
     0     slot       the committed place, overwritten after each commit; two slots in turn, so that
     512   slot       a torn write leaves the other one
-    1024  records    the first one is the whole state, each of the others a change of it
+    1024  records    the first one is the whole state, each of the others a change of it; zeros as
+                     long as a record's head follow the last one
 
     a slot (big-endian):
     0  magic 4s "KWLS"  4  checksum u32 (of the rest)  8  generation u64  16  sequence u64
@@ -45,6 +46,8 @@ _SLOT = Struct(">4sIQQq")
 _RECORD = Struct(">4sIIHHQQq")
 _COUNTS = Struct(">IIII")
 RECORD_HEAD_BYTES = _RECORD.size
+END = bytes(RECORD_HEAD_BYTES)
+"""What follows the last record: else a damaged one would look like none."""
 
 
 @dataclass(slots=True)
@@ -65,7 +68,7 @@ class Change:
 class Contents:
     """What a ledger says: `committed`, a place up to which everything was committed; `journals`,
     number -> end position or -1; `bounds` by partition number. `damaged`: some of its records
-    cannot be read, so that bounds may be missing."""
+    cannot be read, so that journals and bounds are not to be believed."""
 
     generation: int
     committed: int = 0
@@ -121,6 +124,8 @@ def read_ledger(data: bytes, name: str) -> Contents | None:
         contents.committed = max(contents.committed, committed)
         contents.apply(change)
         sequence, at = later, stop
+    if data[at : at + len(END)].strip(b"\0"):
+        contents.damaged = True
     for position in (0, SLOT_BYTES):
         contents.committed = max(contents.committed, _slot_at(data, position, generation))
     return contents

@@ -31,7 +31,7 @@ from log.indexing import Indexer, write
 from log.journal import Journal
 from log.journalindex import Extent
 from log.journals import Journals
-from log.ledger import bounds_of, read_ledger
+from log.ledger import bounds_of, expected_ledger
 from log.loader import Loader
 from log.loading import load_partitions
 from log.losses import Loss, names
@@ -160,7 +160,14 @@ class Log:
         place = await self._storage.load_place(self.node_id)
         last = read_run(fs, self.folder)
         clean_end = last.end if last is not None else -1
-        ledger = read_ledger(fs, self.folder) if last is None or last.ledger else None
+        ledger, wrong = expected_ledger(fs, self.folder, last)
+        if wrong:
+            logger.warning(
+                "the ledger in %s %s: it is written again. This start cannot tell whether journals "
+                "are missing.",
+                self.folder,
+                wrong,
+            )
         recovered = recover(self.env, self.journals.folder, place, clean_end, ledger)
         clean = clean_end >= 0 and clean_end == recovered.written
         if last is None:
@@ -174,7 +181,8 @@ class Log:
         await check_known(
             self.env, self.folder, recovered, unknown, self.partitions, self._metadata, verify
         )
-        write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
+        kept = last is None or last.ledger
+        write_run(fs, self.folder, Run(self.start, -1, self.config.flush, kept))
         bounds = bounds_of(ledger)
         for number in recovered.ends.concerned(bounds):
             self.loader.make(number)
@@ -193,6 +201,8 @@ class Log:
             await self.checkpoints.save()
         committed = self.commit_log.commits.committed
         self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
+        if not kept:  # only now: what an older version left of a ledger does not count
+            write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
         self.journals.discard(recovered.discarded)
         self.after_clean_end = clean and place == clean_end
         self._begin(recovered.found)
@@ -222,8 +232,11 @@ class Log:
             catalog = self._catalog
             numbers = range(catalog.last_number() + 1)
             led = (number for number in numbers if catalog.leader_of(number) == self.node_id)
+            named = {(loss.number, loss.first) for loss in losses}
             lost = await lost_ranges(led, self.partitions, self._storage)
-            logger.critical("in no journal and no segment: %s", names(lost, name) or "nothing")
+            lost = [loss for loss in lost if (loss.number, loss.first) not in named]
+            if lost:
+                logger.critical("in no journal and no segment: %s", names(lost, name))
 
     def _resume(self, recovered: Recovered) -> None:
         """Let the commit log write on behind what was found."""

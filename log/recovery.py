@@ -64,7 +64,7 @@ def recover(
     cleanly, or -1. `ledger`: what the ledger says, if there is one.
     """
     result = Recovered()
-    listed = ledger.journals if ledger is not None else {}
+    listed = ledger.journals if ledger is not None and not ledger.damaged else {}
     claimed = max([place, clean_end, ledger.committed if ledger is not None else 0])
     _list(env, folder, result, listed)
     for at, found in enumerate(result.found):

@@ -12,7 +12,7 @@ from log.fsck.check import check
 from log.fsck.report import Report
 from log.journal import index_name, journal_name
 from log.ledger import MIN_RESERVE, read_ledger
-from log.ledgerfile import NAMES, RECORDS_AT
+from log.ledgerfile import NAMES, RECORD_MAGIC, RECORDS_AT
 from log.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, batch, read_all
@@ -257,6 +257,34 @@ async def test_a_damaged_ledger_harms_nothing(
         await world.start()
     assert not caplog.records
     assert await no_offset_again(world, ends) == 0
+
+
+@pytest.mark.parametrize("harmed", [1, 2, 3])
+async def test_a_ledger_of_which_a_record_is_damaged_misses_no_journal(
+    harmed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that a damaged record says was recycled is not taken for lost."""
+    world = await filled()
+    for index in range(PARTITIONS):
+        await world.find("t", index).delete_records(-1)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    await put(world, world.find("t"))
+    ends = await stop(world)
+    for name in NAMES:
+        node = world.fs.files[f"{FOLDER}/{name}"]
+        at = RECORDS_AT
+        for _ in range(harmed):
+            at = node.data.find(RECORD_MAGIC, at + 1)
+        if at > 0:
+            node.data[at + 45] ^= 1
+    with caplog.at_level(logging.WARNING):
+        await world.start()
+    assert "cannot tell whether journals are missing" in caplog.text
+    assert "is missing," not in caplog.text
+    assert [world.find("t", index).next_offset for index in ends] == list(ends.values())
+    report = await looked_at(world)
+    assert report.clean
 
 
 async def test_a_full_disk_stops_neither_the_ledger_for_good_nor_the_log() -> None:

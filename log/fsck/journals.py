@@ -19,7 +19,7 @@ from log.fsck.report import Fix, Progress, Report
 from log.hotindex import Columns
 from log.journal import index_name
 from log.journalindex import read_index
-from log.ledger import bounds_of, read_ledger
+from log.ledger import bounds_of, expected_ledger
 from log.losses import Damage, Name, examine
 from log.provenance import not_deleted
 from log.recovered import Found, Recovered
@@ -74,7 +74,9 @@ class JournalCheck:
                 harmless=True,
             )
         clean_end = last.end if last is not None else -1
-        ledger = read_ledger(self._env.fs, self._home) if last is None or last.ledger else None
+        ledger, wrong = expected_ledger(self._env.fs, self._home, last)
+        if wrong:
+            self._report.add("ledger", f"it {wrong}; the next start writes it again", harmless=True)
         recovered = recover(self._env, self._folder, claimed, clean_end, ledger)
         self.held.recovered, self.held.bounds = recovered, bounds_of(ledger)
         for damage in recovered.examined:
