@@ -16,7 +16,7 @@ import pytest
 from kafkawire.cli.app import app
 from kafkawire.cli.groups import assignment
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.reset import Target, parse_topic
+from kafkawire.cli.reset import Target
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 
@@ -46,11 +46,6 @@ def test_reset_takes_exactly_one_target() -> None:
 
 
 def test_reset_of_which_partitions() -> None:
-    assert parse_topic("a") == ("a", None)
-    assert parse_topic("a:0,12") == ("a", [0, 12])
-    for text in ("a:", "a:x", "a:1,", "a:-1"):
-        with pytest.raises(OptionError):
-            parse_topic(text)
     result = run(app, ["groups", "reset-offsets", "g", "--to-latest"])
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "--all-topics" in result.stderr

@@ -18,7 +18,7 @@ from kafkawire.cli.metadata_app import metadata_app
 from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
 from kafkawire.cli.pipeline_app import pipeline_app
 from kafkawire.cli.tier_app import tier_app
-from kafkawire.cli.typed import LOCAL, Groups, Json, Server, Topics
+from kafkawire.cli.typed import INT16, INT32, INT64, LOCAL, Groups, Json, Server, Topics
 
 
 class Commands(TyperGroup):
@@ -180,8 +180,12 @@ def topics_describe(
 @topics_app.command("create")
 def topics_create(
     names: Topics,
-    partitions: Annotated[int, typer.Option(help="-1: as the broker's num.partitions.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="-1: as the broker has it.")] = -1,
+    partitions: Annotated[
+        int, typer.Option(min=-1, max=INT32, help="-1: as the broker's num.partitions.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(min=-1, max=INT16, help="-1: as the broker has it.")
+    ] = -1,
     settings: Annotated[
         list[str], typer.Option("--config", metavar="NAME=VALUE", help="A setting of the topic.")
     ] = [],  # noqa: B006
@@ -254,11 +258,13 @@ def groups_reset_offsets(
     ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False,
-    to_offset: Annotated[int | None, typer.Option(help="To this offset.")] = None,
+    to_offset: Annotated[int | None, typer.Option(min=0, max=INT64, help="To this offset.")] = None,
     to_datetime: Annotated[
         str | None, typer.Option(help="To the first record from then on (ISO 8601; UTC if bare).")
     ] = None,
-    shift_by: Annotated[int | None, typer.Option(help="By so many records; may be < 0.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(min=-INT64, max=INT64, help="By so many records; may be < 0.")
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Commit the offsets, or only show them.")
     ] = False,

@@ -46,12 +46,17 @@ TOPICS_AT_ONCE = 500
 
 def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) -> None:
     """The whole command."""
-    folder = Path(dest)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        fail(f"{dest} is not empty: back up into a new folder")
-    source = Path(data) / METADATA
-    if not metadata_url and not source.is_file():
-        fail(f"{source} is not there: give the broker's data folder with --data, or its --metadata")
+    folder, source = Path(dest), Path(data) / METADATA
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            fail(f"{dest} is not empty: back up into a new folder")
+        if not metadata_url and not source.is_file():
+            fail(
+                f"{source} is not there: give the broker's data folder with --data, or its "
+                "--metadata"
+            )
+    except OSError as error:
+        fail(f"{error.filename} cannot be used: {error.strerror}", 2)
 
     def work(cluster: Cluster) -> bool:
         manifest, pairs = _build(cluster, folder.absolute(), str(source), metadata_url)

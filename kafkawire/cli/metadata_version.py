@@ -13,8 +13,8 @@ from contextlib import closing
 from urllib.parse import quote
 
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.places import check_metadata_url, without_password
-from kafkawire.cli.tables import fail, print_json
+from kafkawire.cli.places import check_metadata_url
+from kafkawire.cli.tables import fail, print_json, without_password
 from kafkawire.metadata.schema import REVISION, VERSION_TABLE
 from kafkawire.metadata.store import MetadataError
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.typed import LOCAL, Data, Json, Server
+from kafkawire.cli.typed import INT32, INT64, LOCAL, Data, Json, Server
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
@@ -106,9 +106,11 @@ def consume(
     group: Annotated[
         str, typer.Option(help="Commit where it got to; --from resume begins there.")
     ] = "",
-    partition: Annotated[int | None, typer.Option(help="Only this partition.")] = None,
+    partition: Annotated[
+        int | None, typer.Option(min=0, max=INT32, help="Only this partition.")
+    ] = None,
     at_most: Annotated[
-        int | None, typer.Option("--max", help="Stop after so many records.")
+        int | None, typer.Option("--max", min=0, max=INT64, help="Stop after so many records.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on when the end is reached.")

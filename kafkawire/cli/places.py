@@ -7,16 +7,11 @@ value and what is allowed. Called by kafkawire.cli.serve and by commands that ta
 from __future__ import annotations
 
 import os
-import re
 
 from kafkawire.cli.options import OptionError
+from kafkawire.cli.tables import without_password
 
 DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
-
-
-def without_password(url: str) -> str:
-    """A URL as it may be shown."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)
 
 
 def check_data_folder(option: str, path: str) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.cli.tables import fail, print_json, print_table, without_password
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.codec.errors import ErrorCode
@@ -56,5 +56,6 @@ def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_js
             print_table(done, columns, title)
     if not as_json:
         for row in failed:
-            print(f"kafkawire: {row[columns[0]]}: {row['error']}", file=sys.stderr)
+            text = without_password(f"{row[columns[0]]}: {row['error']}")
+            print(f"kafkawire: {text}", file=sys.stderr)
     return not failed

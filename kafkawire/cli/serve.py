@@ -27,10 +27,9 @@ from kafkawire.cli.places import (
     check_data_folder,
     check_metadata_url,
     check_tier_apart,
-    without_password,
 )
 from kafkawire.cli.sources import Sourced, Sources, collect
-from kafkawire.cli.tables import fail
+from kafkawire.cli.tables import fail, without_password
 from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, text_of
 
 

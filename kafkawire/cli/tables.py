@@ -7,6 +7,7 @@ by `kafkawire serve`. Called by every command.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -59,7 +60,13 @@ def _cell(value: object) -> str:
     return escape(str(value))
 
 
+def without_password(text: str) -> str:
+    """A text with URLs as it may be shown."""
+    return re.sub(r"(:/{1,2}[^:/@\s]*):[^@/\s]*@", r"\1:***@", text)
+
+
 def fail(sentence: object, code: int = 1) -> NoReturn:
-    """Say what is wrong on standard error and end: 1 it did not work, 2 it was asked wrongly."""
-    print(f"kafkawire: {sentence}", file=sys.stderr)
+    """Say what is wrong on standard error and end: 1 it did not work, 2 it was asked wrongly.
+    A URL may stand in the sentence; its password does not."""
+    print(f"kafkawire: {without_password(str(sentence))}", file=sys.stderr)
     raise SystemExit(code)

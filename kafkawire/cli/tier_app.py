@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.typed import LOCAL, Json, Server
+from kafkawire.cli.typed import INT32, LOCAL, Json, Server
 
 tier_app = typer.Typer(
     no_args_is_help=True,
@@ -74,7 +74,9 @@ def tier_estimate(
         str | None,
         typer.Option(metavar="BYTES/s", help="Of all topics, like 5MB/s; then no broker is asked."),
     ] = None,
-    partitions: Annotated[int, typer.Option(help="With --rate: how many partitions.")] = 1,
+    partitions: Annotated[
+        int, typer.Option(min=1, max=INT32, help="With --rate: how many partitions.")
+    ] = 1,
     reads: Annotated[
         str | None, typer.Option(metavar="BYTES/s", help="Read from the tier, like 1MB/s.")
     ] = None,

@@ -9,6 +9,9 @@ from typing import Annotated
 
 import typer
 
+INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
+"""The most that a field of a request holds."""
+
 LOCAL = "127.0.0.1:9092"
 Server = Annotated[
     str,
