@@ -137,12 +137,19 @@ def fsck(
     repair: Annotated[
         bool, typer.Option("--repair", help="Repair what can be without losing acked records.")
     ] = False,
+    skip_lost: Annotated[
+        bool,
+        typer.Option("--skip-lost", help="With --repair: leave damaged batches out of segments."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check journals, segments, rows and offsets against each other. Exit code 0: clean, 1: not."""
     from kafkawire.cli.fsck import run
+    from kafkawire.cli.tables import fail
 
-    run(data, metadata, repair, as_json)
+    if skip_lost and not repair:
+        fail("--skip-lost changes data, so it needs --repair too", 2)
+    run(data, metadata, repair, skip_lost, as_json)
 
 
 @app.command()

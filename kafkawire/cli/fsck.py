@@ -29,7 +29,7 @@ from log.manifest.local import ENDED
 from offsets.opening import ROCKSDB, SQL, holds_rocks, open_storage
 
 
-def run(data: str, metadata_url: str, repair: bool, as_json: bool) -> None:
+def run(data: str, metadata_url: str, repair: bool, skip_lost: bool, as_json: bool) -> None:
     """The whole command; ends the process with the exit code of the module."""
     logging.disable(logging.CRITICAL)  # what is found is told once, below
     folder = os.path.abspath(data)
@@ -38,7 +38,7 @@ def run(data: str, metadata_url: str, repair: bool, as_json: bool) -> None:
         if not metadata_url:
             check_sqlite(os.path.join(folder, "metadata.db"))
         with bars() as progress:
-            reports = asyncio.run(_all(folder, metadata_url, brokers, repair, progress))
+            reports = asyncio.run(_all(folder, metadata_url, brokers, repair, skip_lost, progress))
     except (LogError, MetadataError, FormatError) as failure:
         fail(failure, 2)
     except OSError as failure:
@@ -82,7 +82,7 @@ def check_sqlite(path: str) -> None:
 
 
 async def _all(
-    folder: str, url: str, brokers: list[int], repair: bool, progress: Progress
+    folder: str, url: str, brokers: list[int], repair: bool, skip_lost: bool, progress: Progress
 ) -> dict[int, Report]:
     env = real_env()
     metadata = open_metadata(url, folder)
@@ -103,7 +103,7 @@ async def _all(
                 if wrong:
                     distrust(report, wrong)
                 if repair:
-                    await report.repair()
+                    await report.repair(skip_lost)
                     env.fs.remove(os.path.join(home, ENDED))  # the manifest is of other rows
                 reports[node] = report
             finally:

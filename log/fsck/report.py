@@ -15,7 +15,8 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 class Problem:
     """`where`: a journal, a segment, a partition. `repair` says what `fix` does; without one
     nothing can be done that would not lose acknowledged data. `harmless`: what an interrupted
-    start, cut or write leaves behind and the next start clears away."""
+    start, cut or write leaves behind and the next start clears away. `skip` gives up what is
+    lost."""
 
     where: str
     text: str
@@ -23,6 +24,7 @@ class Problem:
     fix: Fix | None = None
     harmless: bool = False
     repaired: bool = False
+    skip: Fix | None = None
 
 
 @dataclass(slots=True)
@@ -42,18 +44,27 @@ class Report:
         repair: str = "",
         fix: Fix | None = None,
         harmless: bool = False,
+        skip: Fix | None = None,
     ) -> None:
         """One more problem."""
-        self.problems.append(Problem(where, text, repair, fix, harmless))
+        self.problems.append(Problem(where, text, repair, fix, harmless, skip=skip))
 
     @property
     def clean(self) -> bool:
         """Whether nothing is wrong that was not repaired."""
         return all(problem.harmless or problem.repaired for problem in self.problems)
 
-    async def repair(self) -> None:
-        """Do what can be done without losing acknowledged data. OSError, MetadataError."""
+    async def repair(self, skip_lost: bool = False) -> None:
+        """Do what can be done without losing acknowledged data; with `skip_lost` give up what is
+        lost already. OSError, MetadataError."""
+        skipped: set[Fix] = set()
         for problem in self.problems:
             if problem.fix is not None:
                 await problem.fix()
+                problem.repaired = True
+            elif skip_lost and problem.skip is not None:
+                if problem.skip not in skipped:  # problems of one segment share it
+                    skipped.add(problem.skip)
+                    await problem.skip()
+                problem.repair = problem.repair or "left out with --skip-lost"
                 problem.repaired = True

@@ -18,10 +18,12 @@ from log.fsck.objects import ObjectCheck
 from log.fsck.report import Fix, Progress, Report
 from log.quarantine import Quarantine
 from log.segments.files import SUFFIX, SegmentFile, segment_path
-from log.segments.jobs import ScrubArguments, no_pace
+from log.segments.jobs import ScrubArguments, SkipArguments, SkipResult, no_pace
 from log.segments.leftover import Known, Range, describe, entries_of, find_unaccounted
 from log.segments.scrub import run as scrub
-from offsets.storage import DELETING, LIVE, STARTED, Mapping, OffsetStorage, SegmentRow
+from log.segments.skip import run as skip_job
+from log.segments.skipping import SkipWriter
+from offsets.storage import DELETING, LIVE, STARTED, Mapping, OffsetStorage, SegmentRow, Swap
 
 ROWS_AT_ONCE = 1000
 """Segment rows of one round trip."""
@@ -110,7 +112,8 @@ class SegmentCheck:
                 f"{m.base_offset}-{m.end_offset - 1} of partition {m.number}" for m in mappings[:5]
             )
             more = f" and of {len(mappings) - 5} more" if len(mappings) > 5 else ""
-            self._report.add(where, f"its file is gone, with the offsets {lost}{more}")
+            text = f"its file is gone, with the offsets {lost}{more}"
+            self._report.add(where, text, skip=self._skip(row, ""))
             return False
         try:
             size_bytes, problems = self._scrub(row, path)
@@ -119,9 +122,31 @@ class SegmentCheck:
             problems = [f"{path} cannot be read: {failure.strerror}"]
             size_bytes = 0
         self._report.size_bytes += size_bytes
+        skip = self._skip(row, path) if problems else None
         for problem in problems:
-            self._report.add(where, problem)
+            self._report.add(where, problem, skip=skip)
         return True
+
+    def _skip(self, row: SegmentRow, path: str) -> Fix | None:
+        """Exchange a segment for one without what is lost of it; None if it has an object, which is
+        read instead."""
+        if row.object:
+            return None
+
+        async def run(arguments: SkipArguments) -> SkipResult:
+            return skip_job(self._fs, arguments, no_pace)
+
+        async def fix() -> None:
+            writer = SkipWriter(
+                self._env, self._catalog, self._storage, self._folder, self._node_id, run
+            )
+            made = await writer.start(row)
+            written = await writer.write(row, path, made)
+            now_ms = self._env.clock.now_ms()
+            swap = Swap([(made, written.mappings)], written.removed, delete_after_ms=now_ms)
+            await self._storage.finish_segments(swap)
+
+        return fix
 
     def _scrub(self, row: SegmentRow, path: str) -> tuple[int, list[str]]:
         result = scrub(self._fs, ScrubArguments(path, row.uuid), no_pace)

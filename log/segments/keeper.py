@@ -87,7 +87,7 @@ class Segments:
         self._quarantine = Quarantine(self._env.fs, folder)
         self.known_partitions: Known
         self.skipper = Skipper(
-            self._env, config, catalog, storage, self.store, self.swapper, node_id, origins
+            self._env, config, catalog, storage, self.store, self.swapper, node_id
         )
         self.relief: Callable[[], Awaitable[None]] | None = None  # a remote tier's, if there is one
         self._leftover: list[Segment] = []
