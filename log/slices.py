@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -70,6 +70,25 @@ class Slices:
                 return end.value  # type: ignore[no-any-return]
             if self._monotonic() >= self._until:
                 await self.pause()
+
+    async def collect(self, items: Iterable[T]) -> list[T]:
+        """The items as a list, each made in a slice."""
+        found: list[T] = []
+        for item in items:
+            found.append(item)
+            await self.give_way()
+        return found
+
+    async def duplicates(self, keys: Iterable[T]) -> set[T]:
+        """The keys that come more than once."""
+        seen: set[T] = set()
+        twice: set[T] = set()
+        for key in keys:
+            if key in seen:
+                twice.add(key)
+            seen.add(key)
+            await self.give_way()
+        return twice
 
     def _grant(self) -> None:
         """Wake the first waiting computation: it runs in the next event-loop iteration."""

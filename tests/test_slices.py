@@ -118,7 +118,7 @@ def test_a_request_has_as_many_elements_as_its_size_allows() -> None:
     decode = decoder(FindCoordinatorRequest, 4)
     assert len(decode(most, 0, len(most))[0].coordinator_keys) == FREE_ELEMENTS
     over = encode(FindCoordinatorRequest(coordinator_keys=[""] * (FREE_ELEMENTS * 2)), 4)
-    for attempt in (decode, lambda *at: list(sliced_decoder(FindCoordinatorRequest, 4)(*at))):
+    for attempt in (decode, lambda *at: list(sliced_decoder(FindCoordinatorRequest, 4)(*at, []))):
         with pytest.raises(DecodeError, match="more elements than its size allows"):
             attempt(over, 0, len(over))
     names = ["a topic of a usual name, or a longer one"] * FREE_ELEMENTS * 2
@@ -148,7 +148,9 @@ def test_a_message_in_slices_is_the_same_message(version: int) -> None:
     data = b"".join(parts)
     assert data == b"".join(whole)
     read = decoder(ListGroupsResponse, version)(data, 0, len(data))
-    assert _result(sliced_decoder(ListGroupsResponse, version)(data, 0, len(data))) == read
+    made: list[ListGroupsResponse] = []
+    position = _result(sliced_decoder(ListGroupsResponse, version)(data, 0, len(data), made))
+    assert (*made, position) == read
 
 
 def _result(steps: Generator[None, None, Any]) -> Any:

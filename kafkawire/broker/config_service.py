@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.broker import loggers
-from kafkawire.broker.newtopics import duplicates, name_fault
+from kafkawire.broker.newtopics import name_fault
 from kafkawire.broker.overrides import (
     Layers,
     Op,
@@ -39,8 +39,8 @@ logger = logging.getLogger(__name__)
 # What a transaction or a commit may end with; anything else is a bug and is reported as one.
 FAILURES = (KafkaError, OSError)
 
-# Topics whose settings are worked out again before the loop gets its turn: 40 us each.
-TOPICS_PER_SLICE = 20
+MAX_WISHES = 1_200
+"""Settings of one resource in a request: all there are, and the unknown ones that a broker keeps."""
 
 
 def as_kafka_error(failure: Exception) -> KafkaError:
@@ -78,7 +78,8 @@ class ConfigService:
     ) -> list[KafkaError | None]:
         """Change settings; an error or None for each resource, in order. Those that can be
         changed are, in one transaction."""
-        twice = duplicates((resource.type, resource.name) for resource in resources)
+        slices = self._broker.env.slices
+        twice = await slices.duplicates((resource.type, resource.name) for resource in resources)
         errors: list[KafkaError | None] = []
         changes: list[list[ConfigChange]] = []
         async with self._changing:
@@ -93,6 +94,7 @@ class ConfigService:
                 except KafkaError as error:
                     changes.append([])
                     errors.append(error)
+                await slices.give_way()
             if validate_only or not any(changes):
                 return errors
             everything = [change for of_one in changes for change in of_one]
@@ -107,6 +109,12 @@ class ConfigService:
         return errors
 
     def _plan(self, resource: Resource, validate_only: bool) -> list[ConfigChange]:
+        if len(resource.wishes) > MAX_WISHES:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"{len(resource.wishes)} settings of one resource; at most {MAX_WISHES} are "
+                "changed at once.",
+            )
         check_wishes(resource.wishes)
         if resource.type == ResourceType.TOPIC:
             before, after = self._plan_topic(resource)
@@ -191,14 +199,16 @@ class ConfigService:
         for change in changes:
             broker.catalog.apply_config(change)
             _log_change(change)
+            await broker.env.slices.give_way()
         of_brokers = [c.key for c in changes if c.resource_type == ResourceType.BROKER]
         if of_brokers:
             await self._broker_changed(of_brokers)
         named = dict.fromkeys(c.name for c in changes if c.resource_type == ResourceType.TOPIC)
-        for done, name in enumerate(named, 1):
-            broker.log.alter_topic(broker.catalog.by_name[name])
-            if done % TOPICS_PER_SLICE == 0:
-                await broker.env.sleep(0)
+        for name in named:
+            topic = broker.catalog.by_name.get(name)
+            if topic is not None:
+                broker.log.alter_topic(topic)
+            await broker.env.slices.give_way()
         if named:
             await broker.log.commit_log.committed()
 

@@ -26,7 +26,6 @@ from kafkawire.broker.newtopics import (
     check_partition_count,
     check_replicas,
     check_total,
-    duplicates,
     leaders_of,
 )
 from kafkawire.broker.overrides import new_topic_overrides
@@ -170,13 +169,12 @@ class TopicService:
         """Each topic of one request, checked against what is there and against the others. The
         loop has its turn in between; nobody else changes topics meanwhile."""
         broker = self._broker
-        twice = duplicates(topic.name for topic in topics)
+        twice = await broker.env.slices.duplicates(topic.name for topic in topics)
         taken: dict[str, str] = {}
         plans: list[NewTopic | KafkaError] = []
         new = 0
-        for done, topic in enumerate(topics, 1):
-            if done % TOPICS_PER_SLICE == 0:
-                await broker.env.sleep(0)
+        for topic in topics:
+            await broker.env.slices.give_way()
             try:
                 if topic.name in twice:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

@@ -67,9 +67,10 @@ def encoder(cls: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
 
 def sliced_decoder(
     cls: type[T], version: int
-) -> Callable[[Buffer, int, int], Generator[None, None, tuple[T, int]]]:
-    """As `decoder`, as a generator that stops after every `emit.STEP` array elements and returns
-    (message, position). The buffer must stay as it is until then."""
+) -> Callable[[Buffer, int, int, list[T]], Generator[None, None, int]]:
+    """As `decoder`, as a generator that stops after every `emit.STEP` array elements, appends the
+    message to the list it is given and returns the position after it. The buffer must stay as it
+    is until then. After a DecodeError the list has what was decoded, which may be long to free."""
     made = _sliced_decoders.get((cls, version))
     if made is None:
         made = _sliced_decoders[cls, version] = _make_sliced_decoder(cls, version)
@@ -154,10 +155,15 @@ def _decoder_body(cls: type, version: int, *, views: bool, sliced: bool) -> Any:
         source.line("k = 0")
         source.line("if False: yield")  # a message without arrays is a generator too
     writer = DecodeWriter(source, version, flexible, views=views, bounded=bounded, sliced=sliced)
-    writer.message(cls, "o", "e")
+    if sliced:
+        made = source.constant(cls, cls.__name__)
+        source.line(f"o = object.__new__({made})")
+        source.line("made.append(o)")
+    writer.message(cls, "o", "e", made=sliced)
     source.line("if p > e: raise DecodeError('message over its bytes')")
-    source.line("return o, p")
-    return source.function("def _made(b, p, e):", f"<decode {cls.__name__} v{version}>")
+    source.line("return p" if sliced else "return o, p")
+    head = "def _made(b, p, e, made):" if sliced else "def _made(b, p, e):"
+    return source.function(head, f"<decode {cls.__name__} v{version}>")
 
 
 def _make_decoder(cls: type, version: int) -> Any:
@@ -193,13 +199,13 @@ def _make_sliced_decoder(cls: type, version: int) -> Any:
     name = f"{cls.__name__} v{version}"
 
     def decode_slices(
-        data: Buffer, position: int, end: int
-    ) -> Generator[None, None, tuple[Any, int]]:
+        data: Buffer, position: int, end: int, made: list[Any]
+    ) -> Generator[None, None, int]:
         try:
-            found: tuple[Any, int] = yield from body(memoryview(data), position, end)
+            after: int = yield from body(memoryview(data), position, end, made)
         except _GARBAGE as error:
             raise DecodeError(f"{name}: {error}") from None
-        return found
+        return after
 
     return decode_slices
 

@@ -27,9 +27,9 @@ MAX_STRING_BYTES = 1 << 20
 """The longest string of a request: one that takes a millisecond to decode. What is valid has 32,767
 bytes at most; somewhat longer ones are refused by the handlers, with an error for their entry."""
 
-FREE_ELEMENTS = 50_000
-"""Array elements that a request of any size may have. Clients send one for each topic or
-partition: this is five times the largest request that is usual (10,000 partitions)."""
+FREE_ELEMENTS = 25_000
+"""Array elements that a request of any size may have. Clients send one for each topic and
+partition: this is a request of 10,000 partitions, each of another topic, and some room."""
 
 BYTES_PER_ELEMENT = 32
 """Beyond FREE_ELEMENTS, one more element for so many bytes of the request: a topic of a usual name,
@@ -71,11 +71,12 @@ class DecodeWriter:
         source.space.update(new=object.__new__, unknown_tag=emit.read_unknown_tag)
         source.space.update(numbers=emit.read_numbers, Struct=struct.Struct)
 
-    def message(self, cls: type, target: str, end: str) -> None:
-        """Makes an instance of `cls` in the local `target`."""
+    def message(self, cls: type, target: str, end: str, *, made: bool = False) -> None:
+        """Makes an instance of `cls` in the local `target`, or fills the one that is there."""
         line = self.source.line
         name = self.source.constant(cls, cls.__name__)
-        line(f"{target} = new({name})")
+        if not made:
+            line(f"{target} = new({name})")
         present = fields_in(cls, self.version)
         for field in present:
             if field.tag is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kafkawire.broker.config_service import FAILURES, as_kafka_error
-from kafkawire.broker.newtopics import duplicates
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.create_partitions import (
@@ -23,7 +22,7 @@ async def create_partitions(
     asked for, once. Each topic is a transaction of its own.
     Not done: the timeout, quotas, access control; internal topics keep their number.
     """
-    twice = duplicates(topic.name for topic in req.topics)
+    twice = await ctx.duplicates(topic.name for topic in req.topics)
     response = CreatePartitionsResponse()
     for name, topic in {topic.name: topic for topic in req.topics}.items():
         result = CreatePartitionsTopicResult(name=name)
@@ -34,6 +33,7 @@ async def create_partitions(
             result.error_code = error.code
             result.error_message = error.message or error.code.sentence
         response.results.append(result)
+        await ctx.give_way()
     return response
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.handlers.context import RequestContext
+from kafkawire.handlers.slices import released
 from kafkawire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -27,40 +28,43 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
     wanted = (
         req.topics
         if ctx.version >= BY_ID_FROM
-        else [DeleteTopicState(name=name) for name in req.topic_names]
+        else await ctx.collect(DeleteTopicState(name=name) for name in req.topic_names)
     )
     if not ctx.broker.config.delete_topic_enable:
         disabled = KafkaError(
             ErrorCode.TOPIC_DELETION_DISABLED if ctx.version >= 3 else ErrorCode.INVALID_REQUEST,
             "Topic deletion is disabled.",
         )
-        return DeleteTopicsResponse(
-            responses=[_result(topic.name, topic.topic_id, disabled) for topic in wanted]
-        )
-    checked = _checked(ctx, wanted)
+        refusals = (_result(topic.name, topic.topic_id, disabled) for topic in wanted)
+        return DeleteTopicsResponse(responses=await ctx.collect(refusals))
+    checked = await _checked(ctx, wanted)
     ids = [topic_id for _, topic_id, fault in checked if fault is None]
     # Names are taken now: afterwards the catalog has forgotten those of the deleted ids.
     names = {i: topic.name for i in ids if (topic := ctx.broker.catalog.by_id.get(i)) is not None}
     refused = await ctx.broker.topics.delete(ids)
-    return DeleteTopicsResponse(
-        responses=[
-            _result(
-                names.get(topic_id, name) if fault is None else name,
-                topic_id,
-                refused.get(topic_id) if fault is None else fault,
-            )
-            for name, topic_id, fault in checked
-        ]
+    results = (
+        _result(
+            names.get(topic_id, name) if fault is None else name,
+            topic_id,
+            refused.get(topic_id) if fault is None else fault,
+        )
+        for name, topic_id, fault in checked
     )
+    response = DeleteTopicsResponse(responses=await ctx.collect(results))
+    await ctx.broker.env.slices.run(released(checked))
+    return response
 
 
 Checked = tuple[str | None, bytes, KafkaError | None]
 
 
-def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checked]:
+async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checked]:
     """(name, id, why not) for each distinct thing to delete (Kafka: ControllerApis)."""
     catalog = ctx.broker.catalog
-    asked = Counter((topic.name, topic.topic_id) for topic in wanted)
+    asked: Counter[tuple[str | None, bytes]] = Counter()
+    for each in wanted:
+        asked[each.name, each.topic_id] += 1
+        await ctx.give_way()
     checked: list[Checked] = []
     taken: set[bytes] = set()
     # Ids first: a name that means an id of the same request is the fault, not the id.
@@ -85,6 +89,7 @@ def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checke
                         ErrorCode.INVALID_REQUEST,
                         "The provided topic name maps to an ID that was already supplied.",
                     )
+        await ctx.give_way()
         taken.add(topic_id)
         checked.append((name, topic_id, None if fault is None else KafkaError(*fault)))
     return checked

@@ -34,7 +34,9 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     Not done: v5 (cordoned directories), moving partitions between directories.
     """
     every: list[Wanted] = [(name, None) for name in ctx.broker.catalog.by_name]
-    wanted = every if req.topics is None else [(t.topic, t.partitions) for t in req.topics]
+    wanted = every
+    if req.topics is not None:
+        wanted = await ctx.collect((topic.topic, topic.partitions) for topic in req.topics)
     directory = DescribeLogDirsResult(log_dir=ctx.broker.folder)
     rows: list[Buffer] = []
     count = 0
@@ -74,6 +76,7 @@ async def _sizes(ctx: RequestContext, wanted: Sequence[Wanted]) -> list[Describe
     topics: list[DescribeLogDirsTopic] = []
     absent: dict[int, DescribeLogDirsPartition] = {}
     for name, indexes in wanted:
+        await ctx.give_way()
         info = broker.catalog.by_name.get(name)
         if info is None:
             continue
@@ -82,6 +85,7 @@ async def _sizes(ctx: RequestContext, wanted: Sequence[Wanted]) -> list[Describe
             chosen = [chosen[i] for i in dict.fromkeys(indexes) if 0 <= i < len(chosen)]
         here = []
         for row in chosen:
+            await ctx.give_way()
             if row.leader != broker.node_id:
                 continue
             found = DescribeLogDirsPartition(partition_index=row.index, partition_size=0)

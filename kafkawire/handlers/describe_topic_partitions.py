@@ -45,10 +45,11 @@ async def describe_topic_partitions(
     if req.cursor is not None and (
         req.cursor.partition_index < 0 or (not every and req.cursor.topic_name not in names)
     ):
-        return _refused(req)  # the cursor must be one that we could have given
+        return await _refused(ctx, req)  # the cursor must be one that we could have given
 
     page = _Page(Nodes(ctx), room)
     for name in names:
+        await ctx.give_way()
         if page.room <= 0:
             page.response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -60,16 +61,15 @@ async def describe_topic_partitions(
     return page.response
 
 
-def _refused(req: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+async def _refused(
+    ctx: RequestContext, req: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
     """The message has no error of its own, so each topic asked for gets it, as in Kafka."""
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(
-                error_code=ErrorCode.INVALID_REQUEST, name=topic.name
-            )
-            for topic in req.topics
-        ]
+    topics = (
+        DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+        for topic in req.topics
     )
+    return DescribeTopicPartitionsResponse(topics=await ctx.collect(topics))
 
 
 class _Page:

@@ -32,10 +32,16 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
     Not done: replicas.
     """
     answer = ElectLeadersResponse()
-    topics = req.topic_partitions or ()
+    topics: list[TopicPartitions] = []
+    count = 0
     if ctx.version >= 1 and req.election_type not in (PREFERRED, UNCLEAN):
         answer.error_code = ErrorCode.INVALID_REQUEST
-        topics = ()
+    else:
+        for topic in req.topic_partitions or ():
+            if topic.partitions:
+                topics.append(topic)
+                count += ceil(len(topic.partitions) / PARTITIONS_PER_RESULT)
+            await ctx.give_way()
     return await sliced(
         ctx.broker.env,
         answer,
@@ -44,13 +50,11 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
         0,
         ReplicaElectionResult,
         _results(ctx, topics),
-        sum(ceil(len(topic.partitions) / PARTITIONS_PER_RESULT) for topic in topics),
+        count,
     )
 
 
-def _results(
-    ctx: RequestContext, topics: list[TopicPartitions] | tuple[()]
-) -> Iterator[ReplicaElectionResult]:
+def _results(ctx: RequestContext, topics: list[TopicPartitions]) -> Iterator[ReplicaElectionResult]:
     for topic in topics:
         info = ctx.broker.catalog.by_name.get(topic.topic)
         known = 0 if info is None else len(info.partitions)

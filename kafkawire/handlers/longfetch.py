@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.partitions import NotLoaded
-from kafkawire.codec.compile import DecodeError, sliced_decoder, sliced_encoder
+from kafkawire.codec.compile import DecodeError, sliced_encoder
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
 from kafkawire.codec.produce import Topic
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Held, Pinned
-from kafkawire.handlers.slices import released
+from kafkawire.handlers.slices import decoded, released
 from kafkawire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -121,18 +121,19 @@ class LongFetch:
 
     async def _decode(self, body: memoryview) -> None:
         version = self._exchange.version
-        steps = sliced_decoder(FetchRequest, version)(body, 0, len(body))
-        request = (await self._slices.run(steps))[0]
+        asked = await decoded(self._slices, FetchRequest, version, body)
+        await self._note(asked[0], version >= TOPIC_IDS_FROM)
+        await self._slices.run(released(asked))
+
+    async def _note(self, request: FetchRequest, by_id: bool) -> None:
+        """Take over what is asked."""
         ask = self._ask
         ask.max_wait_ms, ask.min_bytes = request.max_wait_ms, request.min_bytes
         ask.max_bytes, ask.isolation = request.max_bytes, request.isolation_level
         ask.session_id, ask.session_epoch = request.session_id, request.session_epoch
-        for item in _items(request, version >= TOPIC_IDS_FROM):
+        for item in _items(request, by_id):
             ask.items.append(item)
             await self._slices.give_way()
-        asked = [request]
-        del request
-        await self._slices.run(released(asked))
 
     # -- looking
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkawire.broker.partitions import NotLoaded
-from kafkawire.codec.compile import DecodeError, sliced_decoder, sliced_encoder
+from kafkawire.codec.compile import DecodeError, sliced_encoder
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import FLEXIBLE_FROM, TOPIC_IDS_FROM, ProduceResult, Topic
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.handlers.slices import released
+from kafkawire.handlers.slices import decoded, released
 from kafkawire.handlers.turn import Waiting, failed, refused
 from kafkawire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -119,18 +119,17 @@ class LongProduce:
 
     async def _decode(self, body: memoryview) -> None:
         env, version = self._produce.env, self._exchange.version
-        steps = sliced_decoder(ProduceRequest, version)(body, 0, len(body))
-        request = (await env.slices.run(steps))[0]
+        asked = await decoded(env.slices, ProduceRequest, version, body)
+        await self._append_all(asked[0], version >= TOPIC_IDS_FROM)
+        await env.slices.run(released(asked))
+
+    async def _append_all(self, request: ProduceRequest, by_id: bool) -> None:
         self._acks = request.acks
-        by_id = version >= TOPIC_IDS_FROM
         refusal = self._produce.refusal(request.acks, request.transactional_id)
         await self._produce.table.load(
             (item.topic, item.partition) for item in _items(request, by_id)
         )
         await self._go_on(_items(request, by_id), refusal)
-        asked = [request]
-        del request
-        await env.slices.run(released(asked))
 
     async def _go_on(self, items: Iterator[Item], refusal: KafkaError | None) -> None:
         """Append all of them, a portion at a time."""

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kafkawire.codec.compile import encode, part_encoder
+from kafkawire.codec.compile import DecodeError, encode, part_encoder, sliced_decoder
 from kafkawire.codec.emit import STEP
 from kafkawire.codec.schema import fields_of
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
     from log.env import Env
+    from log.slices import Slices
 
 T = TypeVar("T")
 
@@ -91,6 +92,21 @@ async def sliced(
     return joined + parts
 
 
+async def decoded(slices: Slices, cls: type[T], version: int, body: Buffer) -> list[T]:
+    """A request decoded in slices, as the only element of a list, for `released`. Raises
+    DecodeError when what was decoded until then has been freed."""
+    made: list[T] = []
+    fault = ""
+    try:
+        await slices.run(sliced_decoder(cls, version)(body, 0, len(body), made))
+    except DecodeError as wrong:
+        fault = str(wrong)
+    if fault:
+        await slices.run(released(made))
+        raise DecodeError(fault)
+    return made
+
+
 def released(messages: list[Any]) -> Generator[None, None, None]:
     """Free messages with long lists a few elements at a time: in one go, freeing 100,000 objects
     would hold the event loop for 10 ms. `messages` must have the only references to them; lists
@@ -102,7 +118,7 @@ def released(messages: list[Any]) -> Generator[None, None, None]:
         for _ in range(min(STEP, len(items))):
             item = items.pop()
             for name in _list_fields(type(item)):
-                inner = getattr(item, name)
+                inner = getattr(item, name, None)  # absent in what was decoded in part
                 if inner is not None and len(inner) > STEP:
                     lists.append(list(inner))
             if items is not lists[-1]:

@@ -7,7 +7,7 @@ Pure: rows are plain tuples and dicts here, whoever read them or will write them
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kafkawire.codec.types import uuid_parse, uuid_text
@@ -125,18 +125,16 @@ def topic_row(info: TopicInfo, version: int) -> Row:
     }
 
 
-def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> list[Row]:
+def partition_rows(topic_id: bytes, added: Iterable[PartitionInfo]) -> Iterator[Row]:
     """Partitions of a topic for `partitions`."""
-    return [
-        {
+    for info in added:
+        yield {
             "number": info.number,
             "topic_id": topic_id,
             "idx": info.index,
             "leader": info.leader,
             "leader_epoch": info.leader_epoch,
         }
-        for info in added
-    ]
 
 
 def config_rows(info: TopicInfo) -> list[Row]:

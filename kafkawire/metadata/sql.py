@@ -10,6 +10,7 @@ Rows become objects in `rows.py`. Made by `store.open_metadata` for PostgreSQL, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import TypeVar
 
 from sqlalchemy import URL, func, select, update
@@ -107,22 +108,21 @@ class SqlMetadata:
         async with self._database.transaction() as connection:
             count = sum(len(topic.leaders) for topic in new)
             version, number = await advance(connection, partitions=count)
-            made = []
-            for topic in new:
-                made.append(rows.new_topic(topic, random_id(), number, created_ms))
-                number += len(topic.leaders)
-            try:
-                await connection.execute(
-                    topics.insert(), [rows.topic_row(info, version) for info in made]
-                )
-            except IntegrityError as error:  # the index over the names of living topics
-                raise _taken(new) from error
-            await insert(
-                connection,
-                partitions,
-                [r for t in made for r in rows.partition_rows(t.id, t.partitions)],
-            )
-            await insert(connection, configs, [r for t in made for r in rows.config_rows(t)])
+            made: list[TopicInfo] = []
+            for part in chunks(new):
+                some: list[TopicInfo] = []
+                for topic in part:
+                    some.append(rows.new_topic(topic, random_id(), number, created_ms))
+                    number += len(topic.leaders)
+                try:
+                    await insert(connection, topics, (rows.topic_row(t, version) for t in some))
+                except IntegrityError as error:  # the index over the names of living topics
+                    raise _taken(new) from error
+                of_partitions = (rows.partition_rows(t.id, t.partitions) for t in some)
+                await insert(connection, partitions, chain.from_iterable(of_partitions))
+                of_configs = (rows.config_rows(t) for t in some)
+                await insert(connection, configs, chain.from_iterable(of_configs))
+                made += some
         return made
 
     async def delete_topics(self, ids: list[bytes]) -> None:

@@ -7,6 +7,7 @@ where a condition of the `Metadata` port does not hold; the caller's transaction
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 
 from sqlalchemy import Table, bindparam, delete, select, update
@@ -32,8 +33,10 @@ from kafkawire.metadata.tables import (
 )
 
 T = TypeVar("T")
-# Values in one IN (...): far below SQLite's 32,766 and PostgreSQL's 32,767 parameters.
-IN_LIMIT = 5_000
+# Values in one IN (...) and rows of one INSERT: SQLAlchemy takes two milliseconds of the event loop
+# for them, and the loop runs while the statement does.
+IN_LIMIT = 500
+ROWS_PER_INSERT = 250
 
 ConfigKey = tuple[int, str, str]  # resource type, resource as in tables.configs, name
 
@@ -44,10 +47,13 @@ def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
         yield values[start : start + IN_LIMIT]
 
 
-async def insert(connection: AsyncConnection, table: Table, values: list[dict[str, Any]]) -> None:
-    """Inserts all rows in one go; none is fine."""
-    if values:
-        await connection.execute(table.insert(), values)
+async def insert(
+    connection: AsyncConnection, table: Table, values: Iterable[dict[str, Any]]
+) -> None:
+    """Inserts all rows, some at a time, which are made when it is their turn; none is fine."""
+    left = iter(values)
+    while part := list(islice(left, ROWS_PER_INSERT)):
+        await connection.execute(table.insert(), part)
 
 
 async def upsert(connection: AsyncConnection, table: Table, values: list[dict[str, Any]]) -> None:
@@ -62,9 +68,9 @@ async def upsert(connection: AsyncConnection, table: Table, values: list[dict[st
         for column in table.columns
         if column not in keys and column.name in values[0]
     }
-    await connection.execute(
-        statement.on_conflict_do_update(index_elements=keys, set_=others), values
-    )
+    replacing = statement.on_conflict_do_update(index_elements=keys, set_=others)
+    for start in range(0, len(values), ROWS_PER_INSERT):
+        await connection.execute(replacing, values[start : start + ROWS_PER_INSERT])
 
 
 async def load_catalog(connection: AsyncConnection) -> Catalog:
@@ -177,13 +183,13 @@ async def write_configs(
         for (kind, of, name), value in changes.items()
         if value is None
     ]
-    if gone:
-        one = delete(configs).where(
-            configs.c.resource_type == bindparam("of_type"),
-            configs.c.resource == bindparam("of"),
-            configs.c.name == bindparam("key"),
-        )
-        await connection.execute(one, gone)
+    one = delete(configs).where(
+        configs.c.resource_type == bindparam("of_type"),
+        configs.c.resource == bindparam("of"),
+        configs.c.name == bindparam("key"),
+    )
+    for start in range(0, len(gone), ROWS_PER_INSERT):
+        await connection.execute(one, gone[start : start + ROWS_PER_INSERT])
     kept = [
         {"resource_type": kind, "resource": of, "name": name, "value": value}
         for (kind, of, name), value in changes.items()

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.codec.compile import DecodeError, decoder, encode, sliced_decoder, sliced_encoder
+from kafkawire.codec.compile import DecodeError, decoder, encode, sliced_encoder
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import ClientGone, RequestContext
 from kafkawire.handlers.exchange import Exchange, Pinned
-from kafkawire.handlers.slices import released
+from kafkawire.handlers.slices import decoded, released
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import DRAINING
@@ -111,21 +111,20 @@ class Host:
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
     ) -> None:
         """Decode in slices, then serve."""
-        steps = sliced_decoder(request_class(api.key), exchange.version)(body, 0, len(body))
+        slices, cls = self.broker.env.slices, request_class(api.key)
+        asked: list[Any] = []
         try:
-            asked = [(await self.broker.env.slices.run(steps))[0]]
+            asked = await decoded(slices, cls, exchange.version, body)
         except DecodeError as wrong:
             connection.abort(f"{api.name} of {len(body)} bytes: {wrong}")
-            return
         except Exception as defect:
             logger.exception("%s of client %s cannot be decoded", api.name, connection.client_id)
             connection.abort(f"{api.name} of {len(body)} bytes: {defect!r}")
-            return
         finally:
             block.unpin()
         if not connection.closed:
             await self._serve(connection, exchange, api, asked)
-        await self.broker.env.slices.run(released(asked))
+        await slices.run(released(asked))
 
     async def _serve(
         self, connection: Connection, exchange: Exchange, api: Api, asked: list[Any]
