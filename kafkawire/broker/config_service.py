@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 FAILURES = (KafkaError, OSError)
 
 MAX_WISHES = 1_200
-"""Settings of one resource in a request: all there are, and the unknown ones that a broker keeps."""
+"""Settings of one resource in a request: all there are, and the unknown ones a broker keeps."""
 
 
 def as_kafka_error(failure: Exception) -> KafkaError:

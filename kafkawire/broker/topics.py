@@ -73,17 +73,15 @@ class TopicService:
         """Make topics, all that can be in one transaction; an outcome for each, in order."""
         async with self._changing:
             outcomes = await self._plan(topics)
-            wanted = [
-                (index, plan)
-                for index, plan in enumerate(outcomes)
-                if not isinstance(plan, KafkaError)
-            ]
-            results: list[Created | KafkaError] = [
-                outcome
-                if isinstance(outcome, KafkaError)
-                else Created(len(outcome.leaders), outcome.configs)
-                for outcome in outcomes
-            ]
+            wanted: list[tuple[int, NewTopic]] = []
+            results: list[Created | KafkaError] = []
+            for index, outcome in enumerate(outcomes):
+                if isinstance(outcome, KafkaError):
+                    results.append(outcome)
+                else:
+                    results.append(Created(len(outcome.leaders), outcome.configs))
+                    wanted.append((index, outcome))
+                await self._broker.env.slices.give_way()
             if validate_only or not wanted:
                 return results
             try:
@@ -101,9 +99,11 @@ class TopicService:
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Make topics with the defaults because somebody asked for them; the code for each that
         could not be made. One that is there by now is no error: two clients often ask at once."""
-        wanted = [self._new(name) for name in names if name not in _NOT_YET]
+        slices = self._broker.env.slices
+        wanted = await slices.collect(self._new(name) for name in names if name not in _NOT_YET)
         refused: dict[str, ErrorCode] = {}
         for topic, outcome in zip(wanted, await self.create(wanted), strict=True):
+            await slices.give_way()
             if isinstance(outcome, Created):
                 logger.info("created topic %s: a client asked for its metadata", topic.name)
             elif outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:

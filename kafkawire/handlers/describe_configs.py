@@ -30,6 +30,7 @@ from kafkawire.messages.describe_configs import (
 )
 
 FLEXIBLE_FROM = 4
+TWICE = "Each resource must appear at most once."
 
 
 async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> list[Buffer]:
@@ -38,13 +39,20 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     v1 sources and synonyms; v3 types and documentation; v4 flexible. Resources: topics, this
     broker, the cluster's default (broker ""), loggers of this broker, groups and client metrics
     (which have no settings here).
+    A resource that is asked for again is refused with INVALID_REQUEST.
     Not done: settings of groups and of client metrics; other brokers' settings (ask them).
     """
     layers = ctx.broker.topics.configs.layers()
 
     def results() -> Iterator[DescribeConfigsResult]:
+        seen: set[tuple[int, str]] = set()
         for resource in req.resources:
-            yield _result(ctx, resource, layers, req)
+            key = resource.resource_type, resource.resource_name
+            if key in seen:  # its settings again and again would fill the memory
+                yield _refused(resource, KafkaError(ErrorCode.INVALID_REQUEST, TWICE))
+            else:
+                seen.add(key)
+                yield _result(ctx, resource, layers, req)
 
     return await sliced(
         ctx.broker.env,
@@ -72,13 +80,20 @@ def _result(
     try:
         entries = _entries(ctx, resource, layers, names)
     except KafkaError as error:
-        result.error_code = error.code
-        result.error_message = error.message or error.code.sentence
-        return result
+        return _refused(resource, error)
     result.configs = [
         _shown(entry, req.include_synonyms, req.include_documentation) for entry in entries
     ]
     return result
+
+
+def _refused(resource: DescribeConfigsResource, error: KafkaError) -> DescribeConfigsResult:
+    return DescribeConfigsResult(
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        error_code=error.code,
+        error_message=error.message or error.code.sentence,
+    )
 
 
 def _entries(

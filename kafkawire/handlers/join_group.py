@@ -8,11 +8,16 @@ Not done: joining a group of the new consumer protocol (there are none yet).
 
 from __future__ import annotations
 
+from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 REBALANCE_TIMEOUT_FROM = 1
+
+MAX_PROTOCOLS = 100
+"""Protocols of one member: clients list an assignor or a few, and each is compared with those of
+every other member."""
 NULL_PROTOCOL_FROM = 7
 
 
@@ -20,6 +25,13 @@ async def join_group(ctx: RequestContext, req: JoinGroupRequest) -> JoinGroupRes
     """The answer may take as long as the round: until then the connection is free for more."""
     if ctx.version < REBALANCE_TIMEOUT_FROM:
         req.rebalance_timeout_ms = req.session_timeout_ms
+    if len(req.protocols) > MAX_PROTOCOLS:
+        refused = int(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        return JoinGroupResponse(
+            error_code=refused,
+            member_id=req.member_id,
+            protocol_name=None if ctx.version >= NULL_PROTOCOL_FROM else "",
+        )
     answer = ctx.broker.groups.join_group(client_of(ctx), ctx.version, req)
     if not answer.done():
         ctx.park()

@@ -64,12 +64,21 @@ async def _entries(
         # v10 and v11 have the field for an id, but no broker ever took one (KAFKA-9618).
         entries = (Entry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked)
         return await ctx.collect(entries)
-    ids = [topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID]
+    ids: dict[bytes, None] = {}
+    names: dict[str, None] = {}
+    for topic in asked:
+        if topic.topic_id != ZERO_UUID:
+            ids[topic.topic_id] = None
+        names[topic.name or ""] = None
+        await ctx.give_way()
     if ids:  # names beside ids are not looked at, as in Kafka
-        return await ctx.collect(_by_id(ctx, topic_id) for topic_id in dict.fromkeys(ids))
-    names = list(dict.fromkeys(topic.name or "" for topic in asked))
+        return await ctx.collect(_by_id(ctx, topic_id) for topic_id in ids)
     found = ctx.broker.catalog.by_name
-    missing = await ctx.collect(name for name in names if name not in found)
+    missing: list[str] = []
+    for name in names:
+        if name not in found:
+            missing.append(name)
+        await ctx.give_way()
     refused: dict[str, ErrorCode] = {}
     if missing and req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
         refused = await ctx.broker.topics.auto_create(missing)

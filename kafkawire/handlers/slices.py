@@ -24,6 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MAX_ANSWER_BYTES = 100_000_000
+"""The largest answer that clients read (librdkafka's receive.message.max.bytes). Only a request
+that asks for the same again and again has a larger one: its connection is closed."""
+
+
+class AnswerTooLarge(Exception):
+    """The answer has grown past MAX_ANSWER_BYTES."""
+
+
 PARTS_JOINED = 2000
 """Small buffers that become one: some ten KB."""
 
@@ -65,10 +74,26 @@ def joining(
 ) -> Generator[None, None, None]:
     """Go through steps that add to `parts`, and move these to `joined` many at a time: a million
     small buffers would take ten times the memory of their bytes."""
+    size = 0
     for _ in steps:
         if len(parts) >= PARTS_JOINED:
             joined.append(b"".join(parts))
             parts.clear()
+            size += len(joined[-1])
+            if size > MAX_ANSWER_BYTES:
+                raise AnswerTooLarge
+        yield None
+
+
+def bounded(steps: Iterable[None], parts: list[Buffer]) -> Generator[None, None, None]:
+    """Go through steps that add to `parts`. AnswerTooLarge when these have too many bytes."""
+    size = counted = 0
+    for _ in steps:
+        while counted < len(parts):
+            size += len(parts[counted])
+            counted += 1
+        if size > MAX_ANSWER_BYTES:
+            raise AnswerTooLarge
         yield None
 
 

@@ -18,7 +18,13 @@ from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import ClientGone, RequestContext
 from kafkawire.handlers.exchange import Exchange, Pinned
-from kafkawire.handlers.slices import decoded, released
+from kafkawire.handlers.slices import (
+    MAX_ANSWER_BYTES,
+    AnswerTooLarge,
+    bounded,
+    decoded,
+    released,
+)
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import DRAINING
@@ -145,6 +151,9 @@ class Host:
             parts = await self._parts([await api.load()(ctx, asked[0])], exchange.version)
         except ClientGone:
             return
+        except AnswerTooLarge:
+            connection.abort(f"the answer to {api.name} is over {MAX_ANSWER_BYTES} bytes")
+            return
         except Exception as failure:  # the last place before the client: nothing may escape
             if not isinstance(failure, KafkaError):
                 logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
@@ -182,7 +191,8 @@ class Host:
             return [response]
         parts: list[Buffer] = []
         slices = self.broker.env.slices
-        await slices.run(sliced_encoder(type(response), version)(response, parts))
+        steps = sliced_encoder(type(response), version)(response, parts)
+        await slices.run(bounded(steps, parts))
         del response
         await slices.run(released(answer))
         return parts

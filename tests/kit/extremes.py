@@ -114,7 +114,7 @@ class Filler:
             return ""
         if differs:
             return f"n{number}"
-        if field.nullable(self.version) and name not in TOPIC_FIELDS:
+        if field.nullable(self.version) and not field.is_array and name not in TOPIC_FIELDS:
             return None
         return GROUP if name in GROUP_FIELDS or "group" in name else TOPIC
 
