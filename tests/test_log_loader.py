@@ -18,6 +18,7 @@ from offsets.memory_storage import MemoryStorage
 from offsets.storage import PartitionRow
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.logs import World, batch, read_all
+from tests.kit.waiting import until
 
 
 class Lazy(World):
@@ -87,9 +88,9 @@ async def test_a_partition_not_loaded_is_loaded_once_for_all_who_ask() -> None:
     assert missing.value.numbers == (world.number("t0"),)
     reads.open.clear()
     first = asyncio.gather(*(world.table.load([("t0", 0)]) for _ in range(5)))
-    await asyncio.sleep(0)
+    await until(lambda: len(reads.trips) == 1)
     second = asyncio.gather(*(world.table.load([("t0", 0), ("t1", n % 2)]) for n in range(4)))
-    await asyncio.sleep(0)
+    await until(lambda: world.loader._next is not None and len(world.loader._next.numbers) == 2)
     reads.open.set()
     await asyncio.gather(first, second)
     assert reads.trips == [

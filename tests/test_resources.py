@@ -54,7 +54,7 @@ def layers(
     ],
 )
 def test_the_first_layer_counts(given_layers: Layers, text: str, source: Source) -> None:
-    (of_broker,) = broker_entries(given_layers, {SIZE})
+    (of_broker,) = broker_entries(given_layers, {SIZE}, {})
     (of_topic,) = topic_entries({}, given_layers, {"max.message.bytes"})
     for entry in (of_broker, of_topic):
         assert (entry.text, entry.source) == (text, source)
@@ -69,7 +69,7 @@ def test_the_first_layer_counts(given_layers: Layers, text: str, source: Source)
 def test_every_setting_can_be_described() -> None:
     empty = Layers({}, {}, {})
     assert {entry.name for entry in topic_entries({}, empty, None)} == set(TOPIC_CONFIGS)
-    for entry in broker_entries(empty, None):
+    for entry in broker_entries(empty, None, {}):
         row = BROKER_CONFIGS[entry.name]
         assert (entry.text, entry.source) == (text_of(row.default), Source.DEFAULT)
         assert entry.read_only is not row.dynamic

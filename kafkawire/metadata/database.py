@@ -35,7 +35,8 @@ class Database:
         try:
             self._url = make_url(url)
         except ArgumentError as error:
-            raise MetadataError("the metadata URL cannot be read as an SQL URL") from error
+            shown = str(url).rpartition("@")[2]  # what precedes an @ may be a password
+            raise MetadataError(f"metadata URL {shown!r} cannot be read as an SQL URL") from error
         self._url = self._url.set(
             drivername=_DRIVERS.get(self._url.drivername, self._url.drivername)
         )
