@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from kafkawire.cli.typed import INT32, INT64, LOCAL, Data, Json, Server
+from kafkawire.cli.typed import INT32, LOCAL, Data, Json, Server
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
@@ -110,7 +110,7 @@ def consume(
         int | None, typer.Option(min=0, max=INT32, help="Only this partition.")
     ] = None,
     at_most: Annotated[
-        int | None, typer.Option("--max", min=0, max=INT64, help="Stop after so many records.")
+        int | None, typer.Option("--max", help="Stop after so many records.")
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on when the end is reached.")
