@@ -228,6 +228,11 @@ class ThreadOffload:
         self._pools.clear()
 
 
+def untouched_memory(size_bytes: int) -> memoryview:
+    """Zeroed memory of which the kernel gives each page when it is first written to."""
+    return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
 def keep_freed_memory() -> None:
     """Let glibc keep the buffers of cold reads instead of giving each back to the kernel.
 

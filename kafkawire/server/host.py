@@ -30,6 +30,7 @@ from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import DRAINING
 from kafkawire.server.memory import Memory
 from kafkawire.server.slow import Sweeper
+from log.disk import untouched_memory
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -56,7 +57,7 @@ class Host:
     def __init__(self, broker: Broker, descriptors: int = sys.maxsize) -> None:
         self.broker = broker
         self.watchdog = broker.env.watchdog
-        self.memory = Memory(broker.config.inflight_bytes)
+        self.memory = Memory(broker.config.inflight_bytes, untouched_memory)
         self.answers = broker.answer_memory
         self.apis = serve_all(broker)
         self.frame_bytes_max = broker.config.socket_request_max_bytes

@@ -13,6 +13,7 @@ import logging
 import socket
 from collections.abc import Callable
 from contextlib import suppress
+from struct import pack
 from typing import TYPE_CHECKING, cast
 
 from kafkawire.codec.types import Buffer
@@ -29,6 +30,7 @@ UNSENT_BYTES_MAX = 256 << 10
 """Of what the kernel holds of a client's answers, how much may wait to be sent for the first time
 (what is on its way is not bounded by this): a client that does not read would otherwise hold up to
 tcp_wmem, usually 4 MiB, of memory that nobody counts."""
+_RESET = pack("ii", 1, 0)  # struct linger: on, for no time
 _TCP_OPTIONS = {
     # A peer that has gone without a word is found in 7 minutes, whatever it waits for; with the
     # kernel's defaults in two hours.
@@ -126,6 +128,11 @@ class ClientProtocol(asyncio.BufferedProtocol):
                 connection.client_id, connection.client_host, reason,
             )  # fmt: skip
         if self.transport is not None:
+            sock = self.transport.get_extra_info("socket")
+            if sock is not None and self.unsent_bytes():
+                # Its answers end in the middle anyhow; else the kernel offers for minutes what it
+                # has taken to a client that does not read.
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.transport.abort()
 
 

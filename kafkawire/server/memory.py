@@ -46,12 +46,12 @@ class Block:
 
     __slots__ = ("charged", "memory", "pins", "size", "small", "used", "view")
 
-    def __init__(self, memory: Memory, size: int, charged: int) -> None:
+    def __init__(self, memory: Memory, view: memoryview, charged: int) -> None:
         self.memory = memory
-        self.size = size
+        self.size = len(view)
         self.charged = charged
         self.small = False  # counted in the share of small requests
-        self.view = memoryview(bytearray(size))
+        self.view = view
         self.pins = 0
         self.used = 0
 
@@ -76,11 +76,14 @@ class Memory:
     calls it: what all clients together send cannot outgrow the bound. What has been received
     already is taken with `force`. `waiting`: how many connections wait. `favoured` is a connection
     that may exceed the bound with one request: else those that have half of theirs could wait for
-    each other for ever.
+    each other for ever. `untouched` gives memory that takes none before it is written to.
     """
 
-    def __init__(self, bound_bytes: int) -> None:
+    def __init__(
+        self, bound_bytes: int, untouched: Callable[[int], memoryview] | None = None
+    ) -> None:
         self.bound_bytes = bound_bytes
+        self._untouched = untouched or _zeroed
         self.taken_bytes = 0
         self.favoured: object = None
         self._small_bytes = 0
@@ -89,7 +92,7 @@ class Memory:
         self._waiting: tuple[Waiting, Waiting, Waiting] = ({}, {}, {})  # small, medium, large
         self.waiting = 0
         self._waking = False
-        self.arena = Block(self, ARENA_BYTES, ARENA_BYTES)
+        self.arena = Block(self, _zeroed(ARENA_BYTES), ARENA_BYTES)
 
     def next_arena(self) -> Block:
         """Another arena, where this one has no room for a read behind `used`."""
@@ -106,7 +109,7 @@ class Memory:
             block = free.pop()
             block.used = 0
             return block
-        return Block(self, size, size)
+        return Block(self, _zeroed(size), size)
 
     def _has_room(self, owner: object, whole: int, more: int) -> bool:
         bound = self.bound_bytes
@@ -124,7 +127,7 @@ class Memory:
         if size > POOLED_BYTES_MAX:
             if not force and not self._has_room(owner, whole, STEP_BYTES):
                 return None
-            return Block(self, size, 0)
+            return Block(self, self._untouched(size), 0)
         rounded = _rounded(size)
         if not force and not self._has_room(owner, whole, rounded):
             return None
@@ -202,6 +205,10 @@ class Memory:
 
     def _count(self) -> None:
         self.waiting = sum(map(len, self._waiting))
+
+
+def _zeroed(size: int) -> memoryview:
+    return memoryview(bytearray(size))
 
 
 def _rounded(size: int) -> int:
