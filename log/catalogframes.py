@@ -61,6 +61,15 @@ class CatalogFrames:
         self._deleted[topic_id] = name, -1
         self._append([topic_id], KIND_TOPIC_DELETED, {"id": uuid_text(topic_id), "name": name})
 
+    async def describe_all(self) -> None:
+        """Write every topic to journals that hold none yet: those of a folder that was restored
+        without them. Otherwise lost metadata could not be rebuilt from the journals alone."""
+        ids = self._catalog.not_described()
+        for start in range(0, len(ids), TOPICS_AT_MOST):
+            infos = map(self._catalog.by_id.get, ids[start : start + TOPICS_AT_MOST])
+            self.created([info for info in infos if info is not None])
+            await self._commit_log.commits.durable()
+
     async def carry(self, number: int, oldest: int) -> bool:
         """Journal `number` goes, `oldest` is the oldest that stays: write what it alone says.
 
@@ -89,6 +98,7 @@ class CatalogFrames:
         self._topics_in.pop(number, None)
 
     def _append(self, ids: list[bytes], kind: int, body: dict[str, Any]) -> None:
+        body = {**body, "cluster": self._catalog.cluster_id}
         frame = self._commit_log.append_catalog(kind, write_catalog(body))
 
         def written(failure: BaseException | None) -> None:

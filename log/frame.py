@@ -258,7 +258,7 @@ def read_naming(payload: Buffer) -> Naming:
 def write_catalog(body: dict[str, Any]) -> bytes:
     """The payload of a catalog frame: JSON, since they are rare and people read dumps.
 
-    `body` is a topic, or {"topics": [topic, ...]} (version 2).
+    `body` is a topic, or {"topics": [topic, ...]} (version 2); newer ones also name the cluster.
     """
     version = 2 if "topics" in body else 1
     return json.dumps({"version": version, **body}, separators=(",", ":"), sort_keys=True).encode()

@@ -280,6 +280,8 @@ class Log:
             if item.journal.rolled and not item.journal.indexed:
                 self.indexer.owe(item.journal, item.extent())
         self.upkeep.start(self.checkpoints)
+        if not found and self._catalog.by_id:
+            self.env.spawn(self.catalog_frames.describe_all(), "write topics to the journals")
 
     def add_topics(self, infos: Sequence[TopicInfo]) -> None:
         """Write topics to the journals that are new or have got further partitions: wait for

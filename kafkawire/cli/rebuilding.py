@@ -280,6 +280,7 @@ def _show(folder: str, restored: Restored, as_json: bool) -> None:
     print(f"{folder}: {len(rebuilt.topics)} topics, {partitions} partitions restored from the log")
     if kept:
         print(f"The metadata from before is kept as {kept}.")
-    print("What the log does not say:")
+    if losses:
+        print("What the log does not say:")
     for sentence in losses:
         print(f"- {sentence}")

@@ -45,6 +45,7 @@ from log.ledger import bounds_of, read_ledger
 from log.losses import Damage
 from log.producers import Producers, last_sequence
 from log.provenance import frames
+from log.rebuild.localmanifest import add_local_manifest
 from log.recovered import Found, Recovered
 from log.recovery import recover
 from log.runfile import read_run
@@ -100,7 +101,8 @@ class Evidence:
     `partitions` by slot: the partition number, or a negative slot where the number belongs to
     another topic too, as after a start with other metadata; `slots` by number and topic id.
     `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
-    first written; `bounds`: the ledger's; `configs`: dynamic settings of all brokers."""
+    first written; `bounds`: the ledger's; `configs`: dynamic settings of
+    all brokers; `has_manifest`: whether the local manifest could be read."""
 
     partitions: dict[int, PartitionSeen] = field(default_factory=dict)
     topics: dict[bytes, dict[str, Any]] = field(default_factory=dict)
@@ -118,6 +120,7 @@ class Evidence:
     bounds: Mapping[int, int] | None = None
     configs: Mapping[str, str] = field(default_factory=dict)
     next_partition: int = 1
+    has_manifest: bool = False
 
     def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
         """What is known so far of a partition; `topic_id` empty: nothing says whose it is."""
@@ -147,6 +150,8 @@ class Evidence:
         return min(self.clusters, key=self.clusters.__getitem__, default="")
 
 
+NEWEST = 1 << 62
+"""As a time: a catalog frame has none, and what a segment says counts first."""
 Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
 """By partition number and topic id: the end of its newest segment, and the state in that."""
 
@@ -172,6 +177,7 @@ def gather(env: Env, home: str, progress: Progress) -> Evidence:
         progress("journals", at, len(recovered.found))
         _journal(env, found, seen)
     progress("journals", len(recovered.found), len(recovered.found))
+    seen.has_manifest = add_local_manifest(env.fs, home, seen)
     return seen
 
 
@@ -273,7 +279,10 @@ def _journal(env: Env, found: Found, seen: Evidence) -> None:
         elif head.kind == KIND_TOPIC_DELETED:
             seen.deleted.add(uuid_parse(read_catalog(payload)["id"]))
         elif head.kind != KIND_ROLL:
-            for topic in topics_of(read_catalog(payload)):
+            body = read_catalog(payload)
+            if "cluster" in body:
+                seen.clusters.setdefault(str(body["cluster"]), NEWEST)
+            for topic in topics_of(body):
                 topic_id = uuid_parse(topic["id"])
                 seen.topics.pop(topic_id, None)  # the newest last
                 seen.topics[topic_id] = topic

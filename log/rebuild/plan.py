@@ -157,12 +157,13 @@ def _losses(seen: Evidence, result: Rebuilt) -> None:
     for damage in seen.damage:
         what = damage.text(lambda number: names.get(number, f"partition {number}"))
         result.losses.append(f"journal {damage.gap.journal} {what}")
-    if not seen.configs:
-        result.losses.append("dynamic settings of brokers are in SQL only: set them again")
-    result.losses += [
-        "log starts that DeleteRecords or retention moved since a partition was last named in a "
-        "journal or cut are as they were before: such records are back until they are deleted",
-    ]
+    if not seen.has_manifest:
+        result.losses += [
+            "dynamic settings of brokers are in SQL only: set them again",
+            "log starts that DeleteRecords or retention moved since a partition was last named in "
+            "a journal or cut are as they were before: such records are back until they are "
+            "deleted",
+        ]
 
 
 def used_files(result: Rebuilt) -> list[tuple[SegmentSeen, list[tuple[int, Share]]]]:

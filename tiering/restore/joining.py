@@ -28,7 +28,7 @@ def join(seen: LogEvidence, bucket: Evidence) -> None:
             _partition(_of(seen, number, owners[number]), partition)
     seen.last_producer_id = max(seen.last_producer_id, bucket.last_producer_id)
     seen.next_partition = max(seen.next_partition, bucket.next_partition)
-    seen.configs = dict(bucket.configs)
+    seen.configs = dict(seen.configs or bucket.configs)
     if bucket.cluster_id:
         seen.clusters[bucket.cluster_id] = 0  # the tier is that cluster's alone
 
