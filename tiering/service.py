@@ -34,6 +34,7 @@ from tiering.progress import Progress
 from tiering.promise import Promise
 from tiering.recovery import give_up_uploads
 from tiering.removal import Remover
+from tiering.repairing import Repairer
 from tiering.rounds import Rounds
 from tiering.scrub import Scrub
 from tiering.scrubplan import ScrubProgress, ScrubReport
@@ -104,9 +105,11 @@ class Tiering:
         self.tier, self.store = self.tiers.current.id, self.tiers.store_at(self.tiers.current.url)
         await give_up_uploads(self.storage, self.node_id, now_ms + self._grace_ms())
         segments = self.log.segments
+        self.repairer = Repairer(self.env, segments.store, self.site, self.store_of)
         self.cold = ColdReader(
             self.env, self.config, segments.store, segments.warm.indexes,
             self.log.commit_log.reader.lane, self.storage, self.store_of,
+            report=self.repairer.report,
         )  # fmt: skip
         segments.warm.cold = self.cold
         self._build()
@@ -183,6 +186,7 @@ class Tiering:
             self._started = False
             await self.mover.close()
             await self.commands.close()
+            await self.repairer.close()
             await self.local.close()
             await self._stop()
             await self.tiers.close()

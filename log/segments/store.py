@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os.path
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import asynccontextmanager
 
@@ -185,6 +186,15 @@ class SegmentStore:
         for segment in segments:
             segment.has_file = False
 
+    async def replace_file(self, segment: Segment, path: str) -> None:
+        """Put the file `path` in the place of a segment's, durably. Readers that have the old one
+        open end with it; the handle is given back when none is left. OSError."""
+        await self._env.offload.submit("files", replace, self._env.fs, path, segment.path)
+        self._opened.pop(segment.row.id, None)
+        old, segment.file, segment.bad = segment.file, None, None
+        if old is not None and segment.pins <= 1:  # the caller's own
+            old.close()
+
     def condemn(self, ids: Iterable[int]) -> None:
         """No row needs these any more: they go after the grace."""
         for segment_id in ids:
@@ -255,6 +265,17 @@ def payload_bytes(fs: FileSystem, path: str) -> int:
         return 0
     finally:
         file.close()
+
+
+def replace(fs: FileSystem, path: str, target: str) -> None:
+    """Rename a whole file over another one, durably. Runs in a thread."""
+    file = fs.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(path, target)
+    fs.sync_dir(os.path.dirname(target))
 
 
 def remove(fs: FileSystem, folder: str, paths: list[str]) -> None:
