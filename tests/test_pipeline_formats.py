@@ -178,6 +178,21 @@ def test_from_a_bucket_to_a_bucket(
 
 
 @pytest.mark.parametrize("format", FORMATS)
+def test_the_offset_is_written_as_index_too(tier: Tier, tmp_path: Path, format: str) -> None:
+    wanted = job(tier, tmp_path / "table", format)
+    wanted = replace(wanted, table=replace(wanted.table, index_column=True))
+    Engine(wanted, Inline()).run()
+    tier.grow(30)
+    Engine(wanted, Inline()).run()
+    Engine(wanted, Inline()).compact()
+    table = open_table(wanted)
+    assert rows(table) == Counter(tier.offsets())
+    for file in table.files():
+        found = pq.read_table(pa.BufferReader(table.place.get(file.path)))
+        assert found["_index"].to_pylist() == found["_offset"].to_pylist()
+
+
+@pytest.mark.parametrize("format", FORMATS)
 def test_a_column_that_comes_later(tier: Tier, tmp_path: Path, format: str) -> None:
     wanted = job(tier, tmp_path / "table", format)
     Engine(wanted, Inline()).run()

@@ -65,6 +65,7 @@ def test_everything_that_can_be_said() -> None:
         file_bytes = "32 MiB"
         topic_column = false
         timestamp_type_column = true
+        index_column = true
         catalog = { uri = "http://x" }
         [dead_letter]
         path = "s3://b/dead"

@@ -27,6 +27,8 @@ def test_the_order_and_spelling_are_the_users() -> None:
     assert mixed.kinds() == {"value", "offset"}
     assert Selection(("valueSize",)).ddl() == "`valueSize` INT"
     assert Selection(("_value_size",)).kinds() == {"valueSize"}
+    both = Selection(("_index", "_offset"))
+    assert (both.ddl(), both.kinds()) == ("`_index` BIGINT, `_offset` BIGINT", {"offset"})
     assert Selection(()).ddl() == ""
     assert not Selection(()).arrow_schema().names
 

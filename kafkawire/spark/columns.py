@@ -3,8 +3,9 @@
 Names and types are those of Spark's Kafka connector, so that a job moves by changing the format's
 name; `headers` is there only where it is asked for, and `valueSize`, which is ours: bytes of the
 value, 0 for none, at half the cost of the value itself. Each has a native name too (`_offset`), by
-which the tables of the pipeline know it. A timestamp is milliseconds in Kafka and microseconds in
-Spark; -1 (none) is the millisecond before 1970, as with the connector.
+which the tables of the pipeline know it. `_index` is the offset by the name that SQL over SeaweedMQ
+has for it: a computed column, equal to `_offset` of each record. A timestamp is milliseconds in
+Kafka and microseconds in Spark; -1 (none) is the millisecond before 1970, as with the connector.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _TYPES = {
 _NATIVE_NAMES = {kind: f"_{kind}" for kind in _TYPES} | {
     TIMESTAMP_TYPE: "_timestamp_type", VALUE_SIZE: "_value_size",
 }  # fmt: skip
+INDEX_NAME = "_index"
 _KINDS = {kind: kind for kind in _TYPES} | {name: kind for kind, name in _NATIVE_NAMES.items()}
+_KINDS[INDEX_NAME] = OFFSET
 
 
 class Column(NamedTuple):

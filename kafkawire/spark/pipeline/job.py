@@ -68,6 +68,7 @@ class TableSpec:
     timestamp_type_column: bool = False
     catalog: Mapping[str, Any] | None = None
     history_s: float = 0.0
+    index_column: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +195,7 @@ def _table(section: Section) -> TableSpec:
     section.only(
         (
             "format", "path", "partition_by", "compression", "file_bytes", "topic_column",
-            "timestamp_type_column", "catalog", "history",
+            "timestamp_type_column", "index_column", "catalog", "history",
         )
     )  # fmt: skip
     form = section.one_of("format", (PARQUET, DELTA, ICEBERG), PARQUET)
@@ -215,6 +216,7 @@ def _table(section: Section) -> TableSpec:
         section.flag("timestamp_type_column", False),
         section.properties("catalog"),
         section.seconds("history", 0.0) if "history" in section.values else 0.0,
+        section.flag("index_column", False),
     )
 
 

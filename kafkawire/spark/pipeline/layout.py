@@ -1,6 +1,6 @@
 """The columns of a job's table, those of its files, and the values of its partition columns.
 
-_topic _partition _offset _timestamp _timestamp_type _key   VALUE'S COLUMNS   _headers
+_topic _partition _offset _index _timestamp _timestamp_type _key   VALUE'S COLUMNS   _headers
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkawire.spark.columns import NATIVE, Selection
+from kafkawire.spark.columns import INDEX_NAME, NATIVE, Selection
 from kafkawire.spark.pipeline.job import ICEBERG, Job, PartitionColumn
 from kafkawire.spark.pipeline.naming import Values
 from kafkawire.spark.pipeline.section import JobError
@@ -46,13 +46,18 @@ class Layout:
     @classmethod
     def of(cls, job: Job, key: Sequence[pa.Field], value: Sequence[pa.Field]) -> Layout:
         """`key`, `value`: the columns that keys and values become. JobError."""
-        native = NATIVE.arrow_schema()
+        native = Selection((*NATIVE.names, INDEX_NAME)).arrow_schema()
         spec = job.table
-        names = ["_topic"] * spec.topic_column + ["_partition", "_offset", "_timestamp"]
+        names = ["_topic"] * spec.topic_column + ["_partition", "_offset"]
+        names += [INDEX_NAME] * spec.index_column + ["_timestamp"]
         names += ["_timestamp_type"] * spec.timestamp_type_column
         fields = [native.field(name) for name in names] + [*key, *value]
         fields += [native.field("_headers")] * job.reading.headers
         whole = pa.schema(fields)
+        if spec.index_column and whole.names.count(INDEX_NAME) > 1:
+            raise JobError(
+                f"[table] index_column makes a column {INDEX_NAME}, which the values have"
+            )
         table, folders = whole, []
         for column in spec.partition_by:
             _check_partition_column(column, whole)
@@ -70,6 +75,7 @@ class Layout:
         reads = [name for name in NATIVE.names if name != "_headers" or job.reading.headers]
         if not spec.timestamp_type_column:
             reads.remove("_timestamp_type")
+        reads += [INDEX_NAME] * spec.index_column
         return cls(files, table, spec.partition_by, Selection(tuple(reads)))
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
