@@ -135,7 +135,7 @@ def refuse_absent(folder: Folder, metadata: str) -> None:
         return
     raise IdentityError(
         f"{metadata} is missing or empty, and {folder.data} holds the log of broker "
-        f"{folder.node_id}: put its metadata back, or rebuild it with "
+        f"{folder.node_id}: put its metadata back, name it with --metadata, or rebuild it with "
         f"{rebuild_command(folder.data)}"
     )
 

@@ -13,6 +13,7 @@ from kafkawire.codec.segment import FormatError, NewerFormatError
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from log.fsck.report import Progress
+from log.rebuild.topics import recovered_name
 from tests.kit.buckets import CLUSTER, Bucket, Share, Topic, uuid
 from tests.kit.env import memory_env, sim_env
 from tests.kit.fakebucket import StoreFaults
@@ -221,17 +222,20 @@ async def test_lost_offsets_become_holes() -> None:
     ]  # fmt: skip
 
 
-async def test_of_topics_with_one_name_the_newer_is_restored() -> None:
+async def test_of_topics_with_one_name_the_older_is_renamed() -> None:
     old = Topic("orders", [1], id=b"o" * 16)
     bucket = Bucket(old, ORDERS)
     bucket.put(1, Share(1, 0, 5))
     bucket.put(2, Share(3, 0, 2), created_ms=1_800_000_000_000)
     restored = await look(bucket)
-    assert [topic.id for topic in restored.topics] == [ORDERS.id]
-    assert [doubt.text[:40] for doubt in restored.doubts if doubt.kind == "topic"] == [
-        "an older topic named orders is left out:",
-        "partition 1 is of no topic that is known",
-    ]
+    other = recovered_name("orders", old.id)
+    assert {topic.name: topic.id for topic in restored.topics} == {
+        "orders": ORDERS.id,
+        other: old.id,
+    }
+    (doubt,) = [doubt.text for doubt in restored.doubts if doubt.kind == "topic"]
+    assert f"the older one becomes {other}" in doubt
+    assert checkpoint(restored, 1).next_offset == 5
 
 
 async def test_settings_of_objects_without_an_origin_are_lost() -> None:

@@ -16,6 +16,7 @@ from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
+from log.rebuild.topics import recovered_name
 from tiering.restore.seen import Doubt, DoubtKind, Evidence, ObjectSeen, PartitionSeen, TopicSeen
 from tiering.restore.tiling import Piece, choose, gaps, rivals
 
@@ -130,15 +131,19 @@ class _Planning:
         self._objects = list(best.values())
 
     def topics(self) -> None:
-        """Those whose name is theirs alone; all their partitions."""
+        """All topics with all their partitions; of two with one name the older is renamed."""
         names: dict[str, TopicSeen] = {}
         by_age = sorted(self._seen.topics.values(), key=lambda t: (t.seen_ms, t.created_ms, t.id))
         for topic in by_age[::-1]:
-            if names.setdefault(topic.name, topic) is not topic:
+            name = topic.name
+            if name in names:
+                name = recovered_name(name, topic.id)
                 self._doubt(
                     DoubtKind.TOPIC,
-                    f"an older topic named {topic.name} is left out: it must have been deleted",
+                    f"two topics are named {topic.name}: the older one becomes {name}; delete it "
+                    "if it was deleted before",
                 )
+            names[name] = topic
         for name, topic in sorted(names.items()):
             if not topic.described:
                 self._doubt(
@@ -147,19 +152,19 @@ class _Planning:
                 )
             self._result.topics.append(
                 TopicInfo(
-                    topic.id, name, topic.internal, self._infos(topic), topic.configs,
-                    topic.created_ms,
+                    topic.id, name, topic.internal and name == topic.name,
+                    self._infos(name, topic), topic.configs, topic.created_ms,
                 )
             )  # fmt: skip
 
-    def _infos(self, topic: TopicSeen) -> list[PartitionInfo]:
+    def _infos(self, name: str, topic: TopicSeen) -> list[PartitionInfo]:
         infos = []
         for index in range(max(topic.count, max(topic.numbers, default=-1) + 1)):
             number = topic.numbers.get(index)
             if number is None:  # nothing of it was ever uploaded
                 number = self._result.next_partition
                 self._result.next_partition += 1
-            self._names[number] = f"{topic.name}-{index}"
+            self._names[number] = f"{name}-{index}"
             partition = self._seen.partitions.get(number)
             epoch = 0 if partition is None else partition.epoch
             epoch = min(epoch + EPOCH_MARGIN, EPOCH_AT_MOST)
