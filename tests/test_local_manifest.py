@@ -94,8 +94,7 @@ async def test_what_was_replaced_is_named_as_deleted_while_its_file_stays() -> N
     async with begun(3) as world:
         before = await world.said()
         world.config.segment_dead_max_ms = 0
-        with patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", 1):
-            world.log.segments.rewriter.note({world.find("t").number})
+        with patch("log.segments.mergeplan.MAX_SMALL", 3):
             await world.log.segments.tend()
         after = await world.said()
         assert len(after.objects) < len(before.objects)

@@ -63,10 +63,9 @@ async def test_replaced_segments_whose_end_was_not_answered_go_all_the_same() ->
             return await ask(ids)
 
         with (
-            patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", 1),
+            patch("log.segments.mergeplan.MAX_SMALL", 2),
             patch.object(world.storage, "segments_by_id", fail_once),
         ):
-            world.log.segments.rewriter.note({world.find("t").number})
             await world.log.segments.tend()
             await world.written()
         assert failed
@@ -162,7 +161,6 @@ async def everything(world: ManifestWorld) -> None:
     await rest(world)
     await world.fill(partition, 40)
     await world.cut()
-    world.log.segments.rewriter.note({partition.number})
     await world.log.segments.tend()
     await rest(world)
     await partition.delete_records(20)
@@ -184,7 +182,7 @@ async def run_until(left: int, power: bool) -> int:
     fs.left = left
     world = ManifestWorld(env=memory_env(fs))
     with (
-        patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", 1),
+        patch("log.segments.mergeplan.MAX_SMALL", 2),
         patch("log.manifest.foldlocal.FOLDED_AFTER", 2),
     ):
         await everything(world)

@@ -201,7 +201,7 @@ def simulate(seed: int) -> ManifestModel:
     with (
         patch("tests.kit.loglife.fsck", no_fsck),
         patch("log.indexing.evict", partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20)))),
-        patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", model.rng.choice((1, 4, 32))),
+        patch("log.segments.mergeplan.MAX_SMALL", model.rng.choice((2, 4, 32))),
         patch("log.manifest.local.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
         patch("log.manifest.foldlocal.FOLDED_AFTER", model.rng.choice((2, 5, 100))),
         patch("log.manifest.foldlocal.KEPT_MS", model.rng.choice((0, 100))),

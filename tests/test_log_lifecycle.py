@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from log.partition import Partition
-from log.segments.rewriteplan import mergeable, plan_rewrite, too_many
-from log.segments.rows import SegmentRows
+from log.segments.rewriteplan import plan_rewrite
 from offsets.storage import DELETING, LIVE, NEVER, Mapping, SegmentRow, StaleSwap
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.logs import FOLDER, World, read_all
@@ -176,7 +174,7 @@ async def test_a_segment_that_is_half_dead_is_rewritten_at_once() -> None:
 
 
 async def test_many_small_segments_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("log.segments.rewriteplan.SEGMENTS_PER_GIB", 3)
+    monkeypatch.setattr("log.segments.mergeplan.MAX_SMALL", 3)
     world = await started(2)
     for _ in range(5):
         await fill(world.find("t0"), 20)
@@ -248,39 +246,35 @@ def segment_row(segment_id: int, live_bytes: int = 10, kind: str = "a") -> Segme
 
 
 def test_only_what_joins_is_merged() -> None:
-    inputs = [segment_row(3), segment_row(1), segment_row(7)]
+    inputs = [segment_row(at) for at in (3, 1, 7, 8)]
     *_, plan = plan_rewrite(
         inputs,
         [
-            *(made(1, 3, 0, 5), made(1, 1, 5, 9), made(1, 7, 9, 10)),
+            *(made(1, 3, 0, 5), made(1, 1, 5, 9), made(1, 7, 9, 10), made(1, 8, 10, 12)),
             *(made(2, 3, 0, 5), made(2, 7, 5, 9)),
             *(made(3, 3, 0, 5), made(3, 1, 6, 9), made(3, 7, 9, 10)),
-            *(made(4, 3, 9, 12), made(4, 1, 0, 9)),
         ],
     )
     assert plan is not None
-    assert [row.segment_id for row in plan.parts[1]] == [3, 1, 7]
-    assert [row.segment_id for row in plan.parts[2]] == [3, 7]
-    assert [row.segment_id for row in plan.parts[3]] == [1, 7]
-    assert [row.segment_id for row in plan.parts[4]] == [3]
-    assert {row.number for row in plan.removed([2, 4])} == {1, 3}
+    assert [row.id for row in plan.inputs] == [1, 7, 8]
+    assert [row.segment_id for row in plan.parts[1]] == [1, 7, 8]
+    assert [row.segment_id for row in plan.parts[2]] == [7]
+    assert {row.number for row in plan.removed([2])} == {1, 3}
 
 
-@pytest.mark.parametrize(
-    ("kinds", "sizes", "found"),
-    [
-        ("aaaa", (1, 1, 1, 1), [1, 2, 3, 4]),
-        ("aabbb", (1, 1, 1, 1, 1), [3, 4, 5]),
-        ("aaaa", (1, 64 << 20, 1, 1), [3, 4]),
-        ("abab", (1, 1, 1, 1), []),
-    ],
-)
-def test_merged_are_small_neighbours_of_one_class(
-    kinds: str, sizes: tuple[int, ...], found: list[int]
-) -> None:
-    partition_rows = SegmentRows()
-    pairs: Any = list(zip(kinds, sizes, strict=True))
-    partition_rows.splice(0, 0, [made(1, at + 1, at, at + 1) for at in range(len(pairs))])
-    by_id = {at + 1: segment_row(at + 1, size, kind) for at, (kind, size) in enumerate(pairs)}
-    assert mergeable(partition_rows, by_id) == found
-    assert not too_many(partition_rows)
+def test_inputs_are_put_in_the_order_of_their_offsets() -> None:
+    inputs = [segment_row(at) for at in (4, 9, 5)]
+    *_, plan = plan_rewrite(inputs, [made(1, 9, 0, 5), made(1, 4, 5, 6), made(1, 5, 6, 7)])
+    assert plan is not None
+    assert [row.id for row in plan.inputs] == [9, 4, 5]
+
+
+def test_a_partition_has_no_more_bytes_than_its_settings_allow() -> None:
+    inputs = [segment_row(at) for at in range(6)]
+    rows = [made(1, at, at, at + 1) for at in range(6)]  # of 10 bytes
+    *_, plan = plan_rewrite(inputs, rows, lambda _: 35)
+    assert plan is not None
+    assert [row.id for row in plan.inputs] == [0, 1, 2]
+    *_, plan = plan_rewrite(inputs, rows, lambda _: 5)
+    assert plan is not None
+    assert len(plan.inputs) == 1

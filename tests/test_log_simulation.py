@@ -37,7 +37,7 @@ def simulate(seed: int) -> Model:
     with (
         patch("log.indexing.evict", partial(evict, bytes_at_most=index_bytes)),
         patch("log.loading.INDEX_BYTES_AT_MOST", index_bytes),
-        patch("log.segments.rewriteplan.SEGMENTS_PER_GIB", model.rng.choice((1, 4, 32))),
+        patch("log.segments.mergeplan.MAX_SMALL", model.rng.choice((2, 4, 32))),
     ):
         for kind in [Life] * LIVES + [LastLife]:
             model.fs.faults.__init__()  # type: ignore[misc]

@@ -239,7 +239,8 @@ async def test_a_segment_that_cannot_be_fetched_is_left_alone_for_a_while() -> N
     assert sorted(row.generation for row in await world.rows()) == [1]
 
 
-async def test_a_segment_that_came_in_vain_is_let_go_of() -> None:
+async def test_a_segment_that_came_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("log.segments.rewriting.FETCH_WAIT_S", 0.0)
     world = LocalWorld()
     segment = await half_dead(world)
     world.bucket.faults.delay_s = (0.01, 0.01)
@@ -309,18 +310,26 @@ async def test_an_object_that_is_lost_is_not_asked_for_at_each_look() -> None:
     assert world.bucket.requests["get"] == before + 2
 
 
-async def test_nothing_is_fetched_only_to_be_merged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("log.segments.rewriteplan.SEGMENTS_PER_GIB", 3)
-    world = LocalWorld()
+@pytest.mark.parametrize("prices", ["free", "aws-s3-standard", "OUT_GB=90000000"])
+async def test_remote_segments_are_fetched_to_be_merged_where_that_pays(
+    monkeypatch: pytest.MonkeyPatch, prices: str
+) -> None:
+    monkeypatch.setattr("log.segments.mergeplan.MAX_SMALL", 6)
+    world = LocalWorld(tier_prices=prices)
     partition = await world.begin()
     for _ in range(6):
         await world.fill(partition, 20)
         await world.cut()
     ids = [row.id for row in await world.rows()]
     await remote(world, *ids[:3])
-    world.log.segments.rewriter.note({partition.number})
     await tend(world)
-    assert world.local.files.downloads == 0
     rows = {row.id: row for row in await world.rows()}
-    assert set(ids[:3]) < set(rows), "those stay"
-    assert len(rows) == 4, "the others are merged"
+    if prices.startswith("OUT_GB"):
+        assert world.local.files.downloads == 0
+        assert set(ids) == set(rows), "those here are too few"
+    else:
+        assert world.local.files.downloads == 3
+        assert rows.keys().isdisjoint(ids[:6])
+        assert sorted(row.generation for row in rows.values())[-1] == 1
+        assert await read_all(partition) == expected(0, 120)
+    assert all(each.pins == 0 for each in world.log.segments.store.by_id.values())

@@ -74,13 +74,15 @@ class Commands:
         if reads is not None and not isinstance(reads, int | float):
             raise CommandError(f"reads={reads!r}: it must be bytes a second")
         try:
-            now, then, currency = await rates.estimates(
-                self._tiering, self._topic(arguments), changes, reads
-            )
+            found = await rates.estimates(self._tiering, self._topic(arguments), changes, reads)
         except ValueError as wrong:
             raise CommandError(str(wrong)) from None
-        values = {"now": rates.as_values(now), "then": rates.as_values(then)}
-        return {**values, "currency": currency}
+        return {
+            "now": rates.as_values(found.now),
+            "then": rates.as_values(found.then),
+            "assumed": rates.assumed(found.traffic, found.read_bytes_per_s),
+            "currency": found.currency,
+        }
 
     async def _move(self, arguments: Arguments) -> Answer:
         """`to`: a URL, or empty; `watch`: only tell how far it is."""

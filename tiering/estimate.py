@@ -2,8 +2,9 @@
 
 The arithmetic is that of the cutter and the uploader. Journals are cut when they are full, and at
 the latest when half of the least `tiering.max.lag.ms` in them is over; each cut makes segments, one
-of each large share of a partition and shared ones of the others; each segment is an object. What is
-merged later is uploaded once more. Uploads that end together share a delta of the manifest.
+of each large share of a partition and shared ones of the others; each segment is an object. Small
+ones are merged (tiering.mergemodel), if that pays, and uploaded once more; those that have left the
+local disk are read for it. Uploads that end together share a delta of the manifest.
 
 It is an estimate for traffic that flows evenly: it knows neither retries nor cleaning. A topic
 without traffic costs nothing.
@@ -18,8 +19,10 @@ from math import ceil
 from log.segments.cutplan import JOB_PARTITIONS
 from log.segments.cutting import SHARED_BYTES
 from log.segments.grouping import LARGE_BYTES
-from log.segments.rewriteplan import SEGMENTS_PER_GIB, SMALL_BYTES
+from log.segments.mergeplan import limits_of
 from log.segments.timing import CUT_PART, LOOK_AT_LEAST_S, LOOKS_AHEAD, LOOKS_PER_LAG
+from tiering.mergecost import pays, puts_of
+from tiering.mergemodel import UNENDING_S, Merges, merges_of
 from tiering.prices import GIGABYTE, Prices
 
 DAY_S = 86_400.0
@@ -31,7 +34,8 @@ READ_BYTES = 4 << 20
 @dataclass(frozen=True, slots=True)
 class Load:
     """A topic's traffic and settings. `bytes_per_s`: of all its partitions, as they are stored;
-    `kind`: its retention class; `retention_ms` -1: for ever."""
+    `kind`: its retention class; `retention_ms` and `local_ms` (how long records stay on local disk)
+    -1: for ever."""
 
     topic: str
     partitions: int
@@ -41,26 +45,28 @@ class Load:
     min_bytes: int = 8 << 20
     segment_bytes: int = 1 << 30
     retention_ms: int = 604_800_000
-    kind: str = ""
+    kind: str = "delete/tiered/2^30ms"
+    local_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the broker's settings say. `read_bytes_per_s`: read from the tier."""
+    """What the broker's settings say. `read_bytes_per_s`: read from the tier by clients."""
 
     journal_bytes: int = 128 << 20
     journal_roll_ms: int = 600_000
     cut_interval_ms: int = 1_000
     part_bytes: int = 16 << 20
     manifest_fold: int = 64
+    file_delete_delay_ms: int = 60_000
     read_bytes_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """Per day: PUTs by what they are for, GETs, bytes up. `cut_every_s`: 0 if nothing is cut.
-    `stored_bytes`: what lies in the bucket when retention has set in, -1: more every day. Money is
-    a month's of 30 days."""
+    `merge_bytes`: of `up_bytes`, what is written again by merges. `stored_bytes`: what lies in the
+    bucket when retention has set in, -1: more every day. Money is a month's of 30 days."""
 
     cut_every_s: float = 0.0
     objects: float = 0.0
@@ -70,6 +76,8 @@ class Estimate:
     manifest_puts: float = 0.0
     gets: float = 0.0
     up_bytes: float = 0.0
+    merge_bytes: float = 0.0
+    down_bytes: float = 0.0
     stored_bytes: float = 0.0
     requests_cost: float = 0.0
     transfer_cost: float = 0.0
@@ -80,40 +88,93 @@ class Estimate:
         """All of them."""
         return self.segment_puts + self.merge_puts + self.manifest_puts
 
+    @property
+    def amplification(self) -> float:
+        """How often a byte is uploaded."""
+        first = self.up_bytes - self.merge_bytes
+        return self.up_bytes / first if first else 0.0
+
+
+@dataclass(slots=True)
+class _Made:
+    """Segments of one cut: how many, of how many bytes each, and a load that is in them."""
+
+    count: float
+    size_bytes: float
+    load: Load
+
 
 def estimate(loads: Sequence[Load], machine: Machine, prices: Prices) -> Estimate:
     """What these loads cause together: they share journals, segments and manifest."""
     flowing = [load for load in loads if load.bytes_per_s > 0]
     tiered = [load for load in flowing if load.copies]
     gets = machine.read_bytes_per_s * DAY_S / READ_BYTES
+    down_bytes = machine.read_bytes_per_s * DAY_S
     every_s = cut_every_s(flowing, machine)
     if not tiered:
-        return _priced(Estimate(gets=gets), machine, prices)
+        return _priced(Estimate(gets=gets, down_bytes=down_bytes), prices)
     cuts = DAY_S / every_s
     made = _objects(tiered, every_s)
-    merges = [(count * cuts / SEGMENTS_PER_GIB, _merged(size)) for count, size in made]
-    segment_puts = cuts * sum(count * requests(size, machine) for count, size in made)
-    merge_puts = sum(count * requests(size, machine) for count, size in merges if size)
-    merged = sum(count for count, size in merges if size)
+    count = sum(each.count for each in made)
+    first_bytes = cuts * sum(each.count * each.size_bytes for each in made)
+    segment_puts = cuts * sum(each.count * requests(each.size_bytes, machine) for each in made)
+    merged = _Merged()
+    for each in made:
+        _merge(each, every_s, machine, prices, merged)
     # A round a second at most; merged segments come one by one.
-    deltas = min(DAY_S, cuts * _rounds(tiered, every_s) + merged)
-    count = sum(count for count, _ in made)
-    up_bytes = cuts * sum(count * size for count, size in made)
+    deltas = min(DAY_S, cuts * (_rounds(tiered, every_s) + merged.count))
     return _priced(
         Estimate(
             cut_every_s=every_s,
             objects=cuts * count,
-            object_bytes=up_bytes / cuts / count,
+            object_bytes=first_bytes / cuts / count,
             segment_puts=segment_puts,
-            merge_puts=merge_puts,
+            merge_puts=cuts * merged.puts,
             manifest_puts=deltas + 2 * deltas / machine.manifest_fold,
-            gets=gets,
-            up_bytes=up_bytes + sum(count * size for count, size in merges),
+            gets=gets + cuts * merged.gets + deltas,  # each is read when it is folded
+            up_bytes=first_bytes + cuts * merged.size_bytes,
+            merge_bytes=cuts * merged.size_bytes,
+            down_bytes=down_bytes + cuts * merged.down_bytes,
             stored_bytes=_stored(tiered),
         ),
-        machine,
         prices,
     )
+
+
+@dataclass(slots=True)
+class _Merged:
+    """What merges cause for each cut."""
+
+    count: float = 0.0
+    puts: float = 0.0
+    gets: float = 0.0
+    size_bytes: float = 0.0
+    down_bytes: float = 0.0
+
+
+def _merge(made: _Made, every_s: float, machine: Machine, prices: Prices, total: _Merged) -> None:
+    load = made.load
+    kept_s = UNENDING_S if load.retention_ms < 0 else load.retention_ms / 1000
+    every_s /= made.count  # segments of a cut follow each other
+    for one in merges_of(made.size_bytes, every_s, limits_of(load.kind), kept_s):
+        away = _part_away(one, every_s, load, machine)
+        size, inputs = int(one.size_bytes), round(one.inputs)
+        if not pays(inputs, size, int(inputs * away), int(size * away), machine.part_bytes, prices):
+            return
+        per_cut = one.per_cut * made.count
+        total.count += per_cut
+        total.puts += per_cut * requests(one.size_bytes, machine)
+        total.gets += per_cut * one.inputs * away
+        total.size_bytes += per_cut * one.size_bytes
+        total.down_bytes += per_cut * one.size_bytes * away
+
+
+def _part_away(one: Merges, every_s: float, load: Load, machine: Machine) -> float:
+    """How much of what is merged has no file on local disk any more."""
+    if load.local_ms < 0:
+        return 0.0
+    here_s = load.lag_ms / 1000 + (load.local_ms + machine.file_delete_delay_ms) / 1000
+    return max(0.0, 1 - here_s / (every_s / one.per_cut))
 
 
 def cut_every_s(flowing: Sequence[Load], machine: Machine) -> float:
@@ -130,37 +191,26 @@ def cut_every_s(flowing: Sequence[Load], machine: Machine) -> float:
 
 def requests(size_bytes: float, machine: Machine) -> float:
     """PUTs of one object: a large one is begun, sent in parts, finished and looked at."""
-    parts = ceil(size_bytes / machine.part_bytes)
-    return 1 if parts <= 1 else parts + 3
+    return puts_of(size_bytes, machine.part_bytes)
 
 
-def _objects(tiered: Sequence[Load], every_s: float) -> list[tuple[float, float]]:
-    """(how many, bytes of each) of one cut."""
-    made: list[tuple[float, float]] = []
-    shared: dict[str, tuple[float, int]] = {}
+def _objects(tiered: Sequence[Load], every_s: float) -> list[_Made]:
+    """The objects of one cut."""
+    made: list[_Made] = []
+    shared: dict[str, tuple[float, int, Load]] = {}
     for load in tiered:
         share = load.bytes_per_s / load.partitions * every_s
         if share >= LARGE_BYTES:
             parts = ceil(share / load.segment_bytes)
-            made.append((load.partitions * parts, share / parts))
+            made.append(_Made(load.partitions * parts, share / parts, load))
         else:
-            size, partitions = shared.get(load.kind, (0.0, 0))
-            shared[load.kind] = size + share * load.partitions, partitions + load.partitions
-    for size, partitions in shared.values():
+            size, partitions, _ = shared.get(load.kind, (0.0, 0, load))
+            size += share * load.partitions
+            shared[load.kind] = size, partitions + load.partitions, load
+    for size, partitions, load in shared.values():
         count = max(ceil(size / SHARED_BYTES), ceil(partitions / JOB_PARTITIONS))
-        made.append((count, size / count))
+        made.append(_Made(count, size / count, load))
     return made
-
-
-def _merged(size_bytes: float) -> float:
-    """What a merge of segments of this size makes, on average: it takes in what earlier merges
-    made until that is not small any more. 0: these are not merged, since a partition never lies in
-    too many of them."""
-    step = SEGMENTS_PER_GIB * size_bytes
-    if step >= 1 << 30:
-        return 0.0
-    steps = max(1, ceil(SMALL_BYTES / step))
-    return step * (steps + 1) / 2
 
 
 def _rounds(tiered: Sequence[Load], every_s: float) -> int:
@@ -182,15 +232,14 @@ def _stored(tiered: Sequence[Load]) -> float:
     return sum(load.bytes_per_s * load.retention_ms / 1000 for load in tiered)
 
 
-def _priced(found: Estimate, machine: Machine, prices: Prices) -> Estimate:
-    down = machine.read_bytes_per_s * DAY_S
+def _priced(found: Estimate, prices: Prices) -> Estimate:
     daily = prices.of_requests({"PUT": found.puts, "GET": found.gets})
     stored = found.stored_bytes
     if stored < 0:  # what the first month brings, half of it on average
-        stored = found.up_bytes * MONTH_DAYS / 2
+        stored = (found.up_bytes - found.merge_bytes) * MONTH_DAYS / 2
     return replace(
         found,
         requests_cost=daily * MONTH_DAYS,
-        transfer_cost=prices.of_transfer(found.up_bytes, down) * MONTH_DAYS,
+        transfer_cost=prices.of_transfer(found.up_bytes, found.down_bytes) * MONTH_DAYS,
         storage_cost=stored / GIGABYTE * prices.gb_month,
     )

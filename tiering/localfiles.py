@@ -23,6 +23,8 @@ from log.segments.keeper import Segments
 from log.segments.store import Segment
 from offsets.storage import LIVE
 from tiering.localplan import ConfigOf
+from tiering.mergecost import pays
+from tiering.prices import parse_prices
 from tiering.store import NoSuchObject, ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class LocalFiles:
         self._segments = segments
         self._store_of = store_of
         self._config_of = config_of
+        self._prices = parse_prices(config.tier_prices)
         self._lock = asyncio.Lock()  # removal and the use of what is here exclude each other
         self._unused: dict[int, float] = {}  # segment -> since when (monotonic) nobody needs it
         self._loading: dict[int, asyncio.Task[None]] = {}
@@ -65,6 +68,13 @@ class LocalFiles:
         """See `Localizer.copies`."""
         configs = [self._config_of(number) for number in numbers]
         return any(config is not None and config.copies for config in configs)
+
+    def pays(self, segments: Collection[Segment]) -> bool:
+        """See `Localizer.pays`."""
+        size_bytes = sum(segment.row.size_bytes for segment in segments)
+        away = [segment.row.size_bytes for segment in segments if not self._is_whole(segment)]
+        part_bytes = self._config.tier_part_bytes
+        return pays(len(segments), size_bytes, len(away), sum(away), part_bytes, self._prices)
 
     async def read(self, segment: Segment, start: int, length: int) -> bytes:
         """See `Localizer.read`."""
@@ -122,7 +132,7 @@ class LocalFiles:
         finally:
             segment.pins -= 1
         self.downloaded_bytes += segment.row.size_bytes
-        logger.info("segment %s is here again for a job", segment.name)
+        logger.debug("segment %s is here again for a job", segment.name)
 
     async def _bring(self, segment: Segment) -> None:
         if segment.has_file:  # of a download that failed

@@ -8,8 +8,9 @@ Shell; called by tiering.commands.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.configs import BROKER_CONFIGS, BrokerConfig, TopicConfig, check_topic, validate
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from tiering.service import Tiering
 
 WINDOW_MS = 24 * 3_600_000
+TOPICS_NAMED = 20
+"""Topics of which an answer says what was assumed."""
 SLICE = 500
 """Partitions between two turns of the loop: a few milliseconds."""
 MACHINE_SETTINGS = (
@@ -39,9 +42,23 @@ TOPIC_SETTINGS = (
     "tiering.max.lag.ms",
     "tiering.min.object.bytes",
     "retention.ms",
+    "local.retention.ms",
     "segment.bytes",
 )
 """Settings of topics that it knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimates:
+    """What the broker's traffic causes now, and what it would with other settings. `traffic`: what
+    was assumed of each topic, the busiest first; `read_bytes_per_s`: read from the tier by clients,
+    then."""
+
+    now: Estimate
+    then: Estimate
+    currency: str
+    traffic: list[Load]
+    read_bytes_per_s: float
 
 
 @dataclass(slots=True)
@@ -79,6 +96,7 @@ def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: floa
         cut_interval_ms=number("cut.interval.ms"),
         part_bytes=number("tier.part.bytes"),
         manifest_fold=number("tier.manifest.fold"),
+        file_delete_delay_ms=config.file_delete_delay_ms,
         read_bytes_per_s=read_rate,
     )
 
@@ -95,15 +113,16 @@ def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig
         segment_bytes=config.segment_bytes,
         retention_ms=config.retention_ms if config.cleanup_delete else -1,
         kind=retention_class(config),
+        local_ms=config.local_retention_ms,
     )
 
 
 async def estimates(
     tiering: Tiering, topic: str | None, changes: Mapping[str, str], read_rate: float | None
-) -> tuple[Estimate, Estimate, str]:
-    """What the broker's traffic causes now, what it would with `changes` (of one topic, or of
-    all), and in which currency. `read_rate`: bytes a second read from the tier, None: as now.
-    ValueError for changes that are not allowed."""
+) -> Estimates:
+    """What the broker's traffic causes now, and what it would with `changes` (of one topic, or of
+    all). `read_rate`: bytes a second read from the tier, None: as now. ValueError for changes that
+    are not allowed."""
     of_topics, of_broker = split_settings(changes)
     texts = tiering.config.texts
     prices = parse_prices(of_broker.get("tier.prices", tiering.config.tier_prices))
@@ -118,7 +137,13 @@ async def estimates(
     before = machine_of(tiering.config, {}, reads_now)
     after = machine_of(tiering.config, of_broker, reads_now if read_rate is None else read_rate)
     present = parse_prices(tiering.config.tier_prices)
-    return estimate(now, before, present), estimate(then, after, prices), prices.currency
+    return Estimates(
+        estimate(now, before, present),
+        estimate(then, after, prices),
+        prices.currency,
+        sorted(then, key=lambda load: -load.bytes_per_s),
+        after.read_bytes_per_s,
+    )
 
 
 def _load(name: str, one: _Traffic, configs: Mapping[str, str], texts: Mapping[str, str]) -> Load:
@@ -148,9 +173,10 @@ def rate_of(partition: Partition, now_ms: int, made_ms: int) -> float:
     """Bytes a second over the last WINDOW_MS, or since it was made (`made_ms`)."""
     rows = partition.segments
     size_bytes = max(0, partition.size_bytes - sum(rows.length))  # in the journals
-    since_ms = made_ms
-    for newest, length in zip(reversed(rows.newest), reversed(rows.length), strict=True):
-        if newest < now_ms - WINDOW_MS:
+    since_ms, oldest = made_ms, len(rows) - 1
+    for at, newest, length in zip(count(), reversed(rows.newest), reversed(rows.length)):
+        # Where older records have expired, the oldest segment only tells when the next one began.
+        if newest < now_ms - WINDOW_MS or (at == oldest and partition.log_start > 0):
             since_ms = max(since_ms, newest)
             break
         size_bytes += length
@@ -172,6 +198,26 @@ def _read_rate(tiering: Tiering) -> float:
     return meter.out_bytes * 1000 / max(1000, meter.now_ms() - meter.since_ms)
 
 
+def assumed(traffic: Sequence[Load], read_bytes_per_s: float) -> dict[str, Any]:
+    """The traffic behind an estimate, for JSON: of the busiest topics each for itself."""
+    flowing = [load for load in traffic if load.bytes_per_s > 0]
+    return {
+        "topics": [
+            {
+                "topic": load.topic,
+                "partitions": load.partitions,
+                "bytes_per_s": round(load.bytes_per_s, 1),
+                "copied": load.copies,
+            }
+            for load in flowing[:TOPICS_NAMED]
+        ],
+        "flowing_topics": len(flowing),
+        "bytes_per_s": round(sum(load.bytes_per_s for load in flowing), 1),
+        "tier_read_bytes_per_s": round(read_bytes_per_s, 1),
+        "window_hours": WINDOW_MS // 3_600_000,
+    }
+
+
 def as_values(found: Estimate) -> dict[str, Any]:
     """For JSON."""
     return {
@@ -184,6 +230,7 @@ def as_values(found: Estimate) -> dict[str, Any]:
         "manifest_puts_a_day": round(found.manifest_puts),
         "gets_a_day": round(found.gets),
         "up_bytes_a_day": round(found.up_bytes),
+        "write_amplification": round(found.amplification, 2),
         "stored_bytes": round(found.stored_bytes),
         "requests_cost_a_month": found.requests_cost,
         "transfer_cost_a_month": found.transfer_cost,

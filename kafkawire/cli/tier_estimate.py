@@ -27,6 +27,7 @@ _ROWS = (
     ("  of the manifest", "manifest_puts_a_day", "count"),
     ("GETs a day", "gets_a_day", "count"),
     ("uploaded a day", "up_bytes_a_day", "bytes"),
+    ("uploaded per byte", "write_amplification", "count"),
     ("stored in the end", "stored_bytes", "bytes"),
     ("requests a month", "requests_cost_a_month", "money"),
     ("transfer a month", "transfer_cost_a_month", "money"),
@@ -81,7 +82,7 @@ def _typed(
     from kafkawire.codec.configs import BrokerConfig, TopicConfig, check_topic
     from tiering.estimate import estimate as estimated
     from tiering.prices import parse_prices
-    from tiering.rates import as_values, load_of, machine_of, split_settings
+    from tiering.rates import as_values, assumed, load_of, machine_of, split_settings
 
     of_topics, of_broker = split_settings(changes)
     broker = BrokerConfig({"tier.url": "estimated"})
@@ -89,18 +90,46 @@ def _typed(
     prices = parse_prices(of_broker.get("tier.prices", broker.tier_prices))
     load = load_of("", partitions, bytes_per_s, TopicConfig(of_topics, broker.texts))
     found = estimated([load], machine_of(broker, of_broker, read_rate), prices)
-    return {"then": as_values(found), "currency": prices.currency}
+    return {
+        "then": as_values(found),
+        "assumed": assumed([load], read_rate),
+        "currency": prices.currency,
+    }
 
 
 def _show(answer: Mapping[str, Any], which: Sequence[str], as_json: bool) -> None:
     if as_json:
-        print_json({name: answer[name] for name in (*which, "currency")})
+        print_json({name: answer[name] for name in (*which, "assumed", "currency")})
         return
     rows = [
         {"": title, **{name: _cell(answer[name][key], kind) for name in which}}
         for title, key, kind in _ROWS
     ]
     print_table(rows, ("", *which), f"estimate, in {answer['currency']}")
+    for line in _assumptions(answer["assumed"]):
+        print(line)
+
+
+def _assumptions(assumed: Mapping[str, Any]) -> list[str]:
+    """Which traffic an estimate is for."""
+    topics = assumed["topics"]
+    if topics and not topics[0]["topic"]:
+        source = "as typed"
+    else:
+        source = f"the average of {assumed['window_hours']} hours or since a topic was made"
+    read = assumed["tier_read_bytes_per_s"]
+    lines = [
+        f"assumed: {size(assumed['bytes_per_s'])}/s all the time ({source}), in "
+        f"{assumed['flowing_topics']} topics; {size(read)}/s read from the tier by clients"
+    ]
+    for row in topics:
+        if row["topic"]:
+            local = "" if row["copied"] else ", not copied to the tier"
+            lines.append(
+                f"  {row['topic']}: {size(row['bytes_per_s'])}/s in "
+                f"{row['partitions']} partitions{local}"
+            )
+    return lines
 
 
 def _cell(value: float, kind: str) -> str:

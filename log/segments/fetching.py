@@ -1,7 +1,7 @@
-"""Remote segments that are to be rewritten, brought back as files beside the rewriter's work.
+"""Remote segments that are to be rewritten, brought back as files next to the rewriter's work.
 
-A download may take minutes, and cutting waits while the rewriter has its turn. So one segment at a
-time is fetched in a task of its own, pinned, and rewritten at a later look, when it is here.
+A download may take minutes, and tidying waits while the rewriter is at work. So the inputs of one
+rewrite at a time are fetched in a task of its own, pinned, and rewritten later, when they are here.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, FormatError, read_
 from log.env import Env
 from log.segments.localizing import Localizer
 from log.segments.store import Segment, SegmentStore
-from offsets.storage import LIVE
 
 logger = logging.getLogger(__name__)
 
 WHOLE_PERCENT = 90
 """A remote segment with so much of its file alive is taken for whole: the rest may be its indexes,
 and to know would cost a request for each segment after each start."""
+WAITS = 20
+"""Checks whether files have come, while a caller waits for them."""
 ASKED_AGAIN_S = 600.0
 """After a failure the remote tier is not asked for sizes for so long: they are not urgent."""
 
@@ -29,52 +30,61 @@ ASKED_AGAIN_S = 600.0
 class Fetcher:
     """See the module."""
 
-    __slots__ = ("_ask_at", "_env", "_failed", "_learning", "_segment", "_store", "_task")
+    __slots__ = ("_ask_at", "_env", "_failed", "_learning", "_segments", "_store", "_task")
 
     def __init__(self, env: Env, store: SegmentStore) -> None:
         self._env = env
         self._store = store
-        self._segment: Segment | None = None  # pinned; fetched when the task is done
+        self._segments: list[Segment] = []  # pinned; fetched when the task is done
         self._task: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
         self._failed: list[int] = []
         self._ask_at = 0.0  # monotonic
 
-    def takes(self, segment: Segment) -> bool:
-        """Whether a segment that is not local is here, or may be asked for now."""
-        if self._segment is segment:
-            return self._task is not None and self._task.done()
-        return self._segment is None and self._store.localizer is not None
+    @property
+    def is_free(self) -> bool:
+        """Whether segments may be asked for now."""
+        return not self._segments and self._store.localizer is not None
 
-    def fetch(self, segment: Segment) -> bool:
-        """Whether a segment that is taken is here. If not it is from now on fetched."""
-        if self._segment is segment:
-            return True
-        assert self._store.localizer is not None, "only what is taken is fetched"
-        segment.pins += 1
-        self._segment = segment
-        self._task = self._env.spawn(self._fetch(segment, self._store.localizer), "fetch")
-        return False
+    @property
+    def is_done(self) -> bool:
+        """Whether those that were asked for have their files here."""
+        return bool(self._segments) and self._task is not None and self._task.done()
 
-    async def _fetch(self, segment: Segment, localizer: Localizer) -> None:
+    def fetch(self, segments: Iterable[Segment]) -> None:
+        """Begin to fetch those of the inputs of a rewrite that have no file, while the fetcher is
+        free. The files of all of them stay until they are released."""
+        localizer = self._store.localizer
+        assert localizer is not None, "the fetcher is free"
+        self._segments = list(segments)
+        for segment in self._segments:
+            segment.pins += 1
+        self._task = self._env.spawn(self._fetch(localizer), "fetch")
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether what was asked for comes within so long."""
+        for _ in range(WAITS):
+            if self.is_done or not self._segments:
+                break
+            await self._env.sleep(seconds / WAITS)
+        return self.is_done
+
+    async def _fetch(self, localizer: Localizer) -> None:
         try:
-            await localizer.localize([segment])
+            await localizer.localize(self._segments)
         except (KafkaError, OSError) as failure:
-            logger.warning("segment %s could not be fetched: %s", segment.name, failure)
-            self._failed.append(segment.row.id)
-            self.release(segment)
+            logger.warning("%d segments could not be fetched: %s", len(self._segments), failure)
+            self._failed += [segment.row.id for segment in self._segments]
+            self.release()
 
-    def release(self, segment: Segment) -> None:
-        """It has been rewritten, or will not be: the next one may come."""
-        if self._segment is segment:
+    def release(self) -> None:
+        """Let go of the files: they have been rewritten, or will not be."""
+        for segment in self._segments:
             segment.pins -= 1
-            self._segment = None
+        self._segments = []
 
-    def tidy(self) -> list[int]:
-        """Let go of what has come in vain; the ids of what could not be fetched since."""
-        segment = self._segment
-        if segment is not None and segment.row.state != LIVE and self.takes(segment):
-            self.release(segment)
+    def failed(self) -> list[int]:
+        """The ids of what could not be fetched since the last call."""
         failed, self._failed = self._failed, []
         return failed
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkawire.codec.configs import TopicConfig
+from offsets.storage import NEVER
 
 LARGE_BYTES = 8 << 20
 """From this share on a partition gets a segment of its own: a journal makes sixteen at most."""
@@ -45,6 +46,20 @@ def retention_class(config: TopicConfig, *, cleaned: bool = False) -> str:
 def is_cleaned(kind: str) -> bool:
     """Whether a class is that of a segment the cleaner wrote."""
     return kind.startswith(CLEANED)
+
+
+def is_tiered(kind: str) -> bool:
+    """Whether segments of a class are copied to the remote tier."""
+    return "/tiered/" in kind
+
+
+def least_retention_ms(kind: str) -> int:
+    """The shortest `retention.ms` of topics in a class; NEVER if they are kept for ever."""
+    kept = kind.rsplit("/", 1)[-1]
+    if not (kept.startswith("2^") and kept.endswith("ms")):
+        return NEVER
+    bits = int(kept[2:-2])
+    return 1 << (bits - 1) if bits else 0
 
 
 def group(

@@ -76,7 +76,15 @@ class Segments:
             commit_log, partitions, storage, self.store, self.swapper, node_id, origins
         )
         self.rewriter = Rewriter(
-            self._env, config, partitions, storage, self.store, self.swapper, node_id, origins
+            self._env,
+            config,
+            partitions,
+            storage,
+            self.store,
+            self.swapper,
+            node_id,
+            origins,
+            config_of,
         )
         self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper)
         self.cleaner = SegmentCleaner(
@@ -179,7 +187,6 @@ class Segments:
         async with self._cutting:
             await self.cutter.run()
         taken = self.cutter.taken()
-        self.rewriter.note(taken)
         self.cleaner.note(taken)
         return taken
 

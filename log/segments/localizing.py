@@ -21,6 +21,10 @@ class Localizer(Protocol):
         one may be rewritten."""
         ...
 
+    def pays(self, segments: Collection[Segment]) -> bool:
+        """Whether one object instead of these is worth what reading and writing them once costs."""
+        ...
+
     async def localize(self, segments: Collection[Segment]) -> None:
         """Returns when all of these have their file here, whole and checked. The caller keeps
         them pinned: the files go some time after the last pin."""

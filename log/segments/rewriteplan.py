@@ -1,30 +1,20 @@
 """What a rewrite takes: pure decisions over segment rows and mappings.
 
 Segments are rewritten when more than half of one is dead, when bytes of a deleted topic have stayed
-long enough, and when a partition lies in too many of them. Merged are only segments of the same
-class, and only small ones, so that what is large is not written again and again.
+long enough, and when many small ones become one (log.segments.mergeplan says which).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from log.segments.rows import SegmentRows
-from offsets.storage import LIVE, Mapping, SegmentRow
+from offsets.storage import EVERYTHING, LIVE, Mapping, SegmentRow
 
-SEGMENTS_PER_GIB = 32
-SMALL_BYTES = 64 << 20
-"""Segments below this are merged."""
-MERGED_BYTES = 512 << 20
-"""The most bytes of one rewrite: seconds of the worker's time, and little room on a full disk."""
-MERGED_AT_MOST = 64
-"""Inputs of one rewrite: a handle each."""
-MERGED_MAPPINGS = 20_000
+MAX_MAPPINGS = 40_000
 """Mappings of one rewrite, but for those of its first two inputs: what one transaction takes."""
 MAPPINGS_PER_STEP = 500
-"""Mappings looked at between two turns of the loop: a millisecond."""
+"""Mappings looked at between two iterations of the event loop: a millisecond."""
 
 
 def is_half_dead(row: SegmentRow, payload_bytes: int) -> bool:
@@ -32,34 +22,9 @@ def is_half_dead(row: SegmentRow, payload_bytes: int) -> bool:
     return row.state == LIVE and 0 < 2 * row.live_bytes < payload_bytes
 
 
-def too_many(rows: SegmentRows) -> bool:
-    """Whether a partition lies in more segments than its bytes need."""
-    return len(rows) > SEGMENTS_PER_GIB * max(1, sum(rows.length) >> 30)
-
-
-def mergeable(rows: SegmentRows, by_id: Map[int, SegmentRow]) -> list[int]:
-    """The longest run of a partition's small segments of one class, oldest first; fewer than two
-    are none."""
-    best: list[int] = []
-    run: list[int] = []
-    size, kind = 0, ""
-    for segment_id in rows.segment:
-        row = by_id.get(segment_id)
-        small = row is not None and row.state == LIVE and row.live_bytes < SMALL_BYTES
-        if row is None or not small:
-            run = []
-            continue
-        if (
-            row.retention_class != kind
-            or size + row.live_bytes > MERGED_BYTES
-            or len(run) == MERGED_AT_MOST
-        ):
-            run, size, kind = [], 0, row.retention_class
-        run = [*run, segment_id]
-        size += row.live_bytes
-        if len(run) > len(best):
-            best = run
-    return best if len(best) > 1 else []
+def no_limit(_: int) -> int:
+    """A partition may have any number of bytes in a segment."""
+    return EVERYTHING
 
 
 @dataclass(slots=True)
@@ -81,35 +46,73 @@ class Rewrite:
 
 
 def plan_rewrite(
-    inputs: Sequence[SegmentRow], mappings: Iterable[Mapping]
+    inputs: Sequence[SegmentRow],
+    mappings: Iterable[Mapping],
+    most_of: Callable[[int], int] = no_limit,
 ) -> Iterator[Rewrite | None]:
-    """Of each partition the longest run of its mappings that join, in the order of the inputs.
+    """The longest run of the inputs in which the mappings of every partition join, and have
+    together at most `most_of(number)` bytes. So nothing of an input stays behind. Inputs without
+    mappings are left out: what became of them is not known yet.
 
-    What does not join stays where it is, and its segment with it. A generator, so that the loop
-    may run between its steps: the last value is the plan, those before it are None.
+    A generator, so that the event loop may run between its steps: the last value is the plan, those
+    before it are None.
     """
-    order = {row.id: at for at, row in enumerate(inputs)}
     by_number: dict[int, list[Mapping]] = {}
     for done, mapping in enumerate(mappings, 1):
         by_number.setdefault(mapping.number, []).append(mapping)
         if done % MAPPINGS_PER_STEP == 0:
             yield None
-    rewrite = Rewrite(list(inputs))
+    needed = {mapping.segment_id for part in by_number.values() for mapping in part}
+    longest: list[Mapping] = max(by_number.values(), key=len, default=[])
+    inputs = _in_order([row for row in inputs if row.id in needed], longest)
+    order = {row.id: at for at, row in enumerate(inputs)}
+    first = [0] * len(inputs)  # the first input that one which ends here may begin with
     for done, number in enumerate(sorted(by_number), 1):
-        part = sorted(by_number[number], key=lambda mapping: order[mapping.segment_id])
-        rewrite.parts[number] = _longest_run(part)
+        part = by_number[number]
+        part.sort(key=lambda mapping: order[mapping.segment_id])
+        _bound(part, order, first, most_of(number))
+        if done % MAPPINGS_PER_STEP == 0:
+            yield None
+    start, stop = _longest(first)
+    rewrite = Rewrite(list(inputs[start:stop]))
+    for done, number in enumerate(sorted(by_number), 1):
+        part = [row for row in by_number[number] if start <= order[row.segment_id] < stop]
+        if part:
+            rewrite.parts[number] = part
         if done % MAPPINGS_PER_STEP == 0:
             yield None
     yield rewrite
 
 
-def _longest_run(part: list[Mapping]) -> list[Mapping]:
-    best: list[Mapping] = []
-    run: list[Mapping] = []
-    for mapping in part:
-        if run and run[-1].end_offset != mapping.base_offset:
-            run = []
-        run.append(mapping)
-        if len(run) > len(best):
-            best = list(run)
+def _in_order(inputs: Sequence[SegmentRow], part: Iterable[Mapping]) -> list[SegmentRow]:
+    """The inputs, those of one partition in the order of its offsets: after a restart the order in
+    which they were cut is not known for certain."""
+    ids = [row.segment_id for row in sorted(part, key=lambda row: row.base_offset)]
+    by_id = {row.id: row for row in inputs}
+    wanted, known = iter(ids), set(ids)
+    return [by_id[next(wanted)] if row.id in known else row for row in inputs]
+
+
+def _bound(part: list[Mapping], order: dict[int, int], first: list[int], most: int) -> None:
+    """What one partition says of the inputs that may go together."""
+    low = size = 0
+    for at, mapping in enumerate(part):
+        size += mapping.length
+        if at and part[at - 1].end_offset != mapping.base_offset:
+            low, size = at, mapping.length
+        while low < at and size > most:
+            size -= part[low].length
+            low += 1
+        if low:
+            place = order[mapping.segment_id]
+            first[place] = max(first[place], order[part[low - 1].segment_id] + 1)
+
+
+def _longest(first: Sequence[int]) -> tuple[int, int]:
+    """The longest [start, stop) none of whose inputs needs a later start; the oldest of them."""
+    best, begin = (0, 0), 0
+    for at, least in enumerate(first):
+        begin = max(begin, least)
+        if at + 1 - begin > best[1] - best[0]:
+            best = begin, at + 1
     return best

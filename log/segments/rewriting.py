@@ -2,29 +2,26 @@
 
 As the cutter: STARTED row -> file -> one transaction that exchanges the mappings -> memory -> the
 inputs go after the grace. If what was planned on has changed meanwhile, nothing is exchanged and
-the output is given up.
+the output is given up. Inputs that have no file, since they are in the remote tier, are fetched
+first (log.segments.fetching); meanwhile local ones are rewritten.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Map
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from log.env import Env, FileSystem
 from log.partition import Partition
 from log.segments.fetching import Fetcher
 from log.segments.jobs import Input, JobResult, Keep, Output, RewriteArguments, pack
+from log.segments.mergeplan import SPANS, Item, limits_of, max_small, next_merge
 from log.segments.origin import Origins
 from log.segments.outcome import mappings_of
-from log.segments.rewriteplan import (
-    MERGED_MAPPINGS,
-    Rewrite,
-    is_half_dead,
-    mergeable,
-    plan_rewrite,
-    too_many,
-)
+from log.segments.rewriteplan import MAX_MAPPINGS, Rewrite, is_half_dead, no_limit, plan_rewrite
 from log.segments.store import Segment, SegmentStore, payload_bytes
 from log.segments.swap import Swapper
 from offsets.storage import LIVE, Mapping, OffsetStorage, SegmentRow, StaleSwap
@@ -32,20 +29,31 @@ from offsets.storage import LIVE, Mapping, OffsetStorage, SegmentRow, StaleSwap
 logger = logging.getLogger(__name__)
 
 SURVEYED_AT_ONCE = 100
-"""Segments of earlier starts whose trailers are read between two turns: a few milliseconds."""
+"""Segments of earlier starts whose trailers are read in one go: a few milliseconds."""
 KEEPS_AT_ONCE = 256
+SLICE = 1000
+"""Segments looked at between two iterations of the event loop: a millisecond."""
+FETCH_WAIT_S = 2.0
+"""How long tidying waits for files to come: most are there still, or are small."""
 RESTED_S = 600.0
 """A segment that could not be rewritten is left alone for so long."""
+MAX_REFUSED = 20
+"""Merges that do not pay and are passed over at a time: planning one takes a tenth of a
+millisecond."""
+MIN_PIECE_BYTES = 1 << 20
+"""Parts of `retention.bytes` are not made smaller than this."""
 
 
 class Rewriter:
-    """See the module."""
+    """See the module. `config_of` says what settings a partition has, None: its topic is deleted.
+    Counts in plain integers: `merges`, and `merged_bytes` of batches that these wrote again."""
 
     __slots__ = (
         "_config",
+        "_config_of",
         "_deadlines",
         "_env",
-        "_many",
+        "_fetched",
         "_node_id",
         "_origins",
         "_partitions",
@@ -54,6 +62,8 @@ class Rewriter:
         "_store",
         "_swapper",
         "fetcher",
+        "merged_bytes",
+        "merges",
     )
 
     def __init__(
@@ -66,6 +76,7 @@ class Rewriter:
         swapper: Swapper,
         node_id: int,
         origins: Origins,
+        config_of: Callable[[int], TopicConfig | None],
     ) -> None:
         self._env = env
         self._config = config
@@ -75,91 +86,164 @@ class Rewriter:
         self._swapper = swapper
         self._node_id = node_id
         self._origins = origins
-        self._many: set[int] = set()
+        self._config_of = config_of
         self.fetcher = Fetcher(env, store)
+        self._fetched: Rewrite | None = None  # its inputs are being fetched, or are here
         self._resting: dict[int, float] = {}
         self._deadlines: dict[int, float] = {}  # segment -> when (monotonic) dead bytes must go
-
-    def note(self, numbers: set[int]) -> None:
-        """These partitions have got further segments."""
-        self._many |= {
-            number
-            for number in numbers
-            if (partition := self._partitions.get(number)) and too_many(partition.segments)
-        }
+        self.merges = self.merged_bytes = 0
 
     async def run(self) -> bool:
         """Do what is most urgent; whether there was anything."""
-        inputs = self._choose()
+        self._tidy()
+        rewrite = self._take_fetched()
+        if rewrite is not None:
+            await self._try(rewrite)
+            return True
+        inputs = await self._choose()
         if not inputs:
             return False
         rewrite = await self._plan(inputs)
-        first = self._store.by_id[inputs[0].id]
-        if not first.row.local and not self._fetch(first, rewrite):
+        pinned = [found for row in rewrite.inputs if (found := self._store.by_id.get(row.id))]
+        if len(pinned) < len(rewrite.inputs):
+            return True  # one is gone
+        if len(pinned) < min(2, len(inputs)):
+            self._rest(inputs)  # nothing of them joins
             return True
+        for segment in pinned:
+            segment.pins += 1  # from here on a file that is here stays
+        try:
+            if not self._fetch(rewrite) or await self.fetcher.wait(FETCH_WAIT_S):
+                await self._try(rewrite)
+        finally:
+            for segment in pinned:
+                segment.pins -= 1
+        return True
+
+    async def _try(self, rewrite: Rewrite) -> None:
+        """One rewrite; one that failed is left alone for a while."""
         try:
             await self._rewrite(rewrite)
         except StaleSwap:
-            logger.info("segments changed while they were rewritten: planned anew later")
+            logger.info("segments changed while they were rewritten: planned again later")
         except Exception:
-            self._rest(inputs)
+            self._rest(rewrite.inputs)
             raise
         finally:
-            self.fetcher.release(first)
-        return True
+            if rewrite is self._fetched:
+                self._release()
 
-    def _fetch(self, segment: Segment, rewrite: Rewrite) -> bool:
-        """Whether a remote segment is here. It is fetched only if what is made of it is uploaded
-        in its place: else the local disk would get what had left it."""
+    def _tidy(self) -> None:
+        """Let go of what was fetched in vain, and of rests that are over."""
+        now = self._env.clock.monotonic()
+        self._resting.update(dict.fromkeys(self.fetcher.failed(), now + RESTED_S))
+        self._resting = {at: until for at, until in self._resting.items() if until > now}
+        rewrite = self._fetched
+        if rewrite is None:
+            return
+        stale = not all(self._is_live(row) for row in rewrite.inputs)
+        if self.fetcher.is_free or (stale and self.fetcher.is_done):
+            self._release()
+
+    def _is_live(self, row: SegmentRow) -> bool:
+        segment = self._store.by_id.get(row.id)
+        return segment is not None and segment.row.state == LIVE
+
+    def _take_fetched(self) -> Rewrite | None:
+        return self._fetched if self.fetcher.is_done else None
+
+    def _release(self) -> None:
+        self._fetched = None
+        self.fetcher.release()
+
+    def _fetch(self, rewrite: Rewrite) -> bool:
+        """Whether inputs have to be fetched first, or cannot be had. They are fetched only if what
+        is made of them is uploaded in their place: else the local disk would get what had left."""
+        inputs = [self._store.by_id[row.id] for row in rewrite.inputs]
+        if all(segment.row.local for segment in inputs):
+            return False
         localizer = self._store.localizer
         if localizer is None or not localizer.copies(rewrite.parts):
             self._rest(rewrite.inputs)
-            return False
-        return self.fetcher.fetch(segment)
+        else:
+            self._fetched = rewrite
+            self.fetcher.fetch(inputs)
+        return True
 
     async def _plan(self, inputs: list[SegmentRow]) -> Rewrite:
         """As many of the inputs as fit into one job, from the first on."""
         mappings: list[Mapping] = []
         for at, row in enumerate(inputs):
-            if at > 1 and len(mappings) >= MERGED_MAPPINGS:
+            if at > 1 and len(mappings) >= MAX_MAPPINGS:
                 del inputs[at:]
                 break
             mappings += await self._storage.segment_mappings([row.id])
-        for rewrite in plan_rewrite(inputs, mappings):
+        most_of = self._most_of if len(inputs) > 1 else no_limit
+        for rewrite in plan_rewrite(inputs, mappings, most_of):
             if rewrite is not None:
                 return rewrite
             await self._env.sleep(0)
         raise AssertionError("the last step is the plan")
 
-    def _choose(self) -> list[SegmentRow]:
-        """The segments of the next rewrite, in order; none if there is nothing to do. One that is
-        not local comes alone: nothing is downloaded only to be merged."""
+    def _most_of(self, number: int) -> int:
+        """The most bytes of a partition in one merged segment: it expires as a whole."""
+        config = self._config_of(number)
+        if config is None:
+            return no_limit(number)
+        most = config.segment_bytes
+        if config.cleanup_delete and config.retention_bytes >= 0:
+            most = min(most, max(MIN_PIECE_BYTES, config.retention_bytes // SPANS))
+        return most
+
+    async def _choose(self) -> list[SegmentRow]:
+        """The segments of the next rewrite, in order; none if there is nothing to do."""
         now = self._env.clock.monotonic()
-        self._resting.update(dict.fromkeys(self.fetcher.tidy(), now + RESTED_S))
-        self._resting = {at: until for at, until in self._resting.items() if until > now}
-        for segment in self._store.by_id.values():
+        busy = {row.id for row in self._fetched.inputs} if self._fetched is not None else set()
+        small: dict[str, list[Segment]] = {}
+        sizes: Counter[str] = Counter()
+        for at, segment in enumerate(list(self._store.by_id.values()), 1):
+            if at % SLICE == 0:
+                await self._env.sleep(0)
             row = segment.row
-            if row.id in self._resting or row.state != LIVE or not row.live_bytes:
+            if row.id in self._resting or row.id in busy or row.state != LIVE or not row.live_bytes:
                 continue
-            if not row.local and not self.fetcher.takes(segment):
-                continue
-            due = self._deadlines.get(row.id)
-            if (due is not None and due <= now) or is_half_dead(row, segment.payload_bytes):
-                return [row]
-        by_id = {
-            segment_id: segment.row
-            for segment_id, segment in self._store.by_id.items()
-            if segment_id not in self._resting and segment.row.local
-        }
-        while self._many:
-            partition = self._partitions.get(self._many.pop())
-            if partition is not None and too_many(partition.segments):
-                found = mergeable(partition.segments, by_id)
-                if found:
-                    return [by_id[segment_id] for segment_id in found]
+            if row.local or self.fetcher.is_free:
+                due = self._deadlines.get(row.id)
+                if (due is not None and due <= now) or is_half_dead(row, segment.payload_bytes):
+                    return [row]
+            kind = row.retention_class
+            sizes[kind] += row.live_bytes
+            if limits_of(kind).is_small(_item(segment)):
+                small.setdefault(kind, []).append(segment)
+        for kind in sorted(small):
+            found = self._merge(kind, small[kind], max_small(sizes[kind]))
+            if found:
+                return found
         return []
 
-    def _rest(self, inputs: list[SegmentRow]) -> None:
+    def _merge(self, kind: str, small: list[Segment], most: int) -> list[SegmentRow]:
+        """What of one class is merged now. Segments that have no file take part where fetching
+        them is worth its price."""
+        if len(small) < 2:
+            return []
+        small.sort(key=lambda segment: (segment.cut_ms, segment.row.id))
+        localizer = self._store.localizer
+        for _ in range(MAX_REFUSED):
+            found = self._next(kind, small, most)
+            if all(segment.row.local for segment in found):
+                return [segment.row for segment in found]
+            if localizer is not None and localizer.pays(found):
+                return [segment.row for segment in found] if self.fetcher.is_free else []
+            away = {segment.row.id for segment in found if not segment.row.local}
+            small = [segment for segment in small if segment.row.id not in away]
+        return []
+
+    def _next(self, kind: str, small: Sequence[Segment], most: int) -> list[Segment]:
+        now_ms = self._env.clock.now_ms()
+        found = next_merge(map(_item, small), limits_of(kind), most, now_ms)
+        return [self._store.by_id[item.id] for item in found]
+
+    def _rest(self, inputs: Sequence[SegmentRow]) -> None:
         until = self._env.clock.monotonic() + RESTED_S
         self._resting.update({row.id: until for row in inputs})
 
@@ -175,6 +259,7 @@ class Rewriter:
         (row.id,) = await self._storage.start_segments([row])
         output = Segment(row, self._store.folder)
         pinned = [self._store.by_id[each.id] for each in rewrite.inputs]
+        cut_ms = max(segment.cut_ms for segment in pinned)
         for segment in pinned:
             segment.pins += 1
         try:
@@ -191,6 +276,7 @@ class Rewriter:
             finished, left_out = await self._outcome(result, row, rewrite)
             if finished:
                 await self._swapper.replace(finished, rewrite.removed(left_out))
+                self._store.by_id[row.id].cut_ms = cut_ms
         except Exception:
             if not self._swapper.in_doubt(row):
                 await self._store.discard([output])
@@ -202,6 +288,9 @@ class Rewriter:
             self._rest(rewrite.inputs)
         if not finished:
             await self._store.discard([output])
+        if len(pinned) > 1:
+            self.merges += 1
+            self.merged_bytes += sum(mapping.length for _, some in finished for mapping in some)
         logger.info("rewrote %d segments into segment %s", len(pinned), output.name)
 
     async def _inputs(self, rewrite: Rewrite) -> list[Input]:
@@ -274,3 +363,8 @@ class Rewriter:
 def payloads(fs: FileSystem, paths: list[str]) -> list[int]:
     """The bytes of batches in each segment; 0 where that cannot be read. Runs in a thread."""
     return [payload_bytes(fs, path) for path in paths]
+
+
+def _item(segment: Segment) -> Item:
+    row = segment.row
+    return Item(row.id, row.live_bytes, segment.cut_ms, row.generation)

@@ -42,6 +42,7 @@ class Segment:
     `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
     cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives;
     `grace_s`: how long its file stays from then on, None: as long as the broker's setting says;
+    `cut_ms`: when the newest part of it was cut, as far as that is known;
     `has_file`: whether there may be a file, whatever the row says; `since`: when the oldest tiered
     record in it came at the earliest (monotonic seconds), None if that is not known; `listed`:
     whether the local manifest names it, or is about to (log.manifest).
@@ -49,6 +50,7 @@ class Segment:
 
     __slots__ = (
         "bad",
+        "cut_ms",
         "file",
         "gone_at",
         "grace_s",
@@ -68,6 +70,7 @@ class Segment:
         self.name = row.uuid.hex()
         self.path = segment_path(folder, row.uuid)
         self.pins = 0
+        self.cut_ms = row.created_ms
         self.payload_bytes = -1
         self.bad: KafkaError | None = None
         self.file: File | None = None

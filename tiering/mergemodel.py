@@ -1,0 +1,62 @@
+"""What log.segments.mergeplan does with traffic that flows evenly, in closed form. Pure.
+
+For `kafkawire tier estimate`; a test compares it with the plan itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from log.segments.mergeplan import MIN_INPUTS, TWICE_BYTES, WHOLE_PART, Limits, max_small
+
+UNENDING_S = 30 * 86_400.0
+"""A class that is kept for ever is taken for this old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Merges:
+    """Merges of one kind: how many there are for each cut, of how many segments and bytes."""
+
+    per_cut: float
+    inputs: float
+    size_bytes: float
+
+
+def merges_of(size_bytes: float, every_s: float, limits: Limits, kept_s: float) -> list[Merges]:
+    """What is merged of a class that gets a segment of `size_bytes` every so often and keeps it for
+    `kept_s`: first the merges of what was cut, then those of what these made."""
+    if size_bytes >= limits.small_bytes or size_bytes <= 0 or every_s <= 0:
+        return []
+    most = max_small(int(size_bytes * min(kept_s, UNENDING_S) / every_s))
+    wanted = int(limits.target_bytes // size_bytes)
+    if limits.span_ms:
+        wanted = min(wanted, int(limits.span_ms / 1000 / every_s) + 1)
+    if wanted <= most:
+        return [_once(wanted, size_bytes)] if wanted >= min(MIN_INPUTS, 2) else []
+    if most * size_bytes >= WHOLE_PART * limits.target_bytes:
+        return [_once(most, size_bytes)]
+    return _twice(wanted, most, size_bytes, limits)
+
+
+def _once(inputs: int, size_bytes: float) -> Merges:
+    return Merges(1 / inputs, inputs, inputs * size_bytes)
+
+
+def _twice(wanted: int, most: int, size_bytes: float, limits: Limits) -> list[Merges]:
+    """First merges take what has come since the last one, each one less; when they have a target,
+    or are half of what there may be, they become one."""
+    firsts = taken = 0
+    while taken + most - firsts < wanted and firsts < most // 2:
+        taken += most - firsts
+        firsts += 1
+    total = min(wanted, taken + most - firsts)
+    inputs = firsts + total - taken
+    found = [
+        Merges(firsts / total, taken / firsts, taken / firsts * size_bytes),
+        Merges(1 / total, inputs, total * size_bytes),
+    ]
+    if total < wanted and total * size_bytes < min(TWICE_BYTES, limits.target_bytes):
+        more = max(2, min(most // 2, ceil(limits.target_bytes / (total * size_bytes))))
+        found.append(Merges(1 / total / more, more, more * total * size_bytes))
+    return found
