@@ -6,16 +6,23 @@ from dataclasses import replace
 
 import pytest
 
+from kafkawire.manifest.columns import Entry
 from log.fsck.check import check
 from log.fsck.report import Report
+from log.rebuild.enter import enter
 from log.rebuild.evidence import gather
 from log.rebuild.plan import rebuild
 from log.segments.files import segment_path
 from offsets import kv_layout as layout
 from offsets.kv_store import Writes
-from offsets.storage import COPY_FINISHED, ObjectRow
+from offsets.memory_storage import MemoryRows
+from offsets.storage import COPY_FINISHED, CURRENT, LIVE, ObjectRow, TierRow
 from tests.kit.localtier import SEGMENTS, LocalWorld
 from tests.kit.logs import FOLDER
+from tiering.restore.joining import join
+from tiering.restore.seen import Evidence as BucketEvidence
+from tiering.restore.seen import ObjectSeen, TopicSeen
+from tiering.restore.seen import PartitionSeen as BucketPartition
 
 
 async def tiered() -> LocalWorld:
@@ -149,4 +156,45 @@ async def test_a_restore_from_the_log_says_what_may_be_in_the_remote_tier_only()
     (text,) = [loss for loss in rebuilt.losses if loss.startswith("t-0")]
     assert f"t-0 starts at offset {border}" in text
     assert "in a remote tier only" in text
-    assert "kafkawire tier restore" in text
+    assert "name it with --tier" in text
+
+
+async def in_the_bucket(world: LocalWorld) -> BucketEvidence:
+    """What a restore would find in the bucket of `tiered`."""
+    info = world.catalog.by_name["t"]
+    bucket = BucketEvidence(world.catalog.cluster_id, 1, True, 2)
+    bucket.topics[info.id] = TopicSeen(info.id, "t", numbers={0: 1}, count=1)
+    bucket.partitions[1] = BucketPartition(1, end=1)
+    for row in await world.rows():
+        mappings = await world.storage.segment_mappings([row.id])
+        entries = [Entry(m.number, *m[2:12]) for m in mappings]
+        bucket.objects.append(
+            ObjectSeen(
+                row.object, row.uuid, row.size_bytes, 1, row.created_ms, entries=entries,
+                cluster_id=bucket.cluster_id,
+            )
+        )  # fmt: skip
+    return bucket
+
+
+async def test_a_restore_from_the_log_takes_from_the_bucket_what_is_there_only() -> None:
+    world = await tiered()
+    before = await world.rows()
+    mapped = (await world.storage.load_partitions([1]))[0].mappings
+    seen = gather(world.env, FOLDER, lambda *_: None)
+    join(seen, await in_the_bucket(world))
+    rebuilt = rebuild(seen, 1)
+    (checkpoint,) = rebuilt.checkpoints
+    assert (checkpoint.log_start, checkpoint.next_offset) == (0, 80)
+    world.database.offsets = MemoryRows()
+    storage = world.metadata.storage(world.env.clock.now_ms)
+    await enter(storage, rebuilt, 1, TierRow(0, "file:///tier", CURRENT, 1))
+    rows = await storage.segments(1, [LIVE], 10)
+    assert {(row.uuid, row.local, row.object, row.tier) for row in rows} == {
+        (row.uuid, row.local, row.object, 0) for row in before
+    }
+    (partition,) = await storage.load_partitions([1])
+    assert [m[2:12] for m in partition.mappings] == [m[2:12] for m in mapped]
+    assert partition.commit_offset == mapped[-1].end_offset
+    world.storage = storage
+    assert (await looked_at(world)).problems == []
