@@ -82,7 +82,9 @@ def test_many_readers_at_once_over_a_small_cache_and_a_bad_storage(seed: int) ->
             task.cancel()
         await asyncio.wait(tasks)
         for task in tasks:
-            assert task.cancelled() or task.exception() is None
+            failure = None if task.cancelled() else task.exception()
+            # A request may fail so often in a row that its readers are told.
+            assert failure is None or (faults.error_rate and "InternalError" in str(failure))
         for offset, views in held:
             got = split(b"".join(views))
             assert got == batches[offset : offset + len(got)]
