@@ -15,6 +15,7 @@ from log.segments.indexes import WarmIndexes
 from log.segments.store import Segment
 from tests.kit.tierlife import Life
 from tests.kit.tierworld import TierWorld, read_partition
+from tiering.scrubrepair import heal
 
 LIFE_S = 600.0
 """Of virtual time; whatever takes longer hangs."""
@@ -113,5 +114,19 @@ def test_where_both_are_damaged_nothing_is_replaced(caplog: pytest.LogCaptureFix
         await life.env.sleep(10)
         assert life.tiering.repairer.repaired == 0
         assert f"both copies of segment {segment.name} are damaged" in caplog.text
+
+    live(act)
+
+
+def test_damage_is_named_when_a_file_is_uploaded(caplog: pytest.LogCaptureFixture) -> None:
+    async def act(life: Life, partition: Partition, segment: Segment) -> None:
+        old = segment.row.object
+        spoil_file(life, segment)
+        rows = await life.storage.objects_by_uuid([old])
+        await heal(life.tiering.site(), rows[0].uuid)
+        while segment.row.object in (old, b""):
+            await life.env.sleep(1)
+        assert f"of {partition.topic}-0 are damaged: bytes 64-" in caplog.text
+        assert "It is uploaded as it is" in caplog.text
 
     live(act)

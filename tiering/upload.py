@@ -19,7 +19,8 @@ from collections.abc import Mapping as Map
 from typing import Any
 
 from kafkawire.manifest.keys import segment_key
-from log.env import Env
+from log.env import Env, WorkerError
+from log.segments.jobs import ScrubArguments, ScrubResult
 from log.segments.store import SegmentStore
 from offsets.storage import COPY_STARTED, ObjectRow, OffsetStorage, SegmentRow, pack_ranges
 from tiering.backoff import wait_s
@@ -38,6 +39,8 @@ MAPPINGS_AT_ONCE = 20_000
 REGISTERED_AT_ONCE = 100
 """Segments looked at between two failures that have all of them looked at again."""
 CAUGHT_UP_EVERY_S = 600.0
+MAX_NAMED = 5
+"""Problems logged for a damaged file."""
 LOOK_AT_MOST_S = 10.0
 """The longest between two looks: settings may have changed, and clocks been set."""
 
@@ -277,17 +280,30 @@ class Uploader:
             ranges=pack_ranges(ranges),
         )
 
+    async def _check(self, flight: Flight, rate: int) -> None:
+        """Log what is damaged in a file before it is copied. It is uploaded all the same: the other
+        batches are safe then, and readers of the damaged ones are told. OSError, WorkerError."""
+        arguments = ScrubArguments(flight.segment.path, flight.segment.row.uuid)
+        result: ScrubResult = await self._env.worker.run("check", arguments, rate)
+        for problem in result.problems[:MAX_NAMED]:
+            logger.critical(
+                "%s. It is uploaded as it is; `kafkawire tier scrub --deep` lists all that is "
+                "damaged in the remote tier",
+                problem,
+            )
+
     async def _upload(self, flight: Flight) -> None:
         """One try. Not raised: a failure is taken to the dispatcher."""
         key = segment_key(flight.row.uuid)
         try:
             rate = self.dispatcher.limits.bytes_per_second
+            await self._check(flight, rate)
             with charging(flight.bytes_by_topic):
                 stored = await self._store.upload(key, flight.segment.path, rate)
             if stored.size_bytes != flight.row.size_bytes:
                 text = f"{stored.size_bytes} of {flight.row.size_bytes} bytes arrived"
                 raise StoreError("Truncated", text)
-        except (StoreError, OSError) as failure:
+        except (StoreError, OSError, WorkerError) as failure:
             self._garbage.append(flight.row.uuid)
             del self._flights[flight.id]
             self._failed(flight.id, failure)

@@ -318,9 +318,14 @@ class Rewriter:
     ) -> tuple[list[tuple[SegmentRow, list[Mapping]]], list[int]]:
         """What was written, and the partitions that were left out because they are damaged."""
         for damage in result.damaged:
+            partition = self._partitions.get(damage.number)
+            name = f"partition {damage.number}"
+            if partition is not None:
+                name = f"{partition.topic}-{partition.index}"
             logger.critical(
-                "partition %d cannot be rewritten: %s, at %d of %s",
-                damage.number,
+                "%s cannot be rewritten: %s, at %d of %s. It stays as it is, the others go on; "
+                "`kafkawire tier scrub --deep` and `kafkawire fsck` list what is damaged",
+                name,
                 damage.text,
                 damage.position,
                 damage.path,
