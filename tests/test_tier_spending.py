@@ -209,3 +209,14 @@ def test_wrong_prices_end_the_start() -> None:
     world = World(tier_prices="cheap")
     with pytest.raises(ValueError, match="cheap"):
         Spending(world.env, world.config, world.rows, Meter(), 1, FOLDER)  # type: ignore[arg-type]
+
+
+async def test_the_dearest_topics_are_named_and_the_others_summed() -> None:
+    world = World(tier_prices="PUT=1000")
+    spending, meter = await world.start()
+    for at in range(5):
+        with charging({f"t{at}": 1}):
+            meter.count("PUT", at)
+    assert spending.dearest(9) == [(f"t{at}", at) for at in (4, 3, 2, 1, 0)]
+    assert spending.dearest(2) == [("t4", 4.0), ("t3", 3.0), ("(others)", 3.0)]
+    assert sum(cost for _, cost in spending.dearest(1)) == spending.spent()

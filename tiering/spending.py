@@ -15,6 +15,7 @@ import os.path
 from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from heapq import nlargest
 from typing import Any
 
 from crc32c import crc32c
@@ -23,7 +24,7 @@ from kafkawire.codec.configs import BrokerConfig
 from log.env import Env, FileSystem
 from log.wholefile import write_whole_file
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, OffsetStorage
-from tiering.meter import Meter, Usage, Usages
+from tiering.meter import OTHERS, Meter, Usage, Usages
 from tiering.prices import MONTH_MS, Prices, parse_prices
 
 logger = logging.getLogger(__name__)
@@ -123,6 +124,15 @@ class Spending:
         """This month so far, storage included."""
         requests = sum(self.cost_of(usage) for usage in self._meter.month.values())
         return requests + self.prices.of_storage(self.byte_ms)
+
+    def dearest(self, count: int) -> list[tuple[str, float]]:
+        """(topic, cost of its requests and bytes this month) of the dearest topics, at most so
+        many; the cost of all others together is OTHERS'."""
+        costs = {topic: self.cost_of(usage) for topic, usage in self._meter.month.items()}
+        others = costs.pop(OTHERS, 0.0)
+        shown = nlargest(count, costs.items(), key=lambda pair: (pair[1], pair[0]))
+        others += sum(costs.values()) - sum(cost for _, cost in shown)
+        return [*shown, (OTHERS, others)] if len(costs) > count or others else shown
 
     async def report(self) -> dict[str, Any]:
         """`tier cost`, as plain values: this month by topic, dearest first."""

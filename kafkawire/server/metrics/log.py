@@ -55,6 +55,13 @@ def log_families(broker: Broker) -> Iterator[Metric]:
     live = sum(segment.row.live_bytes for segment in store.by_id.values())
     yield gauge("segment_bytes", "Bytes of all segments, local and remote.", size)
     yield gauge("segment_live_bytes", "Bytes in them that readers may still ask for.", live)
+    rewriter = broker.log.segments.rewriter
+    yield counter("segment_merges", "Merges of small segments into one.", rewriter.merges)
+    yield counter(
+        "segment_merged_bytes",
+        "Bytes of batches that merges wrote again.",
+        rewriter.merged_bytes,
+    )
     yield gauge("loaded_partitions", "Partitions in memory.", len(broker.log.partitions))
 
 

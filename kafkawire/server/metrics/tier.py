@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tiering.service import Tiering
 
 
+TOPICS_SHOWN = 100
+"""Topics whose cost is a series of its own: with all of them Prometheus would keep a thousand."""
+
+
 def tier_families(broker: Broker) -> Iterator[Metric]:
     """See the module. Nothing where there is no tier."""
     tiering = broker.tiering
@@ -78,6 +82,13 @@ def _state(tiering: Tiering) -> Iterator[Metric]:
         "tier_month_cost",
         "What this month's requests and bytes cost by tier.prices, in its currency.",
         tiering.spending.spent(),
+    )
+    yield gauges(
+        "tier_topic_month_cost",
+        "What this month's requests and bytes of a topic cost: of the dearest 100 topics, of all "
+        "others together as (others), of owner and manifest as (cluster).",
+        ["topic"],
+        (([topic], cost) for topic, cost in tiering.spending.dearest(TOPICS_SHOWN)),
     )
 
 
