@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,36 @@ def test_no_text_does_more_than_raise(row: Config, text: str) -> None:
     shown = text_of(value)
     assert shown is not None
     assert validate(row, shown) == value
+
+
+NUMBERS = [row for row in ROWS if row.type in (ConfigType.INT, ConfigType.SHORT, ConfigType.LONG)]
+
+
+@pytest.mark.parametrize("row", NUMBERS, ids=lambda row: row.name)
+def test_a_number_has_the_bounds_it_names_and_no_others(row: Config) -> None:
+    width = {ConfigType.SHORT: 15, ConfigType.INT: 31, ConfigType.LONG: 63}[row.type]
+    low = -(2**width) if row.at_least is None else int(row.at_least)
+    high = 2**width - 1 if row.at_most is None else int(row.at_most)
+    for number in (low, high):
+        assert validate(row, str(number)) == number
+    for number in {low - 1, high + 1, 2**70, -(2**70)} - {row.also}:
+        with pytest.raises(ConfigError, match=re.escape(f"{row.name}={number}: it must be")):
+            validate(row, str(number))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize(
+    "text",
+    ["yes please", "1e9x", "0x10", "1_000", "\u0661", "1;2", "\0", "-", "+", "." * 50, "9" * 400,
+     "NaN", "inf", "null", "[]", "{}", "1 2", "--1", "1.0.0", "é" * 40],
+)  # fmt: skip
+def test_twenty_wrong_values_are_a_sentence_each(row: Config, text: str) -> None:
+    """Settings that are texts take any text; all others refuse these, naming themselves."""
+    if row.type in (ConfigType.STRING, ConfigType.CLASS) and not row.choices:
+        pytest.skip("any text")
+    with pytest.raises(ConfigError) as caught:
+        validate(row, text)
+    assert str(caught.value).startswith(f"{row.name}={text}: it must be ")
 
 
 def test_lists_are_appended_to_and_subtracted_from() -> None:
