@@ -136,6 +136,8 @@ async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: 
     await scrubbed(process, put(tmp_path))
     first = process.pid
     assert first is not None
+    assert os.getsid(first) == first, "a terminal's Ctrl-C is for the broker alone"
+    assert first is not None
     assert os.getpriority(os.PRIO_PROCESS, first) >= min(19, os.nice(0) + worker.NICE)
     await scrubbed(process, put(tmp_path))
     assert process.pid == first

@@ -64,6 +64,13 @@ async def test_it_rests_when_nothing_is_asked(tmp_path: Path) -> None:
     assert store.pid is None
 
 
+async def test_a_terminals_ctrl_c_is_not_for_it(store: StoreProcess) -> None:
+    """It has a session of its own, and the broker decides when it ends."""
+    await store.put("k", b"x")
+    assert store.pid is not None
+    assert os.getsid(store.pid) == store.pid != os.getsid(0)
+
+
 async def test_killed_in_the_middle_it_is_started_again(store: StoreProcess) -> None:
     pid = await stopped(store)
     before = bytes(store.memory)

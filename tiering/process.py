@@ -178,8 +178,8 @@ class StoreProcess:
             command = (sys.executable, "-P", "-m", "tiering.child", str(os.getpid()))
             passed = [self._memory_fd] if len(self.memory) else []
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=PIPE, stdout=PIPE, pass_fds=passed
-            )
+                *command, stdin=PIPE, stdout=PIPE, pass_fds=passed, start_new_session=True
+            )  # a session of its own: Ctrl-C in a terminal is for the broker, which ends it
             child = Child(process, self._idle_s, self._answered)
             child.listening = loop.create_task(self._listen(child))
             child.send(hello)

@@ -143,8 +143,9 @@ async def make_backup(server: str, data: str, metadata_url: str, dest: str) -> N
     environment = {**os.environ, "KAFKAWIRE_METADATA": metadata_url}  # it may hold a password
     command = (sys.executable, "-P", "-m", "kafkawire", "backup", dest)
     child = await asyncio.create_subprocess_exec(
-        *command, "--data", data, "--server", server, stdout=PIPE, stderr=PIPE, env=environment
-    )
+        *command, "--data", data, "--server", server, stdout=PIPE, stderr=PIPE, env=environment,
+        start_new_session=True,
+    )  # fmt: skip
     try:
         async with asyncio.timeout(TIMEOUT_S):
             _, said = await child.communicate()

@@ -135,7 +135,9 @@ class Child:
         process = self._process
         if process is None or process.returncode is not None:
             command = (sys.executable, "-P", "-m", "log.segments.worker", str(os.getpid()))
-            process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE)
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, start_new_session=True
+            )  # a session of its own: Ctrl-C in a terminal is for the broker, which ends it
             self._process = process
         return process
 
