@@ -166,6 +166,9 @@ def tier_restore(
         bool, typer.Option("--dry-run", help="Only show what would be restored.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Read every object and check its checksums first.")
+    ] = False,
     metadata: Annotated[
         str, typer.Option(metavar="URL", help="SQL database for metadata. [SQLite in the folder]")
     ] = "",
@@ -177,4 +180,4 @@ def tier_restore(
     there. What is doubtful or lost is shown before anything is written."""
     from kafkawire.cli.tier_restore import restore
 
-    restore(tier, data, metadata, dry_run, yes, as_json)
+    restore(tier, data, metadata, dry_run, yes, deep, as_json)

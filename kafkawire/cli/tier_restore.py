@@ -13,6 +13,7 @@ import logging
 import shutil
 import sqlite3
 import sys
+import tempfile
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -29,9 +30,11 @@ from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
 from log.disk import DiskFileSystem, real_env
 from log.env import Env
 from tiering.opening import open_store, parse_tier
+from tiering.restore.damage import find_damage
 from tiering.restore.enter import enter
 from tiering.restore.evidence import gather
-from tiering.restore.plan import Restored, plan
+from tiering.restore.plan import DOUBTS_AT_MOST, Restored, plan
+from tiering.restore.seen import DoubtKind
 from tiering.store import ObjectStore, StoreError
 
 SHOWN_AT_MOST = 50
@@ -44,9 +47,9 @@ class RestoreError(Exception):
 
 
 def restore(
-    tier: str, data: str, metadata_url: str, dry_run: bool, yes: bool, as_json: bool
+    tier: str, data: str, metadata_url: str, dry_run: bool, yes: bool, deep: bool, as_json: bool
 ) -> None:
-    """The whole command. `yes`: without asking."""
+    """The whole command. `yes`: without asking; `deep`: every byte of what is restored is read."""
     logging.disable(logging.CRITICAL)  # what is found is told once, below
     try:
         url = parse_tier(tier)
@@ -54,7 +57,8 @@ def restore(
         env = real_env()
         try:
             with bars() as progress:
-                restored = asyncio.run(_look(env, replace(url, create=False).url, progress))
+                tier_url = replace(url, create=False).url
+                restored = asyncio.run(_look(env, tier_url, deep, progress))
             _check(restored, url.url)
             if not as_json:
                 _show(restored)
@@ -84,10 +88,15 @@ def _refuse_full(data: Path) -> None:
         raise RestoreError(f"{data} is not empty: restore into a new data folder")
 
 
-async def _look(env: Env, url: str, progress: Told) -> Restored:
+async def _look(env: Env, url: str, deep: bool, progress: Told) -> Restored:
     store: ObjectStore = open_store(url, BrokerConfig({}))
     try:
-        return plan(await gather(env, store, progress))
+        restored = plan(await gather(env, store, progress))
+        if deep:
+            with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
+                found = await find_damage(env, store, restored.used, folder, progress)
+            restored.doubts = [*found, *restored.doubts][:DOUBTS_AT_MOST]
+        return restored
     finally:
         await store.close()
 
@@ -223,3 +232,8 @@ def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_jso
         print_json({**_document(restored, data), "next": command})
     else:
         print(f"{data} is restored. Now: {command}")
+        if any(doubt.kind is DoubtKind.DAMAGED for doubt in restored.doubts):
+            print(
+                "Consumers of damaged offsets get CORRUPT_MESSAGE until they are given up: "
+                "kafkawire tier scrub --deep --repair --skip-lost"
+            )

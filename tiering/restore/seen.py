@@ -22,6 +22,7 @@ class DoubtKind(StrEnum):
     DELETED = "deleted"
     UNNAMED = "unnamed"
     TOPIC = "topic"
+    DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, slots=True)
