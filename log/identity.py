@@ -274,7 +274,10 @@ class IdentityRecorder:
             try:
                 await self.record()
                 failures = 0
-            except OSError as failure:
+            except Exception as failure:
                 failures += 1
-                logger.warning("%s: the identity was not recorded: %s", self._home, failure)
+                logger.warning(
+                    "%s: the identity was not recorded: %s", self._home, failure,
+                    exc_info=not isinstance(failure, OSError),
+                )  # fmt: skip
             await self._env.sleep(min(SPACING_S * 2 ** min(failures, 10), MAX_RETRY_S))

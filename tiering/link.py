@@ -161,8 +161,8 @@ class Child:
                 self._take(unpack_answer(await self._message()))
         except (asyncio.IncompleteReadError, ConnectionError):
             why = ""
-        except ValueError as problem:
-            why = f"said what is no answer: {problem}"
+        except Exception as problem:  # whatever it is: calls that wait must hear of it
+            why = f"said what is no answer: {problem!r}"
             self._kill()
         intended = not self.alive
         self.alive = False
@@ -214,14 +214,13 @@ class Child:
         pending.end()
         if not self._pending and self.alive:
             self._resting = self._loop.call_later(self._idle_s, self._retire)
+        if not pending.answer.done():
+            if failure is None:
+                pending.answer.set_result(answer[2])
+            else:
+                pending.answer.set_exception(failure)
         if failure is None:
             self._answered()
-        if pending.answer.done():
-            return
-        if failure is None:
-            pending.answer.set_result(answer[2])
-        else:
-            pending.answer.set_exception(failure)
 
     def _watch(self) -> None:
         """Called now and then while there are calls: does it live?"""

@@ -180,10 +180,11 @@ class Mover:
                 if await self._pass():
                     break
                 tries = 0
-            except (StoreError, OSError, WorkerError) as failure:
+            except Exception as failure:
                 tries += 1
                 self.progress.error = str(failure)
-                logger.warning("moving the tier goes on later: %s", failure)
+                defect = not isinstance(failure, StoreError | OSError | WorkerError)
+                logger.warning("moving the tier goes on later: %s", failure, exc_info=defect)
             if self.progress.state == "stuck":
                 return
             bound = self._tiering.config.tier_retry_max_ms / 1000
@@ -362,9 +363,11 @@ class Mover:
                     self.progress.state, self.progress.error = "done", ""
                     return
                 tries = 0
-            except (StoreError, OSError, ValueError) as failure:
+            except Exception as failure:
                 tries += 1
                 self.progress.error = str(failure)
+                if not isinstance(failure, StoreError | OSError | ValueError):
+                    logger.warning("leaving the old tier goes on later", exc_info=True)
             bound = tiering.config.tier_retry_max_ms / 1000
             await tiering.env.sleep(bound if tries else LOOK_S)
 

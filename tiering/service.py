@@ -265,8 +265,10 @@ class Tiering:
         while self.state != "attached":
             try:
                 await self.rounds.open()
-            except (StoreError, OSError, WorkerError) as failure:
+            except Exception as failure:  # a defect too: the tier is not given up for it
                 failures += 1
+                if not isinstance(failure, StoreError | OSError | WorkerError):
+                    logger.exception("the remote tier cannot be attached, it is tried again")
                 self._refused(failure)
                 whole_s, jitter = self._retry_max_s(), self.env.random.random()
                 refused = isinstance(failure, Refused)
@@ -317,13 +319,13 @@ class Tiering:
         """Look whether promises are kept, and take over what has changed."""
         while True:
             await self.env.sleep(LOOK_S)
-            if self._take_settings():
-                self.uploader.wake()
             if not self.rounds.owned and not self.dispatcher.foreign:
                 self.state = "owned by another"
                 self.error = self.rounds.error
                 self.dispatcher.foreign = self.remover.foreign = True
             try:
+                if self._take_settings():
+                    self.uploader.wake()
                 await self.promise.look()
             except Exception:  # looked at again
                 logger.warning("watching the remote tier failed", exc_info=True)

@@ -71,9 +71,10 @@ class Spending:
 
     async def run(self) -> None:
         """Count time, save and warn, for ever. Nothing that fails ends it."""
-        await self.load()
         while True:
             try:
+                if not self.month:
+                    await self.load()
                 await self.tick()
             except Exception:
                 logger.warning("what the remote tier costs was not counted", exc_info=True)
@@ -88,10 +89,10 @@ class Spending:
     async def load(self) -> None:
         """Go on where the last start ended, if it was this month."""
         clock, fs = self._env.clock, self._env.fs
+        self._saved = await self._env.offload.submit("files", _read, fs, self._folder)
         self.month = month_of(clock.now_ms())
         self._ticked_s = clock.monotonic()
         self._summed_s = self._ticked_s - SUM_S
-        self._saved = await self._env.offload.submit("files", _read, fs, self._folder)
         try:
             says = json.loads(self._saved or b"{}")
             if says.get("version") == VERSION and says["month"] >= self.month:

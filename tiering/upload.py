@@ -303,7 +303,7 @@ class Uploader:
             if stored.size_bytes != flight.row.size_bytes:
                 text = f"{stored.size_bytes} of {flight.row.size_bytes} bytes arrived"
                 raise StoreError("Truncated", text)
-        except (StoreError, OSError, WorkerError) as failure:
+        except Exception as failure:  # also a defect: the segment is tried again, and it is logged
             self._garbage.append(flight.row.uuid)
             del self._flights[flight.id]
             self._failed(flight.id, failure)
