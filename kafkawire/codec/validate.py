@@ -37,7 +37,6 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import read_uvarint, read_uvarlong
-from kafkawire.codec.walk import NEVER as _NEVER
 from kafkawire.codec.walk import Walked, walk_records, walk_steps
 
 Head = tuple[int, ...]
@@ -52,6 +51,7 @@ MAX_CONVERTED_AT_ONCE = 32 << 10
 """Bytes of records that are packed without a pause: a millisecond with the slowest codec, gzip."""
 
 _BLAMED_IN_A_STEP = 128
+_INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 # Every answer of one produce lists its bad records; clients show the first few. Without a bound
 # a bomb of empty records would be answered with hundreds of megabytes.
@@ -243,9 +243,10 @@ def _judge(
     data: bytes | bytearray, pos: int, head: Head, config: TopicConfig, now_ms: int, walked: Walked
 ) -> Generator[None, None, None]:
     """Raise if a record's time or key is none that the topic takes."""
-    lowest, highest = -_NEVER, _NEVER
+    lowest, highest = _INT64_MIN, _INT64_MAX  # base and delta may be more together
     if not config.timestamp_type:
-        lowest, highest = now_ms - config.before_max_ms, now_ms + config.after_max_ms
+        lowest = max(lowest, now_ms - config.before_max_ms)
+        highest = min(highest, now_ms + config.after_max_ms)
     compacted = config.cleanup_compact
     if (walked.keyless and compacted) or walked.newest > highest or walked.oldest < lowest:
         yield from _blame(data, pos, head, compacted, lowest, highest)

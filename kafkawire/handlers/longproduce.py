@@ -11,6 +11,7 @@ Called by handlers.produce, which serves all other Produces in one go.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +34,8 @@ from kafkawire.messages.produce import (
 
 if TYPE_CHECKING:
     from kafkawire.handlers.produce import Produce
+
+logger = logging.getLogger(__name__)
 
 MAX_AT_ONCE = 32
 """Batches of a portion: half a millisecond, and as much when their turn is written."""
@@ -163,8 +166,18 @@ class LongProduce:
         except NotLoaded:
             busy = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # unloaded again: clients retry
             portion.results.append((item.topic, item.partition, *refused(busy)))
-        except (KafkaError, OSError) as failure:
-            portion.results.append((item.topic, item.partition, *refused(failure)))
+        except LongBatch:
+            raise
+        except Exception as failure:
+            self._refuse(portion, item, failure)
+
+    @staticmethod
+    def _refuse(portion: Portion, item: Item, failure: Exception) -> None:
+        """Answer a batch with its failure; a defect is logged, and costs no other batch."""
+        if not isinstance(failure, KafkaError | OSError | NotLoaded):
+            where = item.topic, item.partition
+            logger.error("a batch for %s-%d cannot be appended", *where, exc_info=failure)
+        portion.results.append((item.topic, item.partition, *refused(failure)))
 
     async def _append_long(self, portion: Portion, item: Item) -> None:
         """Look at the records of a long batch, then append it."""
@@ -175,8 +188,8 @@ class LongProduce:
             seen = await produce.long_batches.inspect(partition, item.batch, produce.now_ms())
             portion.results.append(produce.append(portion, item, seen))
             portion.size_bytes += len(item.batch)
-        except (KafkaError, OSError, NotLoaded) as failure:
-            portion.results.append((item.topic, item.partition, *refused(failure)))
+        except Exception as failure:
+            self._refuse(portion, item, failure)
 
     async def _room(self) -> None:
         """Wait until the log takes more."""

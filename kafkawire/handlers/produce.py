@@ -13,6 +13,7 @@ leader hints, since a client finds the leader through Metadata anyway.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.newtopics import INTERNAL_TOPICS
@@ -30,6 +31,8 @@ from log.longbatch import LongBatches
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from log.partition import Inspected, Partition
+
+logger = logging.getLogger(__name__)
 
 ZSTD_FROM = 7
 ADMIN_CLIENT_ID = "__admin_client"
@@ -124,13 +127,13 @@ class Produce:
                 done = partition.queue(buf[start:stop], turn.now_ms)
                 results.append((topic, index, 0, *done, None, ()))
                 appended += 1
-            except (KafkaError, OSError) as failure:
-                why = refused(failure)
-                results.append((item[0], item[1], *why))
-                self.counts.failed("Produce", why[0])
             except LongBatch:
                 self._continue(exchange, block, buf, items)
                 return
+            except NotLoaded:  # of the only item
+                raise
+            except Exception as failure:  # those before it are queued: they must be answered
+                results.append(self._refused(item, failure))
         if exchange.acks:
             exchange.peer.exchanges.append(exchange)
         if appended:
@@ -142,6 +145,14 @@ class Produce:
                 exchange.peer.answered(exchange)
         if not exchange.acks and appended < len(results):
             exchange.peer.abort("a produce with acks=0 was refused")
+
+    def _refused(self, item: ProduceItem, failure: Exception) -> ProduceResult:
+        if not isinstance(failure, KafkaError | OSError):
+            where = item[0], item[1]
+            logger.error("a batch for %s-%d cannot be appended", *where, exc_info=failure)
+        why = refused(failure)
+        self.counts.failed("Produce", why[0])
+        return item[0], item[1], *why
 
     def _continue(
         self, exchange: ProduceExchange, block: Pinned, buf: memoryview, items: list[ProduceItem]
