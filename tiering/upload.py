@@ -19,7 +19,7 @@ from collections.abc import Mapping as Map
 from typing import Any
 
 from kafkawire.manifest.keys import segment_key
-from log.env import Env, WorkerError
+from log.env import Env
 from log.segments.jobs import ScrubArguments, ScrubResult
 from log.segments.store import SegmentStore
 from offsets.storage import COPY_STARTED, ObjectRow, OffsetStorage, SegmentRow, pack_ranges
