@@ -17,7 +17,7 @@ from kafkawire.codec.compile import (
     sliced_decoder,
     sliced_encoder,
 )
-from kafkawire.codec.compile_decode import FREE_ELEMENTS, MAX_STRING_BYTES, allowed_elements
+from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
 from kafkawire.codec.types import Buffer
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsResponse
@@ -114,17 +114,23 @@ async def test_the_steps_of_a_task_are_measured_one_by_one() -> None:
 
 
 def test_a_request_has_as_many_elements_as_its_size_allows() -> None:
-    most = encode(FindCoordinatorRequest(coordinator_keys=[""] * FREE_ELEMENTS), 4)
     decode = decoder(FindCoordinatorRequest, 4)
-    assert len(decode(most, 0, len(most))[0].coordinator_keys) == FREE_ELEMENTS
-    over = encode(FindCoordinatorRequest(coordinator_keys=[""] * (FREE_ELEMENTS * 2)), 4)
-    for attempt in (decode, lambda *at: list(sliced_decoder(FindCoordinatorRequest, 4)(*at, []))):
-        with pytest.raises(DecodeError, match="more elements than its size allows"):
-            attempt(over, 0, len(over))
-    names = ["a topic of a usual name, or a longer one"] * FREE_ELEMENTS * 2
-    usual = encode(FindCoordinatorRequest(coordinator_keys=names), 4)
-    assert len(names) < allowed_elements(len(usual))
-    assert decode(usual, 0, len(usual))[0].coordinator_keys == names
+    for key, count, fits in (
+        ("", 1_000, True), ("", 2_000, False), ("abc", 20_000, True), ("abc", 30_000, False),
+        ("a group id of a usual length, or more", 60_000, True), ("x" * 40, 100_001, False),
+    ):  # fmt: skip
+        asked = FindCoordinatorRequest(coordinator_keys=[key] * count)
+        data = encode(asked, 4)
+        assert (count <= allowed_elements(len(data))) == fits
+        if fits:
+            assert decode(data, 0, len(data))[0] == asked
+            continue
+        for attempt in (
+            decode,
+            lambda *at: list(sliced_decoder(FindCoordinatorRequest, 4)(*at, [])),
+        ):
+            with pytest.raises(DecodeError, match="more elements than its size allows"):
+                attempt(data, 0, len(data))
 
 
 def test_strings_have_a_bound() -> None:

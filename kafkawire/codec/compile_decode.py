@@ -27,19 +27,29 @@ MAX_STRING_BYTES = 1 << 20
 """The longest string of a request: one that takes a millisecond to decode. What is valid has 32,767
 bytes at most; somewhat longer ones are refused by the handlers, with an error for their entry."""
 
-FREE_ELEMENTS = 25_000
-"""Array elements that a request of any size may have. Clients send one for each topic and
-partition: this is a request of 10,000 partitions, each of another topic, and some room."""
+SMALL_REQUEST_ELEMENTS = 1_000
+SMALL_ELEMENT_BYTES = 4
+"""A request may have so many array elements, and one more for every four of its bytes, which is
+what the shortest useful one takes: the number of a partition."""
 
-BYTES_PER_ELEMENT = 32
-"""Beyond FREE_ELEMENTS, one more element for so many bytes of the request: a topic of a usual name,
-with its lengths and one partition, has more. An element takes up to 320 bytes until it is answered
-(tests/test_request_memory.py), so a request takes 16 MB and ten times its bytes at most."""
+LARGE_REQUEST_ELEMENTS = 25_000
+LARGE_ELEMENT_BYTES = 32
+"""A large request may have so many, which is one of 10,000 partitions, each of another topic, and
+some room; and one more for every 32 bytes, which is less than a topic of a usual name takes, with
+one partition."""
+
+MAX_ELEMENTS = 100_000
+"""An element takes up to a kilobyte until it is answered (tests/test_request_memory.py): that makes
+a hundred MB for one request, and 25 MB and 32 times its bytes at most for a smaller one."""
 
 
 def allowed_elements(size_bytes: int) -> int:
     """How many array elements and tagged fields a request of this size may have."""
-    return FREE_ELEMENTS + size_bytes // BYTES_PER_ELEMENT
+    return min(
+        SMALL_REQUEST_ELEMENTS + size_bytes // SMALL_ELEMENT_BYTES,
+        LARGE_REQUEST_ELEMENTS + size_bytes // LARGE_ELEMENT_BYTES,
+        MAX_ELEMENTS,
+    )
 
 
 class DecodeWriter:

@@ -23,6 +23,7 @@ from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Repeating
+from kafkawire.handlers.repeat import ROW_AT_MOST
 from kafkawire.server.memory import Block
 from kafkawire.server.ports import Host, Wire
 from kafkawire.server.receiving import Receiver
@@ -36,6 +37,10 @@ client has not read its answers; a cold request is being served; too much of it 
 
 WAITING_MAX = 256
 """Unanswered requests of one connection; Kafka's clients pipeline 5 unless told otherwise."""
+
+MAX_STARTED = 256
+"""Requests of one connection that are started in one go: two milliseconds. What has come beyond
+that waits for the next iteration of the event loop."""
 
 OTHER_FRAME_BYTES_MAX = 16 << 20
 """The largest request but Produce: lists of small things take 30 times their bytes as objects.
@@ -81,14 +86,21 @@ class Connection(Receiver):
         """Start the requests in [pos, end); the position of the first that was not started."""
         view = block.view
         apis = self.host.apis
+        room = MAX_STARTED
         try:
             while end - pos >= _HEAD_BYTES and not self.waits:
+                if room <= 0:
+                    self.waits |= HELD  # others first
+                    self.host.call_soon(self.resume)
+                    break
+                room -= 1
                 if self.repeat is not None:
                     at = self.repeat.start(block, view, pos, end)
                     if at == end:
                         return end
                     if at != pos:
                         pos = at
+                        room -= ROW_AT_MOST
                         continue
                 size, key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
                 stop = pos + 4 + size

@@ -7,10 +7,10 @@ becomes UNKNOWN_SERVER_ERROR and a stack trace. No sockets here: `server.listene
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.compile import DecodeError, decoder, encode, sliced_encoder
@@ -46,6 +46,11 @@ DRAIN_STEP_S = 0.01
 TICKS_BETWEEN_REPORTS = 60
 """Between two lines about refused connections: clients that are refused try again at once."""
 
+LARGE_BODY_BYTES = 16 << 10
+LARGE_AT_ONCE = 8
+"""Requests of at least so many bytes are decoded and served eight at a time, but for those that
+only wait: more at once would take memory, up to 100 MB each, and none would be answered sooner."""
+
 SMALL_BODY_BYTES = 2048
 """Requests up to this size are decoded at once, in less than half a millisecond whatever they
 hold; larger ones in slices, while the memory they were received in is pinned."""
@@ -64,6 +69,7 @@ class Host:
         self.applying_bytes_max = broker.config.connection_inflight_bytes
         self.tick = 0
         self.counts = broker.counts
+        self._large = asyncio.Semaphore(LARGE_AT_ONCE)
         self.connections: set[Connection] = set()
         self._sweeper = Sweeper(self, self.connections)
         self._descriptors = descriptors
@@ -118,6 +124,22 @@ class Host:
         self, connection: Connection, exchange: Exchange, api: Api, block: Pinned, body: Buffer
     ) -> None:
         """Decode in slices, then serve."""
+        turn = _Turn(self._large if len(body) >= LARGE_BODY_BYTES else None)
+        await turn.begin()
+        try:
+            await self._decode_and_serve(connection, exchange, api, block, body, turn)
+        finally:
+            turn.end()
+
+    async def _decode_and_serve(
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        api: Api,
+        block: Pinned,
+        body: Buffer,
+        turn: _Turn,
+    ) -> None:
         slices, cls = self.broker.env.slices, request_class(api.key)
         asked: list[Any] = []
         try:
@@ -130,13 +152,24 @@ class Host:
         finally:
             block.unpin()
         if not connection.closed:
-            await self._serve(connection, exchange, api, asked)
+            await self._serve(connection, exchange, api, asked, turn)
         await slices.run(released(asked))
 
     async def _serve(
-        self, connection: Connection, exchange: Exchange, api: Api, asked: list[Any]
+        self,
+        connection: Connection,
+        exchange: Exchange,
+        api: Api,
+        asked: list[Any],
+        turn: _Turn | None = None,
     ) -> None:
         """Have the one request in `asked` served and answer it."""
+
+        def parked() -> None:
+            connection.served(exchange)
+            if turn is not None:
+                turn.end()
+
         ctx = RequestContext(
             broker=self.broker,
             version=exchange.version,
@@ -144,7 +177,7 @@ class Host:
             client_host=connection.client_host,
             listener=connection.listener,
             correlation_id=exchange.correlation_id,
-            on_park=partial(connection.served, exchange),
+            on_park=parked,
             is_gone=lambda: connection.closed,
         )
         parts: list[Buffer] | None
@@ -256,6 +289,28 @@ class Host:
             await self.broker.env.sleep(DRAIN_STEP_S)
         for connection in list(self.connections):
             connection.abort("the broker is closing")
+
+
+class _Turn:
+    """A large request's turn to be served; those that only wait have ended theirs."""
+
+    __slots__ = ("_gate", "_open")
+
+    def __init__(self, gate: asyncio.Semaphore | None) -> None:
+        self._gate = gate
+        self._open = False
+
+    async def begin(self) -> None:
+        """Wait for it: first come, first served."""
+        if self._gate is not None:
+            await self._gate.acquire()
+            self._open = True
+
+    def end(self) -> None:
+        """Let the next begin. Calling it again does nothing."""
+        if self._open and self._gate is not None:
+            self._open = False
+            self._gate.release()
 
 
 def _sender(connection: Connection) -> str:

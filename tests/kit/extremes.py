@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from struct import pack
 from typing import Any
 
-from kafkawire.codec.compile import encode
+from kafkawire.codec.compile import DecodeError, decoder, encode
 from kafkawire.codec.schema import Field, fields_in
 from kafkawire.codec.types import RECORDS, STRING, STRUCT, UUID
 from kafkawire.handlers.table import ROWS, Row
@@ -137,10 +137,21 @@ def cases(
     cls = request_class(row.key)
     for path in arrays(cls, version):
         for style in styles:
-            filler = Filler(version, style, path, count, topic_id)
-            body = encode(filler.message(cls), version)
-            name = f"{APIS[row.key].name} v{version}: {count} {style} {'.'.join(path)}"
+            many, body = _largest(cls, version, Filler(version, style, path, count, topic_id))
+            name = f"{APIS[row.key].name} v{version}: {many} {style} {'.'.join(path)}"
             yield Case(name, APIS[row.key].name, version, frame(row.key, version, body))
+
+
+def _largest(cls: type, version: int, filler: Filler) -> tuple[int, bytes]:
+    """The message with as many entries, up to `filler.count`, as its size allows; their number."""
+    while True:
+        body = encode(filler.message(cls), version)
+        try:
+            decoder(cls, version)(body, 0, len(body))
+        except DecodeError:  # more elements than its size allows
+            filler.count = filler.count * 3 // 4
+        else:
+            return filler.count, body
 
 
 def frame(key: int, version: int, body: bytes, client_id: bytes = b"extreme") -> bytes:

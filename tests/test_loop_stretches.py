@@ -1,0 +1,115 @@
+"""No request holds the event loop for more than 5 ms of CPU time, whatever is in it.
+
+Every API and version with arrays as long as they may be (tests.kit.extremes). The fast selection
+takes each API's newest version, the slow one three versions of each with the longest arrays.
+
+A case that takes longer is repeated, and its least time counts: a page fault or another process
+on the same core adds to CPU time too. What a slower machine needs for the same work is allowed
+for by timing a fixed computation beside it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkawire.codec.batches import build
+from kafkawire.codec.compile import encode
+from kafkawire.codec.compression import GZIP, LZ4, SNAPPY, ZSTD
+from kafkawire.handlers.table import ROWS, Row
+from kafkawire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.registry import APIS
+from log.slices import MAX_STRETCH_S
+from tests.kit.extremes import GROUP, TOPIC, Case, cases, frame
+from tests.kit.stretches import MeasuredBroker, measured
+
+PARTITIONS = 200
+COMPACTED = "compacted"
+TRIES = 5
+REFERENCE_S = 0.0005  # of `fixed_work`, on the machine the limit was set on
+
+NEWEST = [pytest.param(row, id=APIS[row.key].name) for row in ROWS]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredBroker]:
+    data: Path = tmp_path_factory.mktemp("stretches")
+    with measured(data / "data") as started:
+        topics = [
+            CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1),
+            CreatableTopic(name=COMPACTED, num_partitions=1, replication_factor=1,
+                           configs=[CreatableTopicConfig("cleanup.policy", "compact")]),
+        ]  # fmt: skip
+        started.ask(frame(19, 7, encode(CreateTopicsRequest(topics=topics), 7)))
+        started.ask(frame(10, 4, encode(FindCoordinatorRequest(coordinator_keys=[GROUP]), 4)))
+        yield started
+
+
+def fixed_work() -> float:
+    """CPU seconds of a computation that is always the same."""
+    began = time.thread_time()
+    table: dict[str, int] = {}
+    for number in range(5_000):
+        table[str(number)] = number
+    return time.thread_time() - began
+
+
+def excess(broker: MeasuredBroker, case: Case) -> str | None:
+    """What the case took beyond the limit, at best."""
+    least, allowed = float("inf"), MAX_STRETCH_S
+    for _ in range(TRIES):
+        took = broker.ask(case.frame)
+        slower = max(1.0, fixed_work() / REFERENCE_S)
+        if took / slower < least / (allowed / MAX_STRETCH_S):
+            least, allowed = took, MAX_STRETCH_S * slower
+        if least <= allowed:
+            return None
+    return f"{case.name}: {least * 1000:.1f} ms, {allowed * 1000:.1f} ms are allowed"
+
+
+def check(broker: MeasuredBroker, row: Row, version: int, count: int) -> None:
+    topic_id = broker.server.broker.catalog.by_name[TOPIC].id
+    found = [excess(broker, case) for case in cases(row, version, count, topic_id)]
+    assert not any(found), "\n".join(filter(None, found))
+
+
+@pytest.mark.parametrize("row", NEWEST)
+def test_many_entries_in_the_newest_version(broker: MeasuredBroker, row: Row) -> None:
+    check(broker, row, row.max_version, 1500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", NEWEST)
+def test_as_many_entries_as_a_request_may_have(broker: MeasuredBroker, row: Row) -> None:
+    flexible = APIS[row.key].flexible_from or 0
+    for version in sorted({row.min_version, row.max_version, max(row.min_version, flexible)}):
+        if version <= row.max_version:
+            check(broker, row, version, 24_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("topic", [TOPIC, COMPACTED])
+def test_a_batch_of_as_many_records_as_fit(broker: MeasuredBroker, topic: str, codec: int) -> None:
+    count = 300_000 if codec else 100_000
+    batch = bytes(build([(b"k", b"")] * count, timestamp_ms=1_700_000_000_000, codec=codec))
+    rows = [PartitionProduceData(0, batch)]
+    data = TopicProduceData(name=topic, partition_data=rows)
+    body = encode(ProduceRequest(acks=-1, topic_data=[data]), 9)
+    case = Case(f"{count} records, codec {codec}", "Produce", 9, frame(0, 9, body))
+    assert excess(broker, case) is None
+
+
+def test_many_small_requests_in_one_piece(broker: MeasuredBroker) -> None:
+    for key, version, body in ((12, 0, b"\0\1g\0\0\0\0\0\1m"), (18, 0, b""), (3, 1, bytes(4))):
+        case = Case(f"API {key}", "many", version, frame(key, version, body) * 3000)
+        assert excess(broker, case) is None
