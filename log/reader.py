@@ -140,12 +140,19 @@ class Reader:
 
 
 def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Fewer, longer (position, length) that cover all of the group's."""
+    """Fewer, longer (position, length) that cover all of the group's.
+
+    What is read between them stays in memory as long as they do: no more of it than of them.
+    """
     spans: list[tuple[int, int]] = []
+    wanted = between = 0
     for position, length in group:
+        wanted += length
         if spans:
             start, size = spans[-1]
-            if position - (start + size) <= GAP_BYTES_AT_MOST:
+            gap = position - (start + size)
+            if gap <= GAP_BYTES_AT_MOST and between + gap <= wanted + GAP_BYTES_AT_MOST:
+                between += gap
                 spans[-1] = (start, position + length - start)
                 continue
         spans.append((position, length))
