@@ -16,6 +16,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from unittest.mock import patch
 
 import pytest
 
@@ -130,6 +131,21 @@ async def cleaning(life: Life) -> None:
     await life.env.sleep(SETTLE_S / 2)
 
 
+async def merging(life: Life) -> None:
+    """Small segments become one, of which the older ones have left the local disk."""
+    await life.start()
+    await life.topic("a", 2, local_retention_ms="1")
+    await life.produce("a", 1)
+    await life.env.sleep(SETTLE_S / 4)
+    life.points.on = True
+    for _ in range(3):
+        await life.produce("a", 1)
+        await life.env.sleep(SETTLE_S / 8)
+    await life.env.sleep(SETTLE_S / 4)
+    assert life.log.segments.rewriter.merges
+    await life.check()
+
+
 async def disabling(life: Life) -> None:
     """Tiering ends for a topic, with what is in the bucket only."""
     await life.start()
@@ -151,12 +167,18 @@ SCENARIOS: list[Act] = [
     claiming,
     topic_deletion,
     cleaning,
+    merging,
     disabling,
 ]
 
 
 def run_until(act: Act, fatal: int, how: str) -> Points:
     """One run: the first process dies at a point, the next one finishes."""
+    with patch("log.segments.mergeplan.MAX_SMALL", 3 if act is merging else 112):
+        return _run_until(act, fatal, how)
+
+
+def _run_until(act: Act, fatal: int, how: str) -> Points:
     world = TierWorld(1)
     points = Points(fatal)
     first = Life(world, points)

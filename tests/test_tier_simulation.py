@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import os
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -305,10 +306,11 @@ def simulate(seed: int) -> TierWorld:
     world.config.tier_upload_buffer_bytes = rng.choice((1, 20000, 1 << 28))
     world.config.journal_bytes = rng.choice((1 << 14, 1 << 16))
     world.config.hot_bytes = rng.choice((0, 20000))
-    for kind in [Life] * LIVES + [LastLife]:
-        world.fs.faults.__init__()  # type: ignore[misc]
-        life = kind(world)
-        life.run(life.main)
+    with patch("log.segments.mergeplan.MAX_SMALL", rng.choice((3, 6, 112))):
+        for kind in [Life] * LIVES + [LastLife]:
+            world.fs.faults.__init__()  # type: ignore[misc]
+            life = kind(world)
+            life.run(life.main)
     return world
 
 

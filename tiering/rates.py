@@ -193,9 +193,11 @@ def _made_ms(tiering: Tiering, partition: Partition, now_ms: int) -> int:
 
 
 def _read_rate(tiering: Tiering) -> float:
-    """Bytes a second read from the tier since the start."""
+    """Bytes a second read from the tier for clients since the start: merges and the manifest are
+    the estimate's own."""
     meter = tiering.meter
-    return meter.out_bytes * 1000 / max(1000, meter.now_ms() - meter.since_ms)
+    size_bytes = tiering.cold.counts.bytes_read
+    return size_bytes * 1000 / max(1000, meter.now_ms() - meter.since_ms)
 
 
 def assumed(traffic: Sequence[Load], read_bytes_per_s: float) -> dict[str, Any]:

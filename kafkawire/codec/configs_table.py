@@ -55,7 +55,7 @@ _TOPIC_ROWS = (
            "it.", 0),
     of_topic("file.delete.delay.ms", L, 60_000, "log.segment.delete.delay.ms",
            "How long a file stays when nothing in it is needed any more. Of topics that share a "
-           "file the longest counts.", 0),
+           "file the longest counts. Files that leave for the remote tier: as the broker says.", 0),
     of_topic("flush.messages", L, INT64_MAX, "log.flush.interval.messages",
            "Kafka's fsync after so many records. Here the broker's `flush` decides for all topics.",
            1, effect=NO),
