@@ -17,6 +17,7 @@ Format version 1.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os.path
 import sys
 from array import array
@@ -29,13 +30,16 @@ from typing import Literal
 from crc32c import crc32c
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.env import Env, FileSystem
+from log.env import Env, FileSystem, WorkerError
 from log.frame import FormatError
 from log.hotindex import Columns
 from log.journal import index_name
 from log.journals import Journals
 from log.plan import RUNS_AT_MOST
+from log.segments.jobs import JournalFile
 from log.wholefile import write_whole_file
+
+logger = logging.getLogger(__name__)
 
 VERSION = 1
 MAGIC = b"KWINDEX\0"
@@ -217,31 +221,55 @@ def write_index(fs: FileSystem, folder: str, number: int, data: bytes) -> None:
 class IndexCache:
     """The index files that lookups used last."""
 
-    __slots__ = ("_cached", "_env", "_journals")
+    __slots__ = ("_cached", "_env", "_journals", "_rebuilding")
 
     def __init__(self, env: Env, journals: Journals) -> None:
         self._env = env
         self._journals = journals
         self._cached: dict[int, JournalIndex] = {}
+        self._rebuilding: dict[int, asyncio.Task[None]] = {}
 
     async def get(self, number: int) -> JournalIndex:
-        """The index of a journal whose rows left memory. KAFKA_STORAGE_ERROR if it is damaged."""
+        """The index of a journal whose rows left memory; one that is damaged is made again.
+        OSError if the journal cannot be read, WorkerError is KAFKA_STORAGE_ERROR."""
         index = self._cached.pop(number, None)
         if index is None:
-            index = await asyncio.shield(
-                self._env.offload.submit(
-                    "read", read_index, self._env.fs, self._journals.folder, number
-                )
-            )
-            if index is None:
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR,
-                    f"the index of journal {number} is damaged: a restart makes it again",
-                )
+            index = await self._read(number)
+        if index is None:
+            index = await self._rebuild(number)
         self._cached[number] = index
         while len(self._cached) > CACHED_INDEXES:
             del self._cached[next(iter(self._cached))]
         return index
+
+    async def _read(self, number: int) -> JournalIndex | None:
+        env = self._env
+        return await asyncio.shield(
+            env.offload.submit("read", read_index, env.fs, self._journals.folder, number)
+        )
+
+    async def _rebuild(self, number: int) -> JournalIndex:
+        """Have the worker write a damaged index again, once for all who wait for it."""
+        task = self._rebuilding.get(number)
+        if task is None:
+            task = self._env.spawn(self._run(number), f"index journal {number}")
+            self._rebuilding[number] = task
+            task.add_done_callback(lambda _: self._rebuilding.pop(number, None))
+        await asyncio.shield(task)
+        index = await self._read(number)
+        if index is None:
+            text = f"the index of journal {number} is damaged and was not made again"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+        return index
+
+    async def _run(self, number: int) -> None:
+        journal = self._journals.by_number[number]
+        logger.warning("the index of journal %d is damaged: it is made again", number)
+        order = JournalFile(number, journal.path, journal.end)
+        try:
+            await self._env.worker.run("index", order, -1)
+        except WorkerError as failure:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
 
     def forget(self, number: int) -> None:
         """Its journal is gone."""

@@ -333,13 +333,14 @@ async def test_a_damaged_trailer_is_named_at_first_open_and_stops_nobody(
     for _ in range(2):
         with pytest.raises(KafkaError, match="its row says") as refused:
             await partition.log.read(partition.plan(0, ROOM, 60, True))
-        assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
     assert caplog.text.count("its row says") == 1
     world.fs.remove(path)
     await world.restart()
     assert "is missing: what is in it cannot be read" in caplog.text
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(KafkaError, match="is gone") as refused:
         await read_all(world.find("t0"))
+    assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
 
 
 async def test_an_old_journal_is_rolled_and_cut_though_it_is_small() -> None:

@@ -86,7 +86,7 @@ class ErrorCode(IntEnum):
     KAFKA_STORAGE_ERROR = (
         56,
         True,
-        "Stored data cannot be read or written: a disk or the object store failed, or is full.",
+        "Stored data cannot be read or written: a disk, database or bucket failed or is full.",
     )
     LOG_DIR_NOT_FOUND = 57, False, "The broker has no such log directory."
     SASL_AUTHENTICATION_FAILED = 58, False, "The credentials were not accepted."

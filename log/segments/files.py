@@ -70,7 +70,7 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
 
     Those hold all that a reader needs, and each partition's index and batches are checked when
     they are read. So damage elsewhere is named in the log, and stops nobody: one bad byte in a
-    shared segment must not take the other partitions with it. Refused, with KAFKA_STORAGE_ERROR:
+    shared segment must not take the other partitions with it. Refused, with CORRUPT_MESSAGE:
     another length than the row's, another segment, a newer format.
 
     Reads all sections (about a hundredth of the file), so it may block. OSError from the disk.
@@ -86,7 +86,7 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
     except (OtherSegment, NewerFormatError) as failure:
         file.close()
         text = f"{name} cannot be read: {failure}"
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text) from failure
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from failure
     except BaseException:
         file.close()
         raise

@@ -111,8 +111,8 @@ class SegmentStore:
     async def opened(self, segment_id: int) -> AsyncIterator[tuple[Segment, File]]:
         """A segment, pinned and open for reading from threads.
 
-        Raises OSError from the disk, KAFKA_STORAGE_ERROR if the file is not what its row says,
-        NotLocal if it has none.
+        Raises OSError from the disk, CORRUPT_MESSAGE if the file is not what its row says or gone,
+        NotLocal if it is in the remote tier alone.
         """
         segment = self.by_id.get(segment_id)
         if segment is None:
@@ -152,7 +152,11 @@ class SegmentStore:
                     segment.file = opening.result()
 
             opening.add_done_callback(opened)
-        return await asyncio.shield(segment.opening)
+        try:
+            return await asyncio.shield(segment.opening)
+        except FileNotFoundError as failure:
+            text = f"the file of segment {segment.name} is gone"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from failure
 
     def _close_oldest(self) -> None:
         for segment_id, segment in list(self._opened.items()):
