@@ -81,6 +81,12 @@ def flipped_wal(data: Path, _copy: Path) -> None:
     wal.write_bytes(raw)
 
 
+def cut_short(data: Path, _copy: Path) -> None:
+    remove(data, ("-wal", "-shm"))
+    path = data / "metadata.db"
+    path.write_bytes(path.read_bytes()[: 10 * 4096 + 100])
+
+
 def older(data: Path, copy: Path) -> None:
     remove(data)
     for end in WITH[:2]:
@@ -116,7 +122,7 @@ def identity(data: Path) -> int:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("harm", [removed, emptied, without_wal, flipped_wal, older])
+@pytest.mark.parametrize("harm", [removed, emptied, without_wal, flipped_wal, cut_short, older])
 def test_a_start_is_refused_and_a_rebuild_brings_everything_back(
     killed: tuple[Path, Path], tmp_path: Path, harm: Callable[[Path, Path], None]
 ) -> None:

@@ -23,7 +23,13 @@ from log.disk import real_env
 from log.env import Env, LogError
 from log.fsck.check import check
 from log.fsck.report import Progress, Report
-from log.identity import IdentityError, check_pairing, inspect_folder, refuse_absent
+from log.identity import (
+    IdentityError,
+    check_pairing,
+    inspect_folder,
+    rebuild_command,
+    refuse_absent,
+)
 from log.manager import lock_folder
 from log.manifest.local import ENDED
 from offsets.opening import ROCKSDB, SQL, holds_rocks, open_storage
@@ -65,8 +71,9 @@ def node_ids(folder: str) -> list[int]:
 
 def check_sqlite(path: str) -> None:
     """MetadataError unless the SQLite file is there and sound in every page."""
+    command = rebuild_command(os.path.dirname(path))
     if not os.path.isfile(path):
-        raise MetadataError(f"{path} is not there: `kafkawire restore --from-log` makes it again")
+        raise MetadataError(f"{path} is not there: {command} makes it again")
     try:
         connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
         try:
@@ -76,9 +83,8 @@ def check_sqlite(path: str) -> None:
     except sqlite3.Error as failure:
         found = str(failure)
     if found != "ok":
-        raise MetadataError(
-            f"{path} is damaged ({found}): `kafkawire restore --from-log` makes it again"
-        )
+        detail = " ".join(found.split())
+        raise MetadataError(f"{path} is damaged ({detail}): {command} makes it again")
 
 
 async def _all(

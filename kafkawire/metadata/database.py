@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from kafkawire.metadata import engine as device
 from kafkawire.metadata import schema, tables
 from kafkawire.metadata.session import Row
-from kafkawire.metadata.store import MetadataError
+from kafkawire.metadata.store import MetadataError, failure_of
 
 CONNECT_TIMEOUT_S = 10  # asyncpg would try for a minute, and the admin request with it
 _CREATE_LOCK = 0x6B61666B  # "kafk": PostgreSQL's advisory lock while the tables are made
@@ -101,7 +101,7 @@ class Database:
             except (SQLAlchemyError, OSError) as error:
                 if isinstance(error, MetadataError):
                     raise
-                raise MetadataError(_sentence(self.name, error)) from error
+                raise _failure(self.name, error) from error
 
     async def close(self) -> None:
         """Waits for the transaction that runs and disconnects."""
@@ -207,14 +207,9 @@ def _revision(connection: Connection) -> str | None:
     return None if stored is None else str(stored)
 
 
-def _sentence(name: str, error: BaseException) -> str:
+def _failure(name: str, error: BaseException) -> MetadataError:
     cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-    detail = str(cause).partition("\n")[0].rstrip(".")
-    if "not a database" in detail or "malformed" in detail:
-        return (
-            f"{name} is damaged or no metadata of kafkawire ({detail}): restore it from a copy, or "
-            "rebuild it with `kafkawire restore --from-log`"
-        )
-    if isinstance(error, (OSError, InterfaceError)) or "unable to open" in detail:
-        return f"{name} cannot be opened ({detail})"
-    return f"{name} failed ({detail})"
+    if isinstance(error, (OSError, InterfaceError)) or "unable to open" in str(cause):
+        detail = str(cause).partition("\n")[0].rstrip(".")
+        return MetadataError(f"{name} cannot be opened ({detail})")
+    return failure_of(name, cause)

@@ -25,7 +25,7 @@ from kafkawire.metadata.catalog import (
 )
 from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.session import Session, SqliteSession
-from kafkawire.metadata.store import NOT_REGISTERED, MetadataError
+from kafkawire.metadata.store import NOT_REGISTERED, MetadataError, failure_of
 
 if TYPE_CHECKING:
     from kafkawire.metadata.sql import SqlMetadata
@@ -167,7 +167,7 @@ class SqliteMetadata:
         try:
             return await self._run(call)
         except sqlite3.Error as error:
-            raise MetadataError(f"{self._path} failed ({error})") from error
+            raise failure_of(self._path, error) from error
         except FormatError as error:
             raise MetadataError(f"{self._path}: {error}") from error
 

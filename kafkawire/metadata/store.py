@@ -23,6 +23,25 @@ class MetadataError(OSError):
     An OSError, since clients are to be told what they are told of a failing disk."""
 
 
+class DamagedMetadata(MetadataError):
+    """The database is damaged, or none of ours. `what` says so without what can be done."""
+
+    def __init__(self, name: str, detail: str) -> None:
+        self.what = f"{name} is damaged or no metadata of kafkawire ({detail})"
+        super().__init__(
+            f"{self.what}: restore it from a copy, or rebuild it with "
+            "`kafkawire restore --from-log`"
+        )
+
+
+def failure_of(name: str, error: BaseException) -> MetadataError:
+    """The error of a driver as ours: damage is told apart from what may pass."""
+    detail = str(error).partition("\n")[0].rstrip(".")
+    if "not a database" in detail or "malformed" in detail:
+        return DamagedMetadata(name, detail)
+    return MetadataError(f"{name} failed ({detail})")
+
+
 NOT_REGISTERED = "partitions are written before this broker is registered"
 
 

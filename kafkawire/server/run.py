@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
-from kafkawire.metadata.store import MetadataError, open_metadata
+from kafkawire.metadata.store import DamagedMetadata, MetadataError, open_metadata
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import AddressError, listen, listen_for_monitors
 from kafkawire.server.reload import Reloader
 from log.disk import keep_freed_memory, real_env
-from log.identity import IdentityError
+from log.identity import IdentityError, rebuild_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -190,6 +190,13 @@ async def _serve(options: ServeOptions, reread: Callable[[], ServeOptions]) -> i
         server = await Server.start(options, real_env())
     except (AddressError, IdentityError) as wrong:
         print(f"kafkawire: {wrong}", file=sys.stderr)
+        return 2
+    except DamagedMetadata as wrong:
+        command = rebuild_command(options.data)
+        print(
+            f"kafkawire: {wrong.what}: restore it from a copy, or rebuild it with {command}",
+            file=sys.stderr,
+        )
         return 2
     except (OSError, ValueError, RuntimeError) as wrong:
         print(f"kafkawire: {_sentence(wrong)}", file=sys.stderr)
