@@ -28,16 +28,20 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
     """ElectLeaders v0-2.
 
     v1 kind of election; v2 flexible. Every partition that exists is ELECTION_NOT_NEEDED; asked for
-    all partitions, the answer is empty, since Kafka leaves those out then.
+    all partitions, the answer has the topics without partitions, as Kafka's.
     Not done: replicas.
     """
     answer = ElectLeadersResponse()
     topics: list[TopicPartitions] = []
     count = 0
+    results = _results(ctx, topics)
     if ctx.version >= 1 and req.election_type not in (PREFERRED, UNCLEAN):
         answer.error_code = ErrorCode.INVALID_REQUEST
+    elif req.topic_partitions is None:
+        names = list(ctx.broker.catalog.by_name)
+        results, count = (ReplicaElectionResult(topic=name) for name in names), len(names)
     else:
-        for topic in req.topic_partitions or ():
+        for topic in req.topic_partitions:
             if topic.partitions:
                 topics.append(topic)
                 count += ceil(len(topic.partitions) / PARTITIONS_PER_RESULT)
@@ -49,7 +53,7 @@ async def elect_leaders(ctx: RequestContext, req: ElectLeadersRequest) -> list[B
         ctx.version >= FLEXIBLE_FROM,
         0,
         ReplicaElectionResult,
-        _results(ctx, topics),
+        results,
         count,
     )
 

@@ -41,7 +41,8 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         value = [each for each in value if getattr(each, "name", "") not in OUR_SETTINGS]
         yield path + ".length", len(value)
         for index, element in enumerate(value):
-            names = [getattr(element, n) for n in NAMES if hasattr(element, n)]
+            known = () if isinstance(element, str) else NAMES  # str.partition is a method
+            names = [getattr(element, n) for n in known if hasattr(element, n)]
             yield from flatten(element, f"{path}[{names[0] if names else index}]")
     else:
         yield path, bytes(value) if isinstance(value, memoryview) else value
