@@ -198,6 +198,33 @@ async def test_many_small_segments_become_one(monkeypatch: pytest.MonkeyPatch) -
         await world.crash()
 
 
+async def test_many_more_than_are_planned_with_at_a_time_become_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("log.segments.mergeplan.MAX_SMALL", 3)
+    monkeypatch.setattr("log.segments.rewriting.MAX_PLANNED", 4)
+    world = await started(1)
+    for _ in range(12):
+        await fill(world.find("t0"), 20)
+        await cut(world)
+    partition = world.find("t0")
+    end = partition.cut_offset
+    await world.log.segments.tend()
+    assert len(partition.segments) <= 3
+    assert await read_all(partition, 0) == expected(0, partition.next_offset)
+    assert partition.cut_offset == end
+
+
+async def test_a_merged_segment_has_no_more_of_a_partition_than_its_settings_allow() -> None:
+    world = await started(1)
+    await world.topic("segments", segment_bytes=str(1 << 20))
+    await world.topic("limited", retention_bytes=str(16 << 20))
+    rewriter = world.log.segments.rewriter
+    assert rewriter._most_of(world.find("t0").number) == 1 << 30
+    assert rewriter._most_of(world.find("segments").number) == 1 << 20
+    assert rewriter._most_of(world.find("limited").number) == 2 << 20
+
+
 async def test_a_rewrite_of_what_changed_meanwhile_is_given_up() -> None:
     world = await started(2)
     await fill(world.find("t0"), 20)

@@ -31,15 +31,17 @@ logger = logging.getLogger(__name__)
 SURVEYED_AT_ONCE = 100
 """Segments of earlier starts whose trailers are read in one go: a few milliseconds."""
 KEEPS_AT_ONCE = 256
-SLICE = 1000
+SLICE = 500
 """Segments looked at between two iterations of the event loop: a millisecond."""
+MAX_PLANNED = 2000
+"""Small segments of a class that are planned with at a time, the oldest: a millisecond. There are
+more only of a time when they were not merged."""
 FETCH_WAIT_S = 2.0
 """How long tidying waits for files to come: most are there still, or are small."""
 RESTED_S = 600.0
 """A segment that could not be rewritten is left alone for so long."""
 MAX_REFUSED = 20
-"""Merges that do not pay and are passed over at a time: planning one takes a tenth of a
-millisecond."""
+"""Merges that do not pay and are passed over at a time: planning one takes a millisecond."""
 MIN_PIECE_BYTES = 1 << 20
 """Parts of `retention.bytes` are not made smaller than this."""
 
@@ -214,14 +216,16 @@ class Rewriter:
             kind = row.retention_class
             sizes[kind] += row.live_bytes
             if limits_of(kind).is_small(_item(segment)):
-                small.setdefault(kind, []).append(segment)
+                some = small.setdefault(kind, [])
+                if len(some) < MAX_PLANNED:
+                    some.append(segment)
         for kind in sorted(small):
-            found = self._merge(kind, small[kind], max_small(sizes[kind]))
+            found = await self._merge(kind, small[kind], max_small(sizes[kind]))
             if found:
                 return found
         return []
 
-    def _merge(self, kind: str, small: list[Segment], most: int) -> list[SegmentRow]:
+    async def _merge(self, kind: str, small: list[Segment], most: int) -> list[SegmentRow]:
         """What of one class is merged now. Segments that have no file take part where fetching
         them is worth its price."""
         if len(small) < 2:
@@ -236,6 +240,7 @@ class Rewriter:
                 return [segment.row for segment in found] if self.fetcher.is_free else []
             away = {segment.row.id for segment in found if not segment.row.local}
             small = [segment for segment in small if segment.row.id not in away]
+            await self._env.sleep(0)
         return []
 
     def _next(self, kind: str, small: Sequence[Segment], most: int) -> list[Segment]:
