@@ -23,7 +23,7 @@ from groups.records import Record, committed_keys, decode_record, encode_record
 from groups.shard import Shard
 from groups.snapshot import Place
 from kafkawire.codec.batches import CONTROL, iter_batches, records
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
 from log.env import Env
 
@@ -67,9 +67,8 @@ async def load(
         try:
             plan = partition.plan(loaded.next_offset, SLICE_BYTES, end, True)
             buffers = await commit_log.read(plan)
-        except KafkaError:
-            if not await _pass_damage(loaded, partition):
-                raise
+        except DamagedOffsets as damage:
+            await _pass_damage(loaded, partition, damage.end)
             continue
         before = loaded.next_offset
         for buffer in buffers:
@@ -81,12 +80,9 @@ async def load(
     return loaded
 
 
-async def _pass_damage(loaded: Loaded, partition: Partition) -> bool:
-    """Go on after the damaged range that begins here, if one does; whether it did."""
+async def _pass_damage(loaded: Loaded, partition: Partition, last: int) -> None:
+    """Go on at `last`, after a damaged range."""
     first = loaded.next_offset
-    last = await partition.hole_end(first)
-    if last is None:
-        return False
     payloads = await partition.damaged_payloads(first, last)
     lost = {key for payload in payloads for key in committed_keys(payload)}
     what = (
@@ -100,7 +96,6 @@ async def _pass_damage(loaded: Loaded, partition: Partition) -> bool:
                     where, first, last - 1, what)  # fmt: skip
     loaded.shard.offsets.lose(lost)
     loaded.next_offset = last
-    return True
 
 
 async def _load_snapshot(env: Env, loaded: Loaded, place: Place, end: int) -> None:

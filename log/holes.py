@@ -8,7 +8,6 @@ log.manager to name what a journal that is missing took.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -57,31 +56,6 @@ async def lost_ranges(
             if row.checkpoint.next_offset > start:
                 losses.append(Loss(row.number, start, row.checkpoint.next_offset))
     return losses
-
-
-async def hole_end(partition: Partition, offset: int) -> int | None:
-    """Return the offset after the damaged range of the journals that has `offset`; None if no such
-    range has it. Raises KafkaError and OSError where the index of a journal cannot be read."""
-    rows, portions = partition.rows, partition.portions
-    if not partition.cut_offset <= offset < partition.high_watermark:
-        return None
-    row = rows.find(offset)
-    if row >= 0 and offset < rows.end_offset(row):
-        return None
-    following = [partition.high_watermark]
-    if row + 1 < len(rows):
-        following.append(rows.base[row + 1])
-    at = portions.find(offset)
-    if 0 <= at < partition.evicted and offset < portions.end[at]:
-        index = await partition.log.reader.indexes.get(portions.journal[at])
-        columns = index.rows(partition.number)
-        row = bisect_right(columns.base, offset) - 1
-        if row >= 0 and offset < columns.base[row] + columns.count[row]:
-            return None
-        following += columns.base[row + 1 : row + 2]
-    if at + 1 < partition.evicted:
-        following.append(portions.first[at + 1])
-    return min(following)
 
 
 async def damaged_payloads(log: CommitLog, number: int, first: int, last: int) -> list[bytes]:

@@ -39,10 +39,12 @@ class Journal:
     frames so far, `numbers` the partitions with batches in it (each named by a naming frame),
     `live` how many of those still have batches above their log start (counted once it is rolled),
     `view` the mapping while the journal is hot, `dirty` whether it holds bytes no fsync has
-    covered, `indexed` whether its columns are beside it on disk.
+    covered, `indexed` whether its columns are beside it on disk. Up to `unverified` only the index
+    file vouches for the bytes (log.verifying); `bad` are ranges [start, end) that are damaged.
     """
 
     __slots__ = (
+        "bad",
         "capacity",
         "dirty",
         "end",
@@ -55,6 +57,7 @@ class Journal:
         "path",
         "pins",
         "rolled",
+        "unverified",
         "view",
     )
 
@@ -71,6 +74,8 @@ class Journal:
         self.indexed = False
         self.dirty = False
         self.pins = 0
+        self.unverified = 0
+        self.bad: list[tuple[int, int]] = []
         self.view: memoryview | None = None
 
     @property

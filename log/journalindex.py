@@ -29,7 +29,7 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from log.env import Env, FileSystem, WorkerError
 from log.frame import FormatError
 from log.hotindex import Columns
@@ -180,7 +180,8 @@ class JournalIndex:
         base, place, _, length, count = self._columns
         row = bisect_right(base, offset, start, stop) - 1
         if row < start or offset >= base[row] + count[row]:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"damaged at offset {offset}")
+            following = base[row + 1] if start <= row + 1 < stop else offset + 1
+            raise DamagedOffsets(following, f"damaged at offset {offset}")
         runs: list[tuple[int, int]] = []
         room = max_bytes
         stop = min(stop, row + RUNS_AT_MOST)

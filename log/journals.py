@@ -32,7 +32,9 @@ class Journals:
     """The journals of one broker, oldest first; the last one is `active`.
 
     `ready` are journals that have their final name but no frame yet. `hot_from` is the place
-    from which on everything is mapped. `rolling`: the active one takes no more, full or not.
+    from which on everything is mapped; from `viewed_from` on it may be sent from there, after the
+    bytes of earlier starts that are not verified. `rolling`: the active one takes no more, full or
+    not.
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class Journals:
         "recycle_bytes",
         "rolling",
         "spares",
+        "viewed_from",
     )
 
     def __init__(
@@ -65,6 +68,7 @@ class Journals:
         self.ready: list[Journal] = []
         self.spares: list[tuple[str, int]] = []
         self.hot_from = 0
+        self.viewed_from = 0
         self.preparing = False
         self.rolling = False
         self._tried = -1
@@ -176,8 +180,21 @@ class Journals:
             raise OSError(errno.ENOSPC, f"no room for another journal in {self.folder}")
         return make_journal(self.env.fs, self.folder, self._number(), self.journal_bytes, spare)
 
+    def measure_views(self) -> None:
+        """See from where on bytes may be sent from their mappings."""
+        doubted = [
+            journal.place | max(journal.unverified, journal.bad[-1][1] if journal.bad else 0)
+            for journal in self.by_number.values()
+            if journal.unverified or journal.bad
+        ]
+        self.viewed_from = max([self.hot_from, *doubted])
+
     def _warm(self) -> None:
         """Map the newest journals within `hot.bytes` (the active one always), cool the rest."""
+        self._map()
+        self.measure_views()
+
+    def _map(self) -> None:
         room = self.hot_bytes
         hot = True
         for journal in reversed(self.by_number.values()):

@@ -341,10 +341,6 @@ class Partition:
         """See log.borders.move_log_start."""
         return borders.move_log_start(self, offset)
 
-    async def hole_end(self, offset: int) -> int | None:
-        """See log.holes.hole_end."""
-        return await holes.hole_end(self, offset)
-
     async def damaged_payloads(self, first: int, last: int) -> list[bytes]:
         """See log.holes.damaged_payloads."""
         return await holes.damaged_payloads(self.log, self.number, first, last)

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.batches import HEAD_BYTES, PREFIX_BYTES
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from log.env import Buffer
 from log.hotindex import HotIndex
 
@@ -164,10 +164,15 @@ def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first
     return plan
 
 
-def damaged(partition: Partition, offset: int) -> KafkaError:
-    """Acknowledged bytes that recovery found damaged: there is no row for them."""
-    return KafkaError(
-        ErrorCode.CORRUPT_MESSAGE,
+def damaged(partition: Partition, offset: int) -> DamagedOffsets:
+    """Acknowledged bytes that recovery found damaged or missing: there is no row for them."""
+    rows, portions = partition.rows, partition.portions
+    row, at = rows.find(offset) + 1, portions.find(offset) + 1
+    following = [partition.high_watermark, *rows.base[row : row + 1]]
+    if at < partition.evicted:
+        following.append(portions.first[at])
+    return DamagedOffsets(
+        max(offset + 1, min(following)),
         f"{partition.topic}-{partition.index} is damaged at offset {offset}",
     )
 
@@ -222,7 +227,7 @@ def _plan_rows(plan: Plan, index: HotIndex, row: int) -> None:
     end, room, runs = plan.end, plan.max_bytes, plan.runs
     log = plan.partition.log
     place, length = places[row], lengths[row]
-    plan.hot = hot = place >= log.journals.hot_from
+    plan.hot = hot = place >= log.journals.viewed_from
     if hot and base[row] < plan.offset:
         place, length = _skip(log, place, length, plan.offset)
     last = min(len(base), row + RUNS_AT_MOST)

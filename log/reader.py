@@ -7,10 +7,12 @@ threads into buffers, of which only so much may be in flight. Owned by log.commi
 
 from __future__ import annotations
 
+import logging
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from log.env import Buffer, Env
 from log.inflight import InFlight
 from log.journal import PLACE_BITS, POSITION_MASK, Journal, Pins
@@ -18,6 +20,7 @@ from log.journalindex import IndexCache
 from log.journals import Journals
 from log.lane import SlowLane
 from log.plan import Plan, make_plan, skip_before, whole_batches
+from log.verifying import Verifier, is_bad
 
 if TYPE_CHECKING:
     from log.partition import Partition
@@ -30,10 +33,29 @@ GAP_BYTES_AT_MOST = 16 << 10
 """Stretches closer than this are read in one go: a seek costs more than the bytes between."""
 
 
+MAX_NAMED = 1000
+"""Damaged rows named in the log, so that each is named once."""
+
+logger = logging.getLogger(__name__)
+
+Group = tuple[Journal, list[tuple[int, int]]]
+"""A journal and the (position, length) of runs in it."""
+
+
 class Reader:
     """See the module. `lane` is for what is done with old data on the loop."""
 
-    __slots__ = ("_env", "_in_flight", "_journals", "indexes", "lane", "read_warm", "warm_since")
+    __slots__ = (
+        "_env",
+        "_in_flight",
+        "_journals",
+        "_named",
+        "indexes",
+        "lane",
+        "read_warm",
+        "verifier",
+        "warm_since",
+    )
 
     def __init__(self, env: Env, journals: Journals, busy: Callable[[], bool]) -> None:
         self._env = env
@@ -41,6 +63,8 @@ class Reader:
         self.lane = SlowLane(env, busy)
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self.indexes = IndexCache(env, journals)
+        self.verifier = Verifier(env, journals)
+        self._named: set[str] = set()
         self.read_warm: Callable[[Plan], Awaitable[list[Buffer]]]
         self.warm_since: Callable[[Partition, int, int], Awaitable[int]]
 
@@ -89,8 +113,9 @@ class Reader:
         for journal, _ in groups:
             pins.add(journal)
         buffers: list[memoryview] = []
-        total = sum(length for _, length in plan.runs)
         try:
+            groups = await self._sound(plan, groups)
+            total = sum(length for _, group in groups for _, length in group)
             await self._in_flight.take(total)
             try:
                 for journal, group in groups:
@@ -100,6 +125,45 @@ class Reader:
         finally:
             pins.release()
         return _trim(plan, buffers)
+
+    async def _sound(self, plan: Plan, groups: list[Group]) -> list[Group]:
+        """The runs of a plan up to the first that is damaged, as far as journals were not written
+        by this process. Raises DamagedOffsets where that is the first of all."""
+        taken: list[Group] = []
+        for journal, group in groups:
+            if journal.unverified:
+                await self.verifier.verify(journal)
+            stop = len(group)
+            if journal.bad:
+                stop = next(
+                    (at for at, run in enumerate(group) if is_bad(journal.bad, *run)), len(group)
+                )
+            if stop:
+                taken.append((journal, group[:stop]))
+            if stop < len(group):
+                if not taken:
+                    raise await self._damaged(plan)
+                break
+        return taken
+
+    async def _damaged(self, plan: Plan) -> DamagedOffsets:
+        """The error for a reader of a damaged row of a journal, which the log names once."""
+        partition = plan.partition
+        rows = partition.rows
+        row = rows.find(plan.offset)
+        if row < 0:
+            portions = partition.portions
+            index = await self.indexes.get(portions.journal[portions.find(plan.offset)])
+            columns = index.rows(partition.number)
+            row = bisect_right(columns.base, plan.offset) - 1
+            first, end = columns.base[row], columns.base[row] + columns.count[row]
+        else:
+            first, end = rows.base[row], rows.end_offset(row)
+        text = f"{partition.topic}-{partition.index}: offsets {first}-{end - 1} are damaged"
+        if text not in self._named and len(self._named) < MAX_NAMED:
+            self._named.add(text)
+            logger.critical("%s. Reading them fails, all other offsets are served", text)
+        return DamagedOffsets(end, text)
 
     async def _look_up(self, plan: Plan) -> None:
         """Find the runs of a plan whose rows are not in memory."""
@@ -115,10 +179,8 @@ class Reader:
         )
         plan.journal = None
 
-    def _by_journal(
-        self, runs: list[tuple[int, int]]
-    ) -> list[tuple[Journal, list[tuple[int, int]]]]:
-        groups: list[tuple[Journal, list[tuple[int, int]]]] = []
+    def _by_journal(self, runs: list[tuple[int, int]]) -> list[Group]:
+        groups: list[Group] = []
         for place, length in runs:
             journal = self._journals.by_number[place >> PLACE_BITS]
             if not groups or groups[-1][0] is not journal:

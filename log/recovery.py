@@ -306,6 +306,7 @@ def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
         journal.rolled = journal is not last
         extent = found.extent()
         journal.entries = extent.frames
+        journal.unverified = found.covered.end if found.covered is not None else 0
         journal.numbers = found.numbers() | found.scanned.named.keys()
         journal.indexed = found.covered is not None and found.covered.end == journal.end
         if not journal.indexed:

@@ -211,6 +211,16 @@ class KafkaError(Exception):
         return f"{self.code.name}: {self.message or self.code.sentence}"
 
 
+class DamagedOffsets(KafkaError):
+    """Stored records are damaged: the offset that was asked for and all up to `end`."""
+
+    __slots__ = ("end",)
+
+    def __init__(self, end: int, message: str) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+        self.end = end
+
+
 def code_of(error: BaseException) -> ErrorCode:
     """The code that answers `error`: its own, that of a timeout or the disk, else unknown."""
     if isinstance(error, KafkaError):

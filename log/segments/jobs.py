@@ -34,12 +34,13 @@ JOBS = {
     "skip": "log.segments.skip",
     "manifest": "log.manifest.job",
     "index": "log.reindex",
+    "verify": "log.segments.verify",
 }
 """The job of each name is the function `run` of this module, imported when it is first asked for:
 the broker process, which runs none, imports none. `check` is `scrub` before an upload, which does
 not wait for the jobs of minutes."""
 
-SHORT = frozenset({"cut", "manifest", "check", "index"})
+SHORT = frozenset({"cut", "manifest", "check", "index", "verify"})
 """Jobs of seconds that others wait for; all others, of minutes, run in a process beside theirs."""
 
 

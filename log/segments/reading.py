@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import TierLevel
-from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
 from log.env import Buffer, Env, File
 from log.inflight import InFlight
 from log.plan import Plan, next_offset, rest_of, skip_before, whole_batches
@@ -246,7 +246,7 @@ class WarmReader:
             if self.cold is None or not segment.row.object:
                 consequence = "Reading them fails, all other offsets are served"
             logger.critical("%s. %s", text, consequence)
-        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
+        return DamagedOffsets(damage.end, text)
 
 
 def load_index(file: File, mapping: Mapping) -> WarmIndex:

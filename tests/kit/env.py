@@ -140,6 +140,10 @@ class OffloadWorker:
     async def close(self) -> None:
         self._closed = True
 
+    def reopen(self) -> None:
+        """The next process of the same world has a worker of its own."""
+        self._closed = False
+
 
 def _resolve(future: asyncio.Future[Any], outcome: Any, failure: BaseException | None) -> None:
     if future.done():

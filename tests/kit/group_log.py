@@ -111,9 +111,6 @@ class FakePartition:
         self.refuse: ErrorCode | None = None
         log.partitions.append(self)
 
-    async def hole_end(self, offset: int) -> int | None:
-        return None
-
     def append(self, batch: memoryview, now_ms: int) -> None:
         if self.refuse is not None:
             raise KafkaError(self.refuse)

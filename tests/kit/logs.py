@@ -10,7 +10,7 @@ from kafkawire.metadata.catalog import NewTopic
 from log.env import Buffer, Env
 from log.manager import Log
 from log.partition import Partition
-from tests.kit.env import InlineOffload, memory_env
+from tests.kit.env import InlineOffload, OffloadWorker, memory_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 
@@ -61,6 +61,8 @@ class World:
 
     async def start(self, *, load: bool = True) -> Log:
         """Open everything, as Broker.start does; `load`: with all partitions in memory."""
+        if isinstance(self.env.worker, OffloadWorker):
+            self.env.worker.reopen()
         self.metadata = MemoryMetadata(self.database)
         self.catalog = await self.metadata.open()
         await self.metadata.register_broker(1, {}, None)
