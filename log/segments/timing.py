@@ -36,6 +36,7 @@ free nothing sooner."""
 LOOKS_AHEAD = 2
 """A journal is rolled so many looks before its time, to be indexed and cut by then."""
 NEVER = float("inf")
+UNBOUNDED_BYTES = 1 << 62
 
 
 @dataclass(slots=True)
@@ -60,7 +61,15 @@ class Held:
 class Timing:
     """See the module."""
 
-    __slots__ = ("_commit_log", "_env", "_held", "_looked_at", "_partitions")
+    __slots__ = (
+        "_commit_log",
+        "_counted_at",
+        "_env",
+        "_held",
+        "_looked_at",
+        "_partitions",
+        "_room",
+    )
 
     def __init__(self, commit_log: CommitLog, partitions: Map[int, Partition]) -> None:
         self._commit_log = commit_log
@@ -68,6 +77,8 @@ class Timing:
         self._partitions = partitions
         self._held: dict[int, Held] = {}
         self._looked_at: float | None = None
+        self._counted_at = 0  # bytes appended when partitions were last counted, and how many
+        self._room = 0  # more of them the fullest one could take then
 
     async def look(self) -> None:
         """See what the journals hold."""
@@ -104,6 +115,7 @@ class Timing:
                     roll_ms = min(roll_ms, max(topic.retention_ms, checked_ms))
                 if topic.segment_bytes < journal.capacity:
                     limited.append(number)
+                    self._room = min(self._room, topic.segment_bytes)
                 if topic.copies:
                     lag_ms = min(lag_ms or topic.tier_lag_ms, topic.tier_lag_ms)
             if at % SLICE == 0:
@@ -114,26 +126,33 @@ class Timing:
 
     async def _find_full(self, journals: list[Journal]) -> None:
         """Mark the journal with which a partition has a segment's bytes in the journals. While one
-        waits to be cut no other is marked: what it holds is counted until then."""
+        waits to be cut no other is marked: what it holds is counted until then. Partitions are
+        counted again only when so many bytes were appended as the fullest one still took."""
         held = [self._held[journal.number] for journal in journals]
-        if any(each.full for each in held):
+        appended = self._commit_log.appended_bytes
+        if appended - self._counted_at < self._room or any(each.full for each in held):
             return
+        self._counted_at, self._room = appended, UNBOUNDED_BYTES
         for each in held:
-            each.full = await self._has_full(each.limited)
+            room = await self._room_of(each.limited)
+            each.full = room <= 0
+            self._room = min(self._room, max(0, room))
 
-    async def _has_full(self, numbers: list[int]) -> bool:
+    async def _room_of(self, numbers: list[int]) -> int:
+        """The least of what these partitions still take in the journals before one is full."""
+        least = UNBOUNDED_BYTES
         for at, number in enumerate(numbers, 1):
             partition = self._partitions.get(number)
             if partition is not None:
                 in_journals = partition.size_bytes - sum(partition.segments.length)
-                if in_journals >= partition.config.segment_bytes:
-                    return True
+                least = min(least, partition.config.segment_bytes - in_journals)
             if at % SLICE == 0:
                 await self._env.sleep(0)
-        return False
+        return least
 
     def settings_changed(self) -> None:
         """Topics have other times."""
+        self._room = 0
         for held in self._held.values():
             held.known = -1
 
