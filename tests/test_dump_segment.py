@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.codec.batches import build
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.batches import build, empty_batches
+from kafkawire.codec.segment import LostRange, PartitionState
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 from tests.kit.segments import UUID, Part, batch, everything, segment
 
@@ -113,3 +113,14 @@ def test_the_golden_file() -> None:
     said = lines(result.output)
     assert sum("timestamp" in line for line in said) == 24
     assert next(line for line in said if line.get("headers"))["headers"] == [["h", "1"]]
+
+
+def test_lost_ranges_are_shown(path: Path) -> None:
+    state = PartitionState(lost=[LostRange(2, 4, 86_400_000, 1)])
+    data = segment([Part(3, [batch(0, 2), bytes(empty_batches(2, 4))], state=state)])
+    text = dumped(path, data)
+    assert "lost ranges" in text
+    assert "2-4" in text
+    assert "damaged" in text
+    found = [row for row in lines(dumped(path, data, "--json")) if "lost" in row]
+    assert found == [{"name": "t3-2", "lost": "2-4", "reason": "damaged", "given_up": 86_400_000}]

@@ -15,6 +15,7 @@ from kafkawire.codec.batches import BatchHead, iter_batches, records
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment import (
     DIRECTORY,
+    LOST,
     ORIGIN,
     STATE,
     TAIL_BYTES,
@@ -27,11 +28,13 @@ from kafkawire.codec.segment import (
     check_directory,
     read_directory,
     read_header,
+    read_lost,
     read_origin,
     read_state,
     read_trailer,
     section_body,
 )
+from kafkawire.codec.segment_lost import REASON_NAMES
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import unpack_epochs, unpack_producers
@@ -60,6 +63,7 @@ def dump_segment(path: str, view: memoryview, with_records: bool, as_json: bool)
     except FormatError as failure:
         problems.append(str(failure))
     _print_directory(entries, states, as_json)
+    _print_lost(view, trailer, entries, as_json, problems)
     _print_origin(view, trailer, entries, as_json, problems)
     if with_records:
         for entry in entries:
@@ -148,6 +152,39 @@ def _print_directory(
         columns = ["partition", "name", "offsets", "log_start", "start", "length", "batches",
                    "records", "newest"]  # fmt: skip
         print_table(rows, columns, "partitions")
+
+
+def _print_lost(
+    view: memoryview,
+    trailer: Trailer,
+    entries: list[PartitionEntry],
+    as_json: bool,
+    problems: list[str],
+) -> None:
+    """Which offsets were given up, and why, where the file says that there are some."""
+    if trailer.optional(LOST) is None:
+        return
+    try:
+        found = read_lost(_section(view, trailer, LOST))
+    except FormatError as failure:
+        problems.append(str(failure))
+        return
+    names = {entry.number: f"{entry.topic}-{entry.index}" for entry in entries}
+    rows = [
+        {
+            "name": names.get(number, f"partition {number}"),
+            "lost": f"{each.first}-{each.end}",
+            "reason": REASON_NAMES.get(each.reason, str(each.reason)),
+            "given_up": each.noticed_ms if as_json else time_text(each.noticed_ms),
+        }
+        for number, ranges in found.items()
+        for each in ranges
+    ]
+    if as_json:
+        for row in rows:
+            print_json_line(row)
+    else:
+        print_table(rows, ["name", "lost", "reason", "given_up"], "lost ranges")
 
 
 def _print_origin(
