@@ -46,7 +46,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredBroker]
 @pytest.mark.parametrize("row", NEWEST)
 def test_the_memory_of_the_largest_request(broker: MeasuredBroker, row: Row) -> None:
     topic_id = broker.server.broker.catalog.by_name[TOPIC].id
-    for case in cases(row, row.max_version, 6_000, topic_id):
+    for case in cases(row, row.max_version, 4_000, topic_id, ("distinct",)):
         size = len(case.frame)
         bound = FLOOR_BYTES + ELEMENT_BYTES * allowed_elements(size) + PER_BYTE * size
         taken = broker.memory(case.frame)
