@@ -5,6 +5,8 @@ happens by itself meanwhile is log.upkeep's. `Log.open` is the only way to one.
 
     <folder>/lock                     held while a process runs
     <folder>/run                      log.runfile
+    <folder>/identity                 log.identity
+    <folder>/quarantine/              log.quarantine
     <folder>/ledger.0, ledger.1       log.ledgerfile
     <folder>/journals/N.journal       log.frame
     <folder>/journals/N.index         log.journalindex
