@@ -18,6 +18,7 @@ from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import ClientGone, RequestContext
 from kafkawire.handlers.exchange import Exchange, Pinned
+from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import (
     MAX_ANSWER_BYTES,
     AnswerTooLarge,
@@ -193,7 +194,7 @@ class Host:
                 logger.exception("%s v%d from %s failed", api.name, ctx.version, ctx.client_id)
             self.counts.failed(api.name, int(code_of(failure)))
             try:
-                parts = await self._failed(api, exchange.version, failure)
+                parts = await self._failed(api, exchange.version, asked, failure)
             except Exception:
                 logger.exception("no answer can be made of the failure of %s", api.name)
                 parts = None
@@ -205,15 +206,15 @@ class Host:
         exchange.answer_parts(parts)
         connection.served(exchange)
 
-    async def _failed(self, api: Api, version: int, failure: Exception) -> list[Buffer] | None:
-        """The response that carries the failure, where this API has a place for one."""
-        response = response_class(api.key)()
-        if not hasattr(response, "error_code"):
-            return None
-        response.error_code = int(code_of(failure))
-        if isinstance(failure, KafkaError) and hasattr(response, "error_message"):
-            response.error_message = failure.message
-        return await self._parts([response], version)
+    async def _failed(
+        self, api: Api, version: int, asked: list[Any], failure: Exception
+    ) -> list[Buffer] | None:
+        """The response that carries the failure, if one can be made."""
+        message = failure.message if isinstance(failure, KafkaError) else None
+        request = asked[0] if asked else None
+        kind = response_class(api.key)
+        response = failed_response(request, kind, version, int(code_of(failure)), message)
+        return None if response is None else await self._parts([response], version)
 
     async def _parts(self, answer: list[Any], version: int) -> list[Buffer]:
         """The one response in `answer` as buffers, encoded and freed in slices; a handler may have

@@ -1,0 +1,99 @@
+"""The response that carries one error for everything that was asked, whatever the API.
+
+Kafka's requests each make theirs by hand (AbstractRequest.getErrorResponse). Here the declarations
+of the messages say enough: where a response has no error of its own, its lists repeat those of the
+request, item by item, with an error in each. Called by the server when a handler fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args, get_origin, get_type_hints
+
+from kafkawire.codec.schema import fields_in
+
+MAX_ITEMS = 1000
+"""Items that are repeated: what a millisecond or two suffices for. Past that the connection
+ends."""
+
+_ASKED = {
+    "responses": ("topics", "topic_names", "resources"),
+    "results": ("resources", "topics", "groups_names", "creations"),
+    "transaction_states": ("transactional_ids",),
+    "filter_results": ("filters",),
+    "coordinators": ("coordinator_keys",),
+    "partitions": ("partition_indexes",),
+}
+"""Lists of responses whose requests name them otherwise."""
+
+
+def failed_response(
+    request: object, response_type: type, version: int, code: int, message: str | None
+) -> Any:
+    """A response with `code` where this version has a place for it; None where there is none, or
+    for too many items: an answer without it would pass for success."""
+    response = response_type()
+    return response if _Failed(version, code, message).fill(response, request) else None
+
+
+class _Failed:
+    """One failure, and how many items may still be made for it."""
+
+    def __init__(self, version: int, code: int, message: str | None) -> None:
+        self._version = version
+        self._code = code
+        self._message = message
+        self._left = MAX_ITEMS
+
+    def fill(self, answer: Any, asked: object) -> bool:
+        """Whether the error has a place, in `answer` or in each item of one of its lists."""
+        known = {field.name for field in fields_in(type(answer), self._version)}
+        if "error_code" in known:
+            answer.error_code = self._code
+            if self._message is not None and "error_message" in known:
+                answer.error_message = self._message
+            return True
+        for name, item_type in _lists_of(type(answer)):
+            items = _items_of(asked, name) if name in known else ()
+            if not items:
+                continue
+            self._left -= len(items)
+            if self._left < 0:
+                return False
+            made = [_repeat(item_type, item) for item in items]
+            setattr(answer, name, made)
+            return all(self.fill(one, item) for one, item in zip(made, items, strict=True))
+        return False
+
+
+def _items_of(asked: object, name: str) -> Sequence[object]:
+    for wanted in (name, *_ASKED.get(name, ())):
+        items: Sequence[object] | None = getattr(asked, wanted, None)
+        if items:
+            return items
+    return ()
+
+
+def _repeat(item_type: type, item: object) -> Any:
+    """An item of a response that names what an item of the request names."""
+    made = item_type()
+    names = [name for name in get_type_hints(item_type) if not name.startswith("error_")]
+    if isinstance(item, str | int):
+        setattr(made, next(n for n in names if isinstance(getattr(made, n), type(item))), item)
+        return made
+    for name in names:
+        value = getattr(item, name, None)
+        if isinstance(value, str | bytes | int):
+            setattr(made, name, value)
+    return made
+
+
+def _lists_of(answer_type: type) -> list[tuple[str, type]]:
+    """The lists of structures of a message, and of what."""
+    found: list[tuple[str, type]] = []
+    for name, hint in get_type_hints(answer_type).items():
+        for one in (hint, *get_args(hint)):
+            item = get_args(one)[0] if get_origin(one) is list else None
+            if isinstance(item, type) and get_type_hints(item):
+                found.append((name, item))
+    return found

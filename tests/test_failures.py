@@ -1,0 +1,77 @@
+"""A failure is answered by every API in a form that its clients understand."""
+
+from __future__ import annotations
+
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+
+from kafkawire.codec.compile import decode, encode
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.handlers.failures import MAX_ITEMS, failed_response
+from kafkawire.handlers.table import ROWS
+from kafkawire.messages.registry import request_class, response_class
+
+CODE = int(ErrorCode.UNKNOWN_SERVER_ERROR)
+WITHOUT = {("describe_log_dirs", 1), ("describe_log_dirs", 2), ("elect_leaders", 0)}
+"""Without a place for an error that concerns the whole: such a connection is closed."""
+COLD = [row for row in ROWS if row.hot_class is None]
+
+
+def codes(message: Any) -> list[int]:
+    """Every error code in a message."""
+    if isinstance(message, list):
+        return [code for item in message for code in codes(item)]
+    slots = getattr(type(message), "__annotations__", {})
+    found = [message.error_code] if "error_code" in slots else []
+    return found + [code for name in slots for code in codes(getattr(message, name))]
+
+
+def one_of_each(cls: type, number: int = 0) -> Any:
+    """A message with two items in each list, and names in its texts."""
+    made = cls()
+    for name, hint in get_type_hints(cls).items():
+        kinds = [one for one in (hint, *get_args(hint)) if get_origin(one) is list]
+        if kinds:
+            (item,) = get_args(kinds[0])
+            if item is str:
+                setattr(made, name, ["a", "b"])
+            elif item is int:
+                setattr(made, name, [1, 2])
+            elif isinstance(item, type) and get_type_hints(item):
+                setattr(made, name, [one_of_each(item, n) for n in range(2)])
+        elif isinstance(getattr(made, name), str):
+            setattr(made, name, f"{name}-{number}")
+    return made
+
+
+@pytest.mark.parametrize("row", COLD, ids=lambda row: str(row.module))
+def test_a_failure_never_passes_for_success(row: Any) -> None:
+    request = one_of_each(request_class(row.key))
+    for version in range(row.min_version, row.max_version + 1):
+        answer = failed_response(request, response_class(row.key), version, CODE, "a defect")
+        if answer is None:
+            assert (row.module, version) in WITHOUT
+        else:
+            body = encode(answer, version)
+            assert CODE in codes(decode(response_class(row.key), version, body))
+            assert set(codes(answer)) <= {0, CODE}
+
+
+def test_items_keep_their_names() -> None:
+    request = one_of_each(request_class(2))  # ListOffsets
+    answer = failed_response(request, response_class(2), 5, CODE, None)
+    assert [topic.name for topic in answer.topics] == ["name-0", "name-1"]
+    assert [len(topic.partitions) for topic in answer.topics] == [2, 2]
+    request = request_class(15)(groups=["g", "h"])
+    answer = failed_response(request, response_class(15), 5, CODE, None)
+    assert [(group.group_id, group.error_code) for group in answer.groups] == [
+        ("g", CODE),
+        ("h", CODE),
+    ]
+
+
+def test_too_many_items_have_none() -> None:
+    for groups in (["g"] * (MAX_ITEMS + 1), []):
+        request = request_class(15)(groups=groups)
+        assert failed_response(request, response_class(15), 5, CODE, None) is None
