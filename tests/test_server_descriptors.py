@@ -11,14 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 from struct import pack
+from unittest.mock import MagicMock
 
 import pytest
 
+from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.server import descriptors
 from kafkawire.server.descriptors import DescriptorCheck, for_connections
 from kafkawire.server.host import TICKS_BETWEEN_REPORTS, Host
-from tests.kit.admin import FakeBroker
+from kafkawire.server.slow import Sweeper
 
 API_VERSIONS = pack(">ihhih1s", 11, 18, 0, 1, 1, b"x")
 
@@ -53,11 +55,9 @@ def test_a_lack_is_reported_once_a_minute_and_its_end(
 async def test_refused_connections_are_reported_once_a_minute(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = FakeBroker(max_connections="100")
-    monkeypatch.setattr(broker, "counts", Counts(), raising=False)
-    monkeypatch.setattr(broker.env, "call_soon", lambda call: None, raising=False)
-    monkeypatch.setattr(broker.env, "watchdog", None, raising=False)
-    host = Host(broker, 3)  # type: ignore[arg-type]
+    broker = MagicMock(config=BrokerConfig({"max.connections": "100"}), counts=Counts())
+    host = Host(broker, 3)
+    monkeypatch.setattr(Sweeper, "make_room", lambda _: False)  # all are in use
     for one in range(3):
         assert host.admit()
         host.connections.add(one)  # type: ignore[arg-type]
