@@ -10,10 +10,11 @@ from typing import Any
 
 from kafkawire.cli.progress import bars
 from kafkawire.cli.report import command
-from kafkawire.cli.tables import print_json, print_table
+from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.cli.tier import ask, size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.manifest.url import parse_tier
 
 WATCH_S = 0.5
 
@@ -68,7 +69,12 @@ def _show_young(report: dict[str, Any]) -> None:
 
 
 def move(server: str, to: str, skip_lost: bool, as_json: bool) -> None:
-    """Begin a move, or go on watching one, until all is copied; exit code 1 if that fails."""
+    """Begin a move, or go on watching one, until all is copied; exit code 1 if that fails. A
+    relative folder begins here, not where the broker was started."""
+    try:
+        to = parse_tier(to).url if to else ""
+    except ValueError as wrong:
+        fail(f"--to: {wrong}", 2)
 
     def work(cluster: Cluster) -> bool:
         answer = ask(cluster, "move", to=to, skip_lost=skip_lost)
