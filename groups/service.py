@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from groups.ask import Client, Request, error_answer
 from groups.coordinator import Coordinator, Phase
 from groups.records import partition_for
+from groups.states import State
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
@@ -29,7 +30,12 @@ from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kafkawire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kafkawire.messages.offset_commit import OffsetCommitRequest, OffsetCommitResponse
-from kafkawire.messages.offset_delete import OffsetDeleteRequest, OffsetDeleteResponse
+from kafkawire.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteRequestPartition,
+    OffsetDeleteRequestTopic,
+    OffsetDeleteResponse,
+)
 from kafkawire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestTopics,
@@ -46,6 +52,9 @@ if TYPE_CHECKING:
 __all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
 
 OFFSETS_TOPIC = "__consumer_offsets"
+FORGOTTEN_AT_ONCE = 128
+"""Offsets whose tombstones are stored together: two milliseconds."""
+
 MAX_UNANSWERED = 64
 """Groups of one request that wait for the same commit."""
 T = TypeVar("T")
@@ -210,6 +219,7 @@ class GroupService:
         response = DeleteGroupsResponse()
         asked: list[asyncio.Future[DeleteGroupsResponse]] = []
         for group_id in dict.fromkeys(request.groups_names):
+            await self._forget_most(client, version, group_id)
             one = DeleteGroupsRequest(groups_names=[group_id])
             asked.append(self._ask(group_id, client, version, one, DeleteGroupsResponse))
             await self.env.slices.give_way()
@@ -218,6 +228,27 @@ class GroupService:
                 asked.clear()
         response.results += [(await future).results[0] for future in asked]
         return response
+
+    async def _forget_most(self, client: Client, version: int, group_id: str) -> None:
+        """Forget the offsets of a group that is going to be deleted, but for a few, in portions:
+        the coordinator stores the tombstones of a decision in one go."""
+        coordinator = self._find(group_id)
+        group = None if coordinator is None else coordinator.shard.groups.get(group_id)
+        if group is None or group.state is not State.EMPTY:
+            return  # refused, whatever it has committed
+        kept = FORGOTTEN_AT_ONCE  # a group that only stores offsets ends with the last of them
+        for topic in self.committed(group_id):
+            indexes = topic.partition_indexes[kept:]
+            kept = max(0, kept - len(topic.partition_indexes))
+            for start in range(0, len(indexes), FORGOTTEN_AT_ONCE):
+                entries = [
+                    OffsetDeleteRequestPartition(partition_index=index)
+                    for index in indexes[start : start + FORGOTTEN_AT_ONCE]
+                ]
+                part = OffsetDeleteRequestTopic(name=topic.name, partitions=entries)
+                request = OffsetDeleteRequest(group_id=group_id, topics=[part])
+                self._ask(group_id, client, version, request, OffsetDeleteResponse)
+                await self.env.slices.pause()
 
     async def list_groups(
         self, client: Client, version: int, request: ListGroupsRequest

@@ -249,15 +249,14 @@ class TopicService:
     async def _remove(self, topics: list[TopicInfo]) -> None:
         broker = self._broker
         await broker.metadata.delete_topics([topic.id for topic in topics])
-        for done, topic in enumerate(topics, 1):
+        for topic in topics:
             broker.catalog.remove_topic(topic.id)
             # Out of the table first: nothing new may start on what the log lets go of.
             broker.table.remove(topic)
             broker.groups.topic_deleted(topic.name, topic.id)
             broker.log.remove_topic(topic)
             logger.info("deleted topic %s", topic.name)
-            if done % TOPICS_PER_SLICE == 0:
-                await broker.env.sleep(0)
+            await broker.env.slices.give_way()
         await broker.log.commit_log.committed()
 
     def _new_leaders(self, topic: TopicInfo, wish: CreatePartitionsTopic) -> list[int]:
