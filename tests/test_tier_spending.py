@@ -11,6 +11,7 @@ from log.env import Env
 from offsets.storage import COPY_FINISHED, ObjectRow
 from tests.kit.env import SettableClock, memory_env
 from tests.kit.memfs import MemFileSystem
+from tests.kit.waiting import until
 from tiering.meter import Meter, charging
 from tiering.spending import NAME, Spending, month_of
 
@@ -220,3 +221,27 @@ async def test_the_dearest_topics_are_named_and_the_others_summed() -> None:
     assert spending.dearest(9) == [(f"t{at}", at) for at in (4, 3, 2, 1, 0)]
     assert spending.dearest(2) == [("t4", 4.0), ("t3", 3.0), ("(others)", 3.0)]
     assert sum(cost for _, cost in spending.dearest(1)) == spending.spent()
+
+
+async def test_counting_begins_when_the_disk_can_be_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(tier_prices="PUT=1000,GET=1,IN_GB=1")
+    meter = Meter(world.clock.now_ms)
+    storage = world.rows
+    spending = Spending(world.env, world.config, storage, meter, 1, FOLDER)  # type: ignore[arg-type]
+    reads = 0
+
+    def unreadable(*_: object) -> bytes:
+        nonlocal reads
+        reads += 1
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("tiering.spending.TICK_S", 0.001)
+    with monkeypatch.context() as patched:
+        patched.setattr("tiering.spending._read", unreadable)
+        running = world.env.spawn(spending.run(), "spending")
+        await until(lambda: reads > 2, "it is tried again")
+        assert not spending.month
+    await until(lambda: bool(spending.month), "it counts")
+    running.cancel()
