@@ -9,7 +9,7 @@ import pytest
 from kafkawire.codec.batches import LENGTH_AT, iter_batches
 from kafkawire.codec.configs import TierLevel
 from kafkawire.codec.damage import BadBatches, bad_batches, sound_run
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.manifest.keys import segment_key
 from log.segments.remote import readable_log_start
 from log.segments.store import Segment
@@ -133,6 +133,9 @@ def test_exactly_the_offsets_of_a_damaged_batch_are_refused(where: str) -> None:
             spoil_object(world, segment, at)
         got, failed = await readable(world)
         assert len(failed) == 1
+        with pytest.raises(DamagedOffsets) as caught:
+            await take(world, "t", failed[0])
+        assert caught.value.end == failed[0] + 1, "this is how coordinators go on"
         first = 0 if where == "file" else 40
         assert first < failed[0] < first + 39
         assert got == [offset for offset in range(125) if offset not in failed]

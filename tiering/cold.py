@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import partial
 
 from kafkawire.codec.configs import BrokerConfig, TierLevel
-from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from log.env import Env
 from log.inflight import InFlight
 from log.lane import SlowLane
@@ -349,6 +349,8 @@ class ColdReader:
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
         if row.local:
             self._report(segment, Copy.OBJECT)
+        if isinstance(failure, DamagedSegment):
+            return DamagedOffsets(failure.end, text)
         return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
 
     async def _renewed(self, segment: Segment, row: SegmentRow) -> bool:
