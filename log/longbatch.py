@@ -41,7 +41,11 @@ class LongBatches:
             if head[12] <= WALKED_RECORDS_AT_MOST or partition.walks(head, now_ms):
                 data = await self._env.offload.submit(POOL, unpack_long, batch, head)
                 assert isinstance(data, bytes | bytearray)
-                newest = await self._env.slices.run(walk_long(data, head, config, now_ms))
+                try:
+                    newest = await self._env.slices.run(walk_long(data, head, config, now_ms))
+                finally:
+                    if isinstance(data, bytearray):  # giving 64 MiB back takes milliseconds
+                        await self._env.offload.submit(POOL, data.clear)
                 if newest != head[8]:
                     stamp(batch, newest, log_append=False)
             stored = None

@@ -23,9 +23,10 @@ from kafkawire.codec import emit
 from kafkawire.codec.schema import Field, fields_in
 from kafkawire.codec.types import BYTES, RECORDS, STRING, STRUCT, UUID, DecodeError
 
-MAX_STRING_BYTES = 1 << 20
-"""The longest string of a request: one that takes a millisecond to decode. What is valid has 32,767
-bytes at most; somewhat longer ones are refused by the handlers, with an error for their entry."""
+MAX_STRING_BYTES = 1 << 16
+"""The longest string of a request. What is valid has 32,767 bytes at most; somewhat longer ones are
+refused by the handlers, with an error for their entry. Several of a megabyte would hold the event
+loop wherever they are compared, checked or answered."""
 
 SMALL_REQUEST_ELEMENTS = 1_000
 SMALL_ELEMENT_BYTES = 4
