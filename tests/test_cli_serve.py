@@ -115,6 +115,7 @@ def test_what_serve_has_loaded_when_it_listens(tmp_path: Path) -> None:
         assert handlers == {
             "kafkawire.handlers.context",
             "kafkawire.handlers.exchange",
+            "kafkawire.handlers.failures",
             "kafkawire.handlers.slices",
             "kafkawire.handlers.table",
         }

@@ -222,8 +222,12 @@ def test_the_folder_says_what_the_log_does(first: int) -> None:
 
 @pytest.mark.slow
 def test_the_simulation_looks_at_something() -> None:
+    models: list[ManifestModel] = []
     with quiet():
-        models = [simulate(seed) for seed in range(3)]
+        for seed in range(40):  # a start believes a manifest in about one of four
+            models.append(simulate(seed))
+            if sum(model.believed for model in models) and len(models) >= 3:
+                break
     assert sum(model.looks for model in models) > 100
     assert sum(model.kept for model in models) > 5
     assert sum(model.settled for model in models) > 20

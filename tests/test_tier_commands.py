@@ -116,12 +116,18 @@ async def test_a_bucket_that_cannot_be_used_is_the_reason_and_the_broker_serves(
     tmp_path: Path, buckets: dict[str, FakeBucket], refused: str, reason: str
 ) -> None:
     buckets[URL].faults.refused = refused
-    if not refused:
+    first = 0
+    if not refused:  # a tier that was this broker's, until another one claimed it
+        async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
+            await tier.produce("t", 1)
+            await tier.until(all_uploaded, "why")
+        first = 1
         foreign = {"cluster_id": "another", "node_id": 7, "epoch": 3, "nonce": "", "claimed_ms": 0}
         buckets[URL].store("owner", json.dumps({"format": 1, **foreign}).encode())
     async with tiered(tmp_path / "data", journal_roll_ms="50") as tier:
         await tier.produce("t", 1)
-        told = await tier.until(lambda told: pieces(told) == [("t", 0, 0, 1, reason)], "why")
+        waiting = [("t", 0, first, first + 1, reason)]
+        told = await tier.until(lambda told: pieces(told) == waiting, "why")
         expected = refused or "another"
         assert expected in told["pieces"][0]["detail"]
         assert expected in (await tier.json("status"))["tier"]["error"]

@@ -41,6 +41,10 @@ class Pinned(Protocol):
     def unpin(self) -> None: ...
 
 
+MAX_REPEATED = 64
+"""Requests that one `Repeating.start` takes: the connection checks its bounds between two calls."""
+
+
 class Repeating(Protocol):
     """Starts requests that differ little from the one before: faster than anew, and the same.
 

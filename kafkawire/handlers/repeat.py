@@ -12,16 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkawire.handlers.exchange import Peer, Pinned
+from kafkawire.handlers.exchange import MAX_REPEATED, Peer, Pinned
 from kafkawire.handlers.shape import Shape
 from kafkawire.handlers.turn import Waiting, why
 
 if TYPE_CHECKING:
     from kafkawire.handlers.produce import Produce
     from log.partition import Partition
-
-ROW_AT_MOST = 64
-"""Requests of a row: the connection looks after its bounds between rows."""
 
 
 class Row(Waiting):
@@ -68,7 +65,7 @@ class Repeat:
     def start(self, block: Pinned, buf: memoryview, pos: int, end: int) -> int:
         """Start the requests in buf[pos:end] that are repetitions; where the first other begins."""
         shape, partition = self.shape, self.partition
-        found = shape.find(buf, pos, end, ROW_AT_MOST)
+        found = shape.find(buf, pos, end, MAX_REPEATED)
         if (
             not found
             or partition.removed

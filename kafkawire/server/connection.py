@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.exchange import Exchange, Repeating
-from kafkawire.handlers.repeat import ROW_AT_MOST
+from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, Repeating
 from kafkawire.server.memory import Block
 from kafkawire.server.ports import Host, Wire
 from kafkawire.server.receiving import Receiver
@@ -100,7 +99,7 @@ class Connection(Receiver):
                         return end
                     if at != pos:
                         pos = at
-                        room -= ROW_AT_MOST
+                        room -= MAX_REPEATED
                         continue
                 size, key, version, correlation_id, length = _HEAD.unpack_from(view, pos)
                 stop = pos + 4 + size
