@@ -52,7 +52,7 @@ a value stored through IncrementalAlterConfigs. A file with a mistake changes
 nothing.
 
 As with Apache Kafka, IncrementalAlterConfigs also takes dynamic broker settings of Kafka that are
-not in the table below, and names that nobody knows: they are kept and shown, a warning is logged,
+not in the table below, and unknown names: they are kept and shown, a warning is logged,
 and they have no effect. Kafka's static settings are refused.
 
 Connections may have as many file descriptors as files do not need: the limit (`ulimit -n`, which is

@@ -171,7 +171,7 @@ def _units(text: str) -> int:
 def fetch(offsets: Offsets, request: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     """A group's offsets: the partitions asked for, or all (`topics` null). What was never
     committed, or belongs to an unknown group, is offset -1 and no error; what was committed in a
-    damaged record is offset -1 with an error, or consumers would start anew and skip records."""
+    damaged record is offset -1 with an error, or consumers would start again and skip records."""
     committed = offsets.of(request.group_id)
     lost: dict[str, set[int]] = {}
     for group_id, name, partition in offsets.lost:

@@ -270,7 +270,7 @@ class CommitLog:
         future.add_done_callback(landed)
 
     def _written(self, turn: Turn, writes: list[Write]) -> None:
-        """Make a turn state that is written whole, then call back whoever waits for it."""
+        """Make a turn state that is written whole, then call its waiters."""
         rolled: list[Journal] = []
         try:
             self._apply(turn, writes, rolled)

@@ -3,7 +3,7 @@
 `<home>/identity` is one line of JSON and its checksum, replaced by a rename. SQL has the same
 `metadata_id` and a `generation` (kafkawire.metadata.pairing). After changes SQL raises the
 generation, and only when that transaction is durable does the folder record it: so SQL is never
-behind the folder, whenever the process ends. Metadata that is behind is an older copy, metadata
+older than the folder, whenever the process ends. Metadata that is older is an old copy, metadata
 with another id belongs elsewhere; `check_pairing` refuses both in a sentence that names the command
 which repairs it. A folder of an older version has no identity: it gets one at its first start.
 

@@ -39,7 +39,7 @@ class Journal:
     frames so far, `numbers` the partitions with batches in it (each named by a naming frame),
     `live` how many of those still have batches above their log start (counted once it is rolled),
     `view` the mapping while the journal is hot, `dirty` whether it holds bytes no fsync has
-    covered, `indexed` whether its columns are beside it on disk. Up to `unverified` only the index
+    covered, `indexed` whether its columns are next to it on disk. Up to `unverified` only the index
     file vouches for the bytes (log.verifying); `bad` are ranges [start, end) that are damaged.
     """
 

@@ -72,7 +72,7 @@ class Entry:
             if self.file.pwritev([self.data], self.position) != len(self.data):
                 raise OSError("short write")
             self.file.sync()
-            if self.stale is not None:  # whoever finds the new state damaged must not take the old
+            if self.stale is not None:  # a start must not take it where the new one is damaged
                 self.stale.pwritev([bytes(RECORDS_AT)], RECORDS_AT)
         except OSError as failure:
             self.failure = failure

@@ -136,7 +136,7 @@ _Record = tuple[int, int, int, Change, int]
 
 
 def _next(data: bytes, at: int, generation: int, sequence: int, name: str) -> _Record | None:
-    """The next record of the same generation from `at` on, if need be behind damaged ones."""
+    """The next record of the same generation from `at` on, if need be after damaged ones."""
     for hit in re.compile(re.escape(RECORD_MAGIC)).finditer(data, at):
         found = _record_at(data, hit.start(), name)
         if found is not None and found[0] == generation and found[1] > sequence:

@@ -58,7 +58,7 @@ class Damage:
         if gap.missing:
             what = "is missing, though it was acknowledged"
         elif gap.cut_short:
-            what = f"was cut short at byte {gap.start}, behind which records were acknowledged"
+            what = f"was cut short at byte {gap.start}, after which records were acknowledged"
         else:
             what = f"is damaged in bytes {gap.start}-{gap.end - 1}, which were acknowledged"
             lost = lost or "whose records they were is unknown"

@@ -1,6 +1,6 @@
 """What recovery found: each journal with its rows, and what of all of them counts.
 
-Values only, so that whoever uses the outcome (log.loading, log.manager, log.fsck, log.provenance,
+Values only, so that the users of the outcome (log.loading, log.manager, log.fsck, log.provenance,
 log.rebuild) needs no recovery.
 """
 
@@ -20,7 +20,7 @@ from log.scan import Gap, Scanned
 
 @dataclass(slots=True)
 class Found:
-    """One journal: what its index file covers, what the scan found behind that.
+    """One journal: what its index file covers, what the scan found after that.
 
     `least_end` is a position that the journal must reach, as its index file or the ledger says.
     The index file itself is not kept: with its mapping and its journal's, a thousand journals

@@ -14,7 +14,7 @@
    process alone it may be in the page cache only, and after a failed fsync the kernel may take it
    for clean although the disk never got it.
 5. (log.manager) The partitions take their rows; next offset = max(checkpoint, scan, what damage
-   may have taken). The ledger is written; then journals behind a cut become spares, durably, and
+   may have taken). The ledger is written; then journals after a cut become spares, durably, and
    only then is anything written to the log.
 
 Crash assumptions: a write may be torn at any byte and reordered with others until an fsync that

@@ -1,7 +1,7 @@
 """The job `index`: the index file of a rolled journal, written again from the journal.
 
 For an index file that is damaged while its rows are not in memory. Every frame is checked on the
-way; what is damaged has no row, and readers of it are told.
+way; what is damaged has no row, and readers of it get an error.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ MAX_LAYOUTS = 8
 """How many counts of batches are tried for one frame, since each costs a search."""
 
 MAX_BATCH_SEARCHED = 64 << 10
-"""How far behind a batch whose length is wrong the next one is looked for; with larger batches the
+"""How far after a batch whose length is wrong the next one is looked for; with larger batches the
 frame is known by its head alone."""
 BATCH_VERSION_AT = 16
 BATCH_VERSION = 2
@@ -240,7 +240,7 @@ def _by_its_head(buf: memoryview, journal: int, at: int, end: int) -> DamagedFra
 
 
 def _next_head(buf: memoryview, journal: int, at: int, end: int) -> int:
-    """The next position behind `at` where a head's place names exactly this position, or `end`."""
+    """The next position after `at` where a head's place names exactly this position, or `end`."""
     pattern = journal.to_bytes(4, "big")
     data = bytes(buf[at:end])
     hit = data.find(pattern)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -26,6 +26,27 @@ and tests/test_loop_stretches.py holds every API to it."""
 SLICE_S = 0.0005
 """CPU time between two runs of the event loop: well below the 1 ms that a small request may wait at
 the 99th percentile, and long enough that pausing costs little compared with the work."""
+
+
+async def collect(items: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> list[T]:
+    """Return the items as a list; `give_way` is awaited after each."""
+    found: list[T] = []
+    for item in items:
+        found.append(item)
+        await give_way()
+    return found
+
+
+async def duplicates(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> set[T]:
+    """Return the keys that come more than once; `give_way` is awaited after each."""
+    seen: set[T] = set()
+    twice: set[T] = set()
+    for key in keys:
+        if key in seen:
+            twice.add(key)
+        seen.add(key)
+        await give_way()
+    return twice
 
 
 class Slices:
@@ -70,25 +91,6 @@ class Slices:
                 return end.value  # type: ignore[no-any-return]
             if self._monotonic() >= self._until:
                 await self.pause()
-
-    async def collect(self, items: Iterable[T]) -> list[T]:
-        """The items as a list, each made in a slice."""
-        found: list[T] = []
-        for item in items:
-            found.append(item)
-            await self.give_way()
-        return found
-
-    async def duplicates(self, keys: Iterable[T]) -> set[T]:
-        """The keys that come more than once."""
-        seen: set[T] = set()
-        twice: set[T] = set()
-        for key in keys:
-            if key in seen:
-                twice.add(key)
-            seen.add(key)
-            await self.give_way()
-        return twice
 
     def _grant(self) -> None:
         """Wake the first waiting computation: it runs in the next event-loop iteration."""

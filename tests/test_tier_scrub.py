@@ -230,10 +230,10 @@ def test_what_was_lost_is_uploaded_anew_from_its_file(harm: str) -> None:
             bucket.store(key, bytes(data))
         kind = {"forget": "dangling", "truncate": "size", "change": "format"}[harm]
         dry = await scrub(life)
-        assert (kinds(dry), dry.findings[0].action) == ([kind], "would be uploaded anew")
+        assert (kinds(dry), dry.findings[0].action) == ([kind], "would be uploaded again")
         assert await life.storage.objects_by_uuid([lost.uuid]) == [lost]
         report = await scrub(life, repair=True)
-        assert (kinds(report), report.findings[0].action) == ([kind], "will be uploaded anew")
+        assert (kinds(report), report.findings[0].action) == ([kind], "will be uploaded again")
         await life.env.sleep(30)
         (segment_row,) = await life.storage.segments_by_id([lost.segment_id])
         assert segment_row.object not in (b"", lost.uuid)

@@ -162,6 +162,6 @@ def test_a_file_that_is_damaged_too_is_not_uploaded_in_place_of_an_object() -> N
         assert found.action == ""
         fs.files[segment.path].data[150] ^= 16
         (found,) = await scrub(life, repair=True)
-        assert found.action == "will be uploaded anew"
+        assert found.action == "will be uploaded again"
 
     live(act)

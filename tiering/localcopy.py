@@ -66,7 +66,7 @@ async def is_sound_here(site: Site, row: ObjectRow) -> bool:
 
 
 async def upload_again(site: Site, row: ObjectRow) -> bool:
-    """Give an object up whose segment has a sound file here, which is then uploaded anew; whether
+    """Give an object up whose segment has a sound file here, which is then uploaded again; whether
     it has."""
     return await is_sound_here(site, row) and await heal(site, row.uuid)
 

@@ -3,7 +3,7 @@
 In order, and a crash may come between any two: the new tier is found to be usable -> a file says
 that a move is under way, the new tier is the current one: what is uploaded from now on goes there
 -> each object of the old tier is copied under a uuid that follows from its own and the new tier's
-URL, so whoever copies it again after a crash writes over it -> every byte of the copy is held to
+URL, so another copy after a crash writes over it -> every byte of the copy is held to
 the checksums of the segment -> one transaction: the new row is finished, the old one
 DELETE_STARTED; reads go where the row says -> the new tier's manifest names it -> the old object
 goes after the grace. When none is left the old tier is left: a broker that is started with its URL

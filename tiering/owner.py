@@ -68,7 +68,7 @@ class OwnerRecord:
 
 
 async def read_owner(store: ObjectStore) -> tuple[OwnerRecord, str] | None:
-    """The owner of a tier and the etag of its object; None: nobody has claimed it. StoreError."""
+    """The owner of a tier and the etag of its object; None: it is not claimed. StoreError."""
     try:
         data, etag = await store.get(OWNER)
     except NoSuchObject:

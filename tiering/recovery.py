@@ -2,7 +2,7 @@
 
 Objects that were being uploaded when the last process ended are never adopted: a new try gets a new
 uuid. A manifest may name them all the same, so they are removed like any other (tiering.removal),
-and only once their offsets are covered by what was uploaded anew.
+and only once their offsets are covered by what was uploaded again.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A read that finds one copy of a segment damaged is served from the other and reports it here. Every
 byte of the other copy is checked first: then a damaged file is replaced by a download of the
-object, and a damaged object is given up and the file uploaded anew. Where both are damaged nothing
+object, and a damaged object is given up and the file uploaded again. Where both are damaged nothing
 is done: `kafkawire tier scrub --deep` lists what is lost. Shell; made by tiering.service.
 """
 
@@ -98,7 +98,7 @@ class Repairer:
             )
             return
         self.repaired += 1
-        source = "its object" if copy is Copy.FILE else "its file, which is uploaded anew"
+        source = "its object" if copy is Copy.FILE else "its file, which is uploaded again"
         logger.warning("the %s of segment %s is replaced by %s", copy, segment.name, source)
 
     async def _replace_file(self, site: Site, segment: Segment) -> bool:

@@ -119,7 +119,7 @@ class Checker:
         healed = await is_sound_here(site, row)
         if healed and self._repair:
             healed = await heal(site, row.uuid)
-        action = self._done("uploaded anew") if healed else ""
+        action = self._done("uploaded again") if healed else ""
         lost: list[Lost] | None = None
         if not healed and self._skip_lost:
             lost = await skip(site, row, path)

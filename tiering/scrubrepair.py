@@ -2,7 +2,7 @@
 
 Orphans, and objects that only the manifest names, get a row that says DELETE_STARTED: the remover
 tells the manifest, waits for the grace and deletes them. An object that is lost or not as written
-is given up in the same way where the segment still has its file, which is then uploaded anew. What
+is given up in the same way where the segment still has its file, which is then uploaded again. What
 the manifest lacks is published. Shell over the parts of a running tier.
 """
 

@@ -200,7 +200,7 @@ class Tiering:
         return Scrub(self.site()).run(repair, deep, skip_lost)
 
     def site(self) -> Site:
-        """The parts of this tier for whoever checks or repairs it."""
+        """The parts of this tier that checks and repairs use."""
         segments, config = self.log.segments, self.config
         rate = config.remote_log_manager_fetch_max_bytes_per_second
         return Site(

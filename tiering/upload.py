@@ -282,7 +282,7 @@ class Uploader:
 
     async def _check(self, flight: Flight, rate: int) -> None:
         """Log what is damaged in a file before it is copied. It is uploaded all the same: the other
-        batches are safe then, and readers of the damaged ones are told. OSError, WorkerError."""
+        batches are safe then; readers of the damaged ones get an error. OSError, WorkerError."""
         arguments = ScrubArguments(flight.segment.path, flight.segment.row.uuid)
         result: ScrubResult = await self._env.worker.run("check", arguments, rate)
         for problem in result.problems[:MAX_NAMED]:

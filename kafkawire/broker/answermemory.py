@@ -45,7 +45,7 @@ class AnswerMemory:
 
     @property
     def short(self) -> bool:
-        """Whether somebody waits, or more is held than should be."""
+        """Whether a read waits, or more is held than the bound."""
         return bool(self._small or self._large) or self.held_bytes > self.bound_bytes
 
     def hold(self, size_bytes: int) -> None:

@@ -30,6 +30,7 @@ from kafkawire.broker.overrides import (
 from kafkawire.codec.configs import BROKER_CONFIGS, check_broker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
+from log import slices
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -78,8 +79,9 @@ class ConfigService:
     ) -> list[KafkaError | None]:
         """Change settings; an error or None for each resource, in order. Those that can be
         changed are, in one transaction."""
-        slices = self._broker.env.slices
-        twice = await slices.duplicates((resource.type, resource.name) for resource in resources)
+        give_way = self._broker.env.slices.give_way
+        names = ((resource.type, resource.name) for resource in resources)
+        twice = await slices.duplicates(names, give_way)
         errors: list[KafkaError | None] = []
         changes: list[list[ConfigChange]] = []
         async with self._changing:
@@ -94,7 +96,7 @@ class ConfigService:
                 except KafkaError as error:
                     changes.append([])
                     errors.append(error)
-                await slices.give_way()
+                await give_way()
             if validate_only or not any(changes):
                 return errors
             everything = [change for of_one in changes for change in of_one]

@@ -155,7 +155,7 @@ def broker_overrides(
 
 def _check_dynamic(names: Sequence[str], whole_cluster: bool) -> None:
     """Refuse what cannot change while a broker runs (Kafka: DynamicBrokerConfig.validateConfigs).
-    Names that nobody knows are accepted, as in Kafka."""
+    Unknown names are accepted, as in Kafka."""
     static = [
         name
         for name in names

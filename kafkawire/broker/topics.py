@@ -32,6 +32,7 @@ from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.codec.configs import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.catalog import NewTopic, alike_key
+from log import slices
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -99,11 +100,12 @@ class TopicService:
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Make topics with the defaults because somebody asked for them; the code for each that
         could not be made. One that is there by now is no error: two clients often ask at once."""
-        slices = self._broker.env.slices
-        wanted = await slices.collect(self._new(name) for name in names if name not in _NOT_YET)
+        give_way = self._broker.env.slices.give_way
+        new = (self._new(name) for name in names if name not in _NOT_YET)
+        wanted = await slices.collect(new, give_way)
         refused: dict[str, ErrorCode] = {}
         for topic, outcome in zip(wanted, await self.create(wanted), strict=True):
-            await slices.give_way()
+            await give_way()
             if isinstance(outcome, Created):
                 logger.info("created topic %s: a client asked for its metadata", topic.name)
             elif outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
@@ -169,7 +171,8 @@ class TopicService:
         """Each topic of one request, checked against what is there and against the others. The
         loop has its turn in between; nobody else changes topics meanwhile."""
         broker = self._broker
-        twice = await broker.env.slices.duplicates(topic.name for topic in topics)
+        names = (topic.name for topic in topics)
+        twice = await slices.duplicates(names, broker.env.slices.give_way)
         taken: dict[str, str] = {}
         plans: list[NewTopic | KafkaError] = []
         new = 0

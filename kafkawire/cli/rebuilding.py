@@ -1,7 +1,7 @@
 """`kafkawire restore --from-log --data DIR`: SQL rebuilt from journals and segments alone.
 
 For a broker that is stopped and whose metadata.db is damaged, gone, older or of another folder.
-Everything is read and decided before anything is written; the new file is built beside its place
+Everything is read and decided before anything is written; the new file is built next to its place
 and renamed into it. The one from before is kept as metadata.db.damaged-<n> or, where it was sound,
 as metadata.db.replaced-<n>. What cannot be known any more is said in sentences. Called by
 kafkawire.cli.offset_app.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from log import slices
+
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
 
@@ -18,7 +20,7 @@ T = TypeVar("T")
 
 
 class ClientGone(Exception):
-    """The connection of a request was closed: nobody waits for its answer."""
+    """The connection of a request was closed: its answer cannot be sent."""
 
 
 def _nothing() -> None:
@@ -56,29 +58,18 @@ class RequestContext:
         """Let others run if this request's slice of the event loop is used up (log.slices).
 
         To be awaited between any two elements of a request or answer whose number a client
-        decides. Raises ClientGone where nobody waits for the answer any more.
+        decides. Raises ClientGone if the connection was closed meanwhile.
         """
-        slices = self.broker.env.slices
-        if slices.over():
-            await slices.pause()
+        computing = self.broker.env.slices
+        if computing.over():
+            await computing.pause()
             if self.is_gone():
                 raise ClientGone
 
     async def duplicates(self, keys: Iterable[T]) -> set[T]:
-        """The keys that come more than once."""
-        seen: set[T] = set()
-        twice: set[T] = set()
-        for key in keys:
-            if key in seen:
-                twice.add(key)
-            seen.add(key)
-            await self.give_way()
-        return twice
+        """Return the keys that come more than once. Raises as `give_way`."""
+        return await slices.duplicates(keys, self.give_way)
 
     async def collect(self, items: Iterable[T]) -> list[T]:
-        """The items as a list, each made in a slice."""
-        found: list[T] = []
-        for item in items:
-            found.append(item)
-            await self.give_way()
-        return found
+        """Return the items as a list, each made in a slice. Raises as `give_way`."""
+        return await slices.collect(items, self.give_way)

@@ -112,7 +112,7 @@ class Fetch:
             attempt.give_up()
 
     def code_of(self, failure: Exception, topic: str | bytes, index: int, offset: int) -> int:
-        """What a client is told of a failed read. A defect is logged, once for each partition."""
+        """The error of a failed read. A defect is logged, once for each partition."""
         if not isinstance(failure, KafkaError | OSError):
             where = f"{topic if isinstance(topic, str) else topic.hex()}-{index}"
             if where not in self.defects and len(self.defects) < DEFECTS_LOGGED_MAX:

@@ -25,8 +25,8 @@ JOIN_VIEWS_FROM = 64
 handing each to the kernel: small batches of many producers lie scattered."""
 
 ATTEMPT_BYTES = 32 << 10
-"""What a Fetch costs beside its bytes, in bytes that could have been sent meanwhile: so that the
-thousands who wait for one partition do not have all others wait when it moves."""
+"""What a Fetch costs in addition to its bytes, in bytes that could have been sent meanwhile: so
+that the thousands who wait for one partition do not have all others wait when it moves."""
 
 BESIDE_HOT_S = 0.01
 """How long a Fetch that has enough from memory waits for a remote tier: what is on its way is there
@@ -192,7 +192,7 @@ class Attempt:
         exchange.peer.fetched()
 
     def _fail(self) -> None:
-        """End the connection after a defect, which is being handled: nobody is to wait for it."""
+        """End the connection after a defect: its requests cannot be answered."""
         peer = self.exchange.peer
         logger.exception("a Fetch of client %s cannot be answered", peer.client_id)
         self._unpark()
@@ -261,7 +261,7 @@ class Attempt:
         """Wait for bytes or the deadline."""
         handler = self.handler
         if len(handler.parked) >= handler.config.parked_fetches_max:
-            # Beyond the bound a client is told at once that there is nothing yet: it asks again.
+            # Beyond the bound a Fetch is answered empty at once: the client sends it again.
             self.try_answer(last=True)
             return
         handler.parked.add(self)

@@ -188,7 +188,7 @@ class Produce:
     def append(
         self, exchange: Waiting, item: Item, inspected: Inspected | None = None
     ) -> ProduceResult:
-        """Queue one batch of a long Produce; what the client is told if the write succeeds."""
+        """Queue one batch of a long Produce; the result if the write succeeds."""
         topic, index, batch = item
         partition = self.find(topic, index)
         if batch is None:

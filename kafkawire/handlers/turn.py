@@ -151,5 +151,5 @@ def refused(
 
 
 def failed(result: ProduceResult, failure: BaseException) -> ProduceResult:
-    """A result in whose place the failure of its turn is told."""
+    """A result that the failure of its write batch replaces."""
     return result if result[2] else (result[0], result[1], *refused(failure))

@@ -5,7 +5,7 @@ without importing SQLAlchemy (`quick.py`); tests/test_migrations.py fails when t
 says what to write here.
 """
 
-REVISION = "0004"  # numbers, so that older and newer can be told apart without Alembic
+REVISION = "0004"  # numbers, so that older and newer compare without Alembic
 VERSION_TABLE = "kafkawire_revision"  # not Alembic's name: a database may be shared with others
 
 ORPHANED = -1

@@ -35,7 +35,7 @@ class DamagedMetadata(MetadataError):
 
 
 def failure_of(name: str, error: BaseException) -> MetadataError:
-    """The error of a driver as ours: damage is told apart from what may pass."""
+    """The error of a driver as ours: damage is distinguished from passing failures."""
     detail = str(error).partition("\n")[0].rstrip(".")
     if "not a database" in detail or "malformed" in detail:
         return DamagedMetadata(name, detail)

@@ -274,7 +274,7 @@ class Host:
         self._reported_tick = self.tick
 
     def sweep(self) -> None:
-        """Once each SWEEP_S: close the connections that nobody uses, or others suffer from."""
+        """Once each SWEEP_S: close connections that are idle or that keep others waiting."""
         self.tick += 1
         self._sweeper.sweep(self.broker.config.connections_max_idle_ms / 1000 / SWEEP_S)
         self.memory.favour()

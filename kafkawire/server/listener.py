@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 UNSENT_BYTES_MAX = 256 << 10
 """Of what the kernel holds of a client's answers, how much may wait to be sent for the first time
 (what is on its way is not bounded by this): a client that does not read would otherwise hold up to
-tcp_wmem, usually 4 MiB, of memory that nobody counts."""
+tcp_wmem, usually 4 MiB, of memory that is not counted."""
 _RESET = pack("ii", 1, 0)  # struct linger: on, for no time
 _TCP_OPTIONS = {
     # A peer that has gone without a word is found in 7 minutes, whatever it waits for; with the

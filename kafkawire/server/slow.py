@@ -1,9 +1,11 @@
-"""Connections that hold what others wait for and do not move, and those that nobody uses.
+"""Connections that hold memory others wait for and make no progress, and idle ones.
 
 While memory suffices every client may be as slow as it likes, as with Kafka. When others wait for
-memory, of requests that are being received or of answers, whoever holds some must keep to a rate:
-a client that does not read its answers, or sends a large request by the byte, is disconnected with
-a line in the log, and costs nobody but itself. Called by `server.host` once a second. Pure.
+memory, of requests that are being received or of answers, a connection that holds some must keep
+to a rate: a client that does not read its answers, or sends a large request by the byte, is
+disconnected with a line in the log, and costs only itself.
+
+Pure; called by `server.host` once a second.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ UNUSED_TICKS = 10
 
 
 class Rates:
-    """How fast connections move between two sweeps in which somebody waits."""
+    """How fast connections move between two sweeps while others wait for memory."""
 
     __slots__ = ("_marks",)
 
@@ -43,7 +45,7 @@ class Rates:
         self._marks: dict[Connection, tuple[int, int]] = {}  # since when, moved by then
 
     def clear(self) -> None:
-        """Nobody waits."""
+        """Forget all rates: no connection waits."""
         self._marks.clear()
 
     def slow(

@@ -15,7 +15,7 @@ Progress: TypeAlias = Callable[[str, int, int], None]
 class Problem:
     """`where`: a journal, a segment, a partition. `repair` says what `fix` does; without one
     nothing can be done that would not lose acknowledged data. `harmless`: what an interrupted
-    start, cut or write leaves behind and the next start clears away. `skip` gives up what is
+    start, cut or write leaves and the next start removes. `skip` gives up what is
     lost."""
 
     where: str

@@ -3,7 +3,7 @@
 Needed where one partition number belongs to two topics (log.rebuild.topics): a journal's frames
 name their partition by number alone, so such journals cannot be read under the new numbers. Every
 journal becomes segments, and so does every segment file with a number that changed; the old files
-are moved into the quarantine once the new metadata is in place. Files are written beside the old
+are moved into the quarantine once the new metadata is in place. Files are written next to the old
 ones under names that mean nothing until `publish` renames them, so an interruption changes nothing.
 Blocks: nothing else runs. Called by kafkawire.cli.rebuilding.
 """
@@ -45,7 +45,7 @@ from log.segments.jobs import JobOrigin, Output, entries_of, pack
 from log.segments.writing import Origins, SegmentWriter
 
 WRITING = ".converting"
-"""Behind the name of a segment until it is published."""
+"""Suffix of a segment's name until it is published."""
 WHY = "it holds partitions under numbers that the rebuilt metadata has given to others"
 
 Batches = list[memoryview]

@@ -24,9 +24,10 @@ PRODUCER_ID_MARGIN = 1_000_000
 @dataclass(slots=True)
 class Rebuilt:
     """What SQL is to hold. `shares`: those that are read, by partition in order of offsets;
-    `aside`: segment files nobody reads though they may hold what is nowhere else; `deleted`: topics
-    that the journals say were deleted; `numbers`: the partition number of each slot of the
-    evidence; `mixed`: files hold partitions under numbers that are not theirs any more."""
+    `aside`: segment files that no reader uses, though they may hold the only copy of something;
+    `deleted`: topics that the journals say were deleted; `numbers`: the partition number of each
+    slot of the evidence; `mixed`: files hold partitions under numbers that are no longer
+    theirs."""
 
     topics: list[TopicInfo] = field(default_factory=list)
     deleted: list[TopicInfo] = field(default_factory=list)

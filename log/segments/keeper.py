@@ -219,7 +219,7 @@ class Segments:
         return segment is not None and segment.row.state != row.state
 
     async def sweep(self, *, now: bool = False) -> None:
-        """Remove files that nobody needs or reads, after their grace or `now`."""
+        """Remove files that are neither needed nor read, after their grace or `now`."""
         await self.store.sweep(self._config.file_delete_delay_ms / 1000, now=now)
 
     def close(self) -> None:

@@ -43,7 +43,7 @@ TWICE_BYTES = 4 * MIB
 IDLE_MS = 3_600_000
 """When no segment of a class was cut for so long, nothing more is expected."""
 INDEX_BYTES = 128 << 10
-"""What a merged object has beside its batches, usually."""
+"""What a merged object usually has in addition to its batches."""
 SPANS = 8
 """Merged segments in the time of a retention, at least."""
 

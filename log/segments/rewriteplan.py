@@ -51,7 +51,7 @@ def plan_rewrite(
     most_of: Callable[[int], int] = no_limit,
 ) -> Iterator[Rewrite | None]:
     """The longest run of the inputs in which the mappings of every partition join, and have
-    together at most `most_of(number)` bytes. So nothing of an input stays behind. Inputs without
+    together at most `most_of(number)` bytes. So nothing of an input is left out. Inputs without
     mappings are left out: what became of them is not known yet.
 
     A generator, so that the event loop may run between its steps: the last value is the plan, those

@@ -211,8 +211,9 @@ class SegmentStore:
                 self._gone.append(segment)
 
     async def sweep(self, grace_s: float, *, now: bool = False) -> None:
-        """Remove the files whose grace is over and that nobody reads, then their rows. `grace_s`
-        is that of segments without one of their own; `now`: remove all, the disk fills up."""
+        """Remove the files whose grace is over and that no reader has open, then their rows.
+        `grace_s` is that of segments without one of their own; `now`: remove all, as the disk
+        fills up."""
         time = self._env.clock.monotonic()
         due = [
             segment

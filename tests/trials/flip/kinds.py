@@ -1,6 +1,7 @@
 """Every kind of file that the product writes, and the right answer to its damage.
 
-A file of no kind fails the trial: whoever adds one states here what its damage means. Answers:
+A file of no kind fails the trial: a change that adds one states here what its damage means.
+Answers:
 
 HARMLESS   the broker starts, serves everything, and rebuilds the file where it needs it
 REFUSED    or it does not start: one sentence names the command that repairs it, after which

@@ -26,7 +26,7 @@ LIVES, SHORT_LIVES = 8, 3
 PROGRESS = ("records acknowledged", "commits acknowledged", "records consumed")
 PROGRESS_WITHIN_S = 30.0
 MIN_ROUND_S = 45.0
-"""A round is not begun anew in its lives with less than this left."""
+"""No further life of a round begins with less than this left."""
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "journal.bytes": str(1 << 20),
