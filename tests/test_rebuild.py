@@ -24,7 +24,7 @@ from log.scan import Gap
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
-from tests.kit.waiting import settle
+from tests.kit.waiting import settle, wait_until
 from tests.test_cli_offsets import Typed, produce
 from tests.test_log_cutting import cut, expected, fill, started
 
@@ -266,6 +266,8 @@ def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
         assert (busy.code, "another kafkawire process" in busy.err) == (1, True)
         words = ("configs", "set", "log.retention.ms=123456", "--brokers-default")
         assert Typed(broker.bootstrap, *words).code == 0
+        manifest = tmp_path / "brokers" / "1" / "manifest" / "current"
+        wait_until(manifest.exists, "the local manifest, which is first written after 2 s")
     sound = Typed("", "restore", "--from-log", *folder)
     assert (sound.code, "is sound" in sound.err) == (1, True)
     (tmp_path / "metadata.db").write_bytes(b"SQLite format 3\0" + bytes(4080))
