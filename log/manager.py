@@ -360,6 +360,7 @@ class Log:
             return
         self._closed = True
         await self.upkeep.stop()
+        self.commit_log.reader.verifier.close()
         try:
             await self.env.worker.close()
             if self.commit_log.failed is None:

@@ -24,12 +24,17 @@ logger = logging.getLogger(__name__)
 class Verifier:
     """See the module."""
 
-    __slots__ = ("_env", "_journals", "_running")
+    __slots__ = ("_closed", "_env", "_journals", "_running")
 
     def __init__(self, env: Env, journals: Journals) -> None:
         self._env = env
         self._journals = journals
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Expect the worker to end: a check that ends with it is no failure."""
+        self._closed = True
 
     async def verify(self, journal: Journal) -> None:
         """Return when the damaged ranges of a journal are known, or cannot be. Never raises but
@@ -48,6 +53,8 @@ class Verifier:
             file = JournalFile(journal.number, journal.path, journal.unverified)
             journal.bad = await self._env.worker.run("verify", file)
         except (OSError, WorkerError) as failure:
+            if self._closed:  # the worker was ended with the broker
+                return
             logger.warning("journal %d is read unverified: %s", journal.number, failure)
         finally:
             pins.release()

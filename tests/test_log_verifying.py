@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -13,6 +14,7 @@ from log.verifying import is_bad
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch, read_all
 from tests.kit.recovery import roll, spoil, start
+from tests.kit.waiting import settle
 
 
 async def closed(**settings: int) -> World:
@@ -100,3 +102,26 @@ def test_what_overlaps_a_damaged_range() -> None:
     assert not is_bad(bad, 20, 20)
     assert is_bad(bad, 20, 21)
     assert not is_bad(bad, 50, 5)
+
+
+async def test_a_stop_while_a_journal_is_verified_is_no_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = await closed()
+    await world.start()
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def run(*_: object) -> None:
+        begun.set()
+        await ended.wait()
+        raise WorkerError("the worker process ended with SIGKILL during 'verify'")
+
+    world.env.worker.run = run  # type: ignore[method-assign]
+    reading = asyncio.ensure_future(read_all(world.find("t"), 0))
+    await begun.wait()
+    closing = asyncio.ensure_future(world.log.close())
+    await settle()
+    ended.set()
+    await closing
+    await asyncio.gather(reading, return_exceptions=True)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
