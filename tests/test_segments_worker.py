@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from log.disk import DiskFileSystem, real_env
 from log.env import FileSystem, Worker, WorkerError
@@ -298,6 +299,23 @@ async def test_the_real_world_has_one() -> None:
     env = real_env()
     assert isinstance(env.worker, WorkerProcess)
     await env.worker.close()
+
+
+def test_writing_to_a_dead_process_is_a_connection_error() -> None:
+    """uvloop raises RuntimeError there, until the end of the process has been reported."""
+
+    async def write_to_the_dead() -> None:
+        dying = await asyncio.create_subprocess_exec("sleep", "100", stdin=subprocess.PIPE)
+        worker.send(dying, (b"x",))
+        dying.kill()
+        assert dying.stdin is not None
+        await until(dying.stdin.is_closing)
+        with pytest.raises(ConnectionResetError):
+            worker.send(dying, (b"x",))
+        await dying.wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(write_to_the_dead())
 
 
 def test_answers_never_raise() -> None:

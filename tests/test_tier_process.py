@@ -297,3 +297,31 @@ def test_under_the_brokers_loop(tmp_path: Path) -> None:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(roundtrip())
+
+
+def test_a_call_to_a_pipe_that_is_closed_is_a_storage_error() -> None:
+    """uvloop raises RuntimeError there, until the end of the process has been reported."""
+
+    async def call_the_dead() -> None:
+        dying = await asyncio.create_subprocess_exec(
+            "sleep", "100", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        ended = link.Child(dying, 10.0, lambda: None)
+        assert ended.takes_calls
+        number, given_up = ended.ask("get", ("k", 0, None), lambda: None)
+        dying.kill()
+        assert dying.stdin is not None
+        await until(dying.stdin.is_closing)
+        assert ended.alive
+        assert not ended.takes_calls
+        _, answer = ended.ask("get", ("k", 0, None), lambda: None)
+        safe = ended.cancel(number)
+        ended.listening = asyncio.ensure_future(ended.listen())
+        with pytest.raises(StoreError, match="ended with SIGKILL"):
+            await answer
+        assert (given_up.cancelled(), safe.done()) == (True, True)
+        with pytest.raises(StoreError, match="ended with SIGKILL"):
+            ended.ask("get", ("k", 0, None), lambda: None)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(call_the_dead())

@@ -42,13 +42,15 @@ class Publisher(Protocol):
 @dataclass(slots=True, eq=False)
 class Flight:
     """One segment in the upload buffer, and the object it becomes; `bytes_by_topic` of what is in
-    it, for the bill. `named`: a delta with it was tried, so a manifest may name it; with these
-    `entries` for good, as somebody may have been told of offsets that are nowhere else yet."""
+    it, for the bill. `pinned`: the segment's file stays for it. `named`: a delta with it was tried,
+    so a manifest may name it; with these `entries` for good, as somebody may have been told of
+    offsets that are nowhere else yet."""
 
     segment: Segment
     row: ObjectRow
     candidate: Candidate
     bytes_by_topic: dict[str, int]
+    pinned: bool = False
     named: bool = False
     entries: Sequence[Mapping] = ()
 
@@ -56,6 +58,17 @@ class Flight:
     def id(self) -> int:
         """Of its segment."""
         return self.row.segment_id
+
+    def pin(self) -> None:
+        """Keep the segment's file while it is uploaded."""
+        self.pinned = True
+        self.segment.pins += 1
+
+    def unpin(self) -> None:
+        """Allow the segment's file to be removed; harmless if it is not pinned."""
+        if self.pinned:
+            self.pinned = False
+            self.segment.pins -= 1
 
 
 class Finisher:

@@ -8,7 +8,7 @@ from asyncio.subprocess import Process
 from collections.abc import Callable
 from typing import Any
 
-from log.segments.worker import exit_words
+from log.segments.worker import exit_words, send
 from tiering.calls import (
     CALLS_PER_THREAD,
     LENGTH,
@@ -88,13 +88,14 @@ class Child:
         self._pending: dict[int, _Pending] = {}
         self._number = 0
         self._missed = 0
+        self._failure = ""  # how it ended, once it has
         self._loop = asyncio.get_running_loop()
         self._resting: asyncio.TimerHandle | None = None
         self._watching: asyncio.TimerHandle | None = None
         self.listening: asyncio.Task[None]
         """Runs `listen`; whoever started the process sets it at once."""
         self.alive = True
-        """It takes calls."""
+        """It was not told to end, and its output has not ended."""
         self.heard = False
         """It has answered something."""
         self.left: list[str] = []
@@ -105,10 +106,19 @@ class Child:
         """None once it has ended."""
         return self._process.pid if self._process.returncode is None else None
 
+    @property
+    def takes_calls(self) -> bool:
+        """Whether a call can be sent. A dead process closes its pipes one after the other."""
+        assert self._process.stdin is not None
+        return self.alive and not self._process.stdin.is_closing()
+
     def ask(
         self, operation: str, arguments: tuple[Any, ...], leave: Callable[[], None]
     ) -> tuple[int, asyncio.Future[Any]]:
-        """Begin a call: its number and answer. `leave()` is called when it has ended."""
+        """Begin a call: its number and answer. `leave()` is called when it has ended. StoreError if
+        the process has ended since it was found."""
+        if self._failure:  # `listen` has failed all calls and ended: nothing would answer this one
+            raise StoreError("ChildDied", self._failure)
         number = self._number + 1
         self.send((number, operation, arguments))
         self._number = number
@@ -149,8 +159,9 @@ class Child:
 
     def send(self, message: object) -> None:
         """Hand a message to the pipe. ValueError if it is too large."""
-        assert self._process.stdin is not None
-        self._process.stdin.writelines(pack_message(message))
+        parts = pack_message(message)
+        with contextlib.suppress(ConnectionError):  # it is dead: `listen` fails what waits
+            send(self._process, parts)
 
     async def listen(self) -> bool:
         """Take answers until there are no more; then nothing of the child is left. True if it
@@ -170,12 +181,12 @@ class Child:
         for timer in (self._resting, self._watching):
             if timer is not None:
                 timer.cancel()
-        failure = f"the storage process {why or 'ended with ' + exit_words(code)}"
+        self._failure = f"the storage process {why or 'ended with ' + exit_words(code)}"
         pending, self._pending = self._pending, {}
         self.left = [call.stores for call in pending.values() if call.stores]
         for call in pending.values():
             if not call.answer.done():
-                call.answer.set_exception(StoreError("ChildDied", failure))
+                call.answer.set_exception(StoreError("ChildDied", self._failure))
             call.end()
         return not (intended or self.heard)
 

@@ -158,7 +158,7 @@ class StoreProcess:
         """The child; started by the first who needs it, for all who come meanwhile."""
         if self._closed:
             raise StoreError("Closed", "the tier is being closed")
-        if self._child is not None and self._child.alive:
+        if self._child is not None and self._child.takes_calls:
             return self._child
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_task(self._start())
@@ -182,9 +182,9 @@ class StoreProcess:
             )  # a session of its own: Ctrl-C in a terminal is for the broker, which ends it
             child = Child(process, self._idle_s, self._answered)
             child.listening = loop.create_task(self._listen(child))
+            self._child = child
             child.send(hello)
             self._left = []
-            self._child = child
             return child
         except OSError as failure:
             raise StoreError("ChildDied", f"no storage process can be started: {failure}") from None

@@ -243,8 +243,8 @@ class Tiering:
         return tiered
 
     async def _tell(self) -> None:
-        """Publish what is noted, trying for as long as somebody waits."""
-        while self.rounds.owned:
+        """Publish what is noted, trying for as long as the caller waits and tiering is open."""
+        while self._started and self.rounds.owned:
             try:
                 await self.rounds.publish()
                 return

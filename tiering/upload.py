@@ -116,6 +116,8 @@ class Uploader:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for flight in self._flights.values():  # those whose upload had not begun, too
+            flight.unpin()
 
     def note(self, ids: Collection[int]) -> None:
         """These segments are new, or not what they were."""
@@ -213,7 +215,7 @@ class Uploader:
                     room -= len(self._numbers(left[0]))
                     part.append(left.pop(0))
                 await self._start(part)
-        except BaseException as failure:
+        except Exception as failure:  # not a cancellation: the broker stops, nothing is tried again
             for segment_id in ids:
                 if segment_id not in self._flights and segment_id in self.dispatcher.candidates:
                     self._failed(segment_id, failure)
@@ -235,7 +237,7 @@ class Uploader:
         self._progress.raise_dispatch(dispatched)
         for flight in flights:
             if flight.row.uuid in entered:
-                flight.segment.pins += 1  # its file stays while it is uploaded
+                flight.pin()
                 self._flights[flight.id] = flight
         for segment_id in ids:
             if segment_id not in self._flights:  # it was exchanged meanwhile
@@ -313,7 +315,7 @@ class Uploader:
             self._uploaded.append(flight)
             self._publish.set()
         finally:
-            flight.segment.pins -= 1
+            flight.unpin()
             self._wake.set()
 
     def _failed(self, segment_id: int, failure: BaseException) -> None:

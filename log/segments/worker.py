@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
 
@@ -108,7 +108,7 @@ class Child:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.writelines((_LENGTH.pack(len(request)), request))
+            send(process, (_LENGTH.pack(len(request)), request))
             await process.stdin.drain()
             (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
             if length > FRAME_BYTES_AT_MOST:
@@ -172,6 +172,16 @@ class Child:
             self._process = None
         for killed in self._dying:
             await killed.wait()
+
+
+def send(process: Process, parts: Sequence[bytes]) -> None:
+    """Write to the standard input of a child process. ConnectionResetError if the pipe is closed,
+    as it is between the death of the child and the moment asyncio reports it: uvloop would raise
+    RuntimeError ("the handler is closed"), asyncio's own loop would drop the bytes."""
+    assert process.stdin is not None
+    if process.stdin.is_closing():
+        raise ConnectionResetError("the pipe to the child process is closed")
+    process.stdin.writelines(parts)
 
 
 def exit_words(code: int) -> str:
