@@ -1,6 +1,7 @@
 """Whether a broker does what it is for, in a few facts: what /health says.
 
-It is well as long as it takes produces and answers reads. Trouble of the remote tier alone makes no
+It is well as long as it takes produces and answers reads, and its metadata is not known to be
+damaged: the next start may be refused then. Trouble of the remote tier alone makes no
 broker ill: a restart would mend nothing, so it is only told.
 """
 
@@ -16,7 +17,9 @@ def health(server: Server) -> tuple[bool, dict[str, object]]:
     """(is it well, the facts as they are sent)."""
     broker = server.broker
     commit_log = broker.log.commit_log
-    trouble = commit_log.failed or commit_log.refusal
+    check = server.metadata_check
+    damage = check.damage if check is not None else ""
+    trouble = commit_log.failed or commit_log.refusal or damage or None
     facts: dict[str, object] = {
         "status": "ok" if trouble is None else "ill",
         "cluster_id": broker.cluster_id,

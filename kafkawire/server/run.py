@@ -15,10 +15,16 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
-from kafkawire.metadata.store import DamagedMetadata, MetadataError, open_metadata
+from kafkawire.metadata.store import (
+    DamagedMetadata,
+    MetadataError,
+    open_metadata,
+    sqlite_file,
+)
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import AddressError, listen, listen_for_monitors
+from kafkawire.server.metadatacheck import MetadataCheck
 from kafkawire.server.reload import Reloader
 from log.disk import keep_freed_memory, real_env
 from log.identity import IdentityError, rebuild_command
@@ -51,6 +57,7 @@ class Server:
         self.monitors: tuple[str, int] | None = None
         self.backups: ScheduledBackups | None = None
         self._backing_up: asyncio.Task[None] | None = None
+        self.metadata_check: MetadataCheck | None = None
         self._sweep_due = 0.0
         self._ended = False
 
@@ -73,6 +80,7 @@ class Server:
         server._sweep()
         server._start_backups(options)
         env.spawn(server._prepare(), "prepare")
+        server._start_metadata_check(options)
         return server
 
     async def _prepare(self) -> None:
@@ -125,6 +133,13 @@ class Server:
         )  # fmt: skip
         self._backing_up = broker.env.spawn(self.backups.run(), "backups")
 
+    def _start_metadata_check(self, options: ServeOptions) -> None:
+        """Where the metadata is an SQLite file."""
+        path = sqlite_file(options.metadata_url, options.data)
+        if path is not None:
+            self.metadata_check = MetadataCheck(self.broker.env, path, options.data)
+            self.metadata_check.start()
+
     async def _stop_backups(self) -> None:
         if self.backups is not None and self._backing_up is not None:
             self._backing_up.cancel()
@@ -155,6 +170,8 @@ class Server:
             return
         self._ended = True
         await self._stop_backups()
+        if self.metadata_check is not None:
+            await self.metadata_check.close()
         for sockets in self.sockets:
             sockets.close()
         for api in self.host.apis.values():

@@ -122,6 +122,23 @@ def error_name(code: int) -> str:
         return str(code)
 
 
+def metadata_families(server: Server) -> Iterator[Metric]:
+    """Of the check of an SQLite file; nothing where the metadata is in PostgreSQL."""
+    check = server.metadata_check
+    if check is not None:
+        yield gauge(
+            "metadata_damaged",
+            "1 if a check of metadata.db found damage, until the restart; else 0.",
+            1 if check.damage else 0,
+        )
+        yield counter(
+            "metadata_checks",
+            "Checks that read every page of metadata.db and found no damage: one after the start, "
+            "then daily.",
+            check.completed,
+        )
+
+
 def backup_families(server: Server) -> Iterator[Metric]:
     """Of scheduled backups; nothing where there are none."""
     if server.backups is not None:

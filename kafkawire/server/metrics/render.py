@@ -13,7 +13,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 
-from kafkawire.server.metrics.broker import backup_families, broker_families
+from kafkawire.server.metrics.broker import backup_families, broker_families, metadata_families
 from kafkawire.server.metrics.groups import group_families
 from kafkawire.server.metrics.log import log_families, partition_families
 from kafkawire.server.metrics.tier import tier_families
@@ -43,6 +43,7 @@ def families(server: Server) -> Iterator[Metric]:
     """Everything there is to say."""
     broker = server.broker
     yield from broker_families(server)
+    yield from metadata_families(server)
     yield from backup_families(server)
     yield from log_families(broker)
     yield from partition_families(broker)

@@ -1,0 +1,63 @@
+"""A check of every page of an SQLite file while the broker serves.
+
+SQLite verifies a page when a statement reads it, so damage to pages that no statement reads goes
+unnoticed until the next start or a rare request needs them. `PRAGMA quick_check` reads all of them,
+but not whether indexes agree with tables: `kafkawire fsck` checks that too. Blocking: call `run` on
+a thread. Used by kafkawire.server.metadatacheck.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import urllib.parse
+
+from kafkawire.metadata.engine import BUSY_TIMEOUT_S
+from kafkawire.metadata.store import DamagedMetadata, failure_of
+
+STEPS_BETWEEN_LOOKS = 10_000
+"""Instructions of SQLite's virtual machine, some tenths of a millisecond, until `stop` is seen
+where `interrupt` came before the statement began."""
+
+
+class PageCheck:
+    """One check of one file, on a read-only connection of its own: in WAL mode it takes no lock
+    that a writer waits for."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._connection: sqlite3.Connection | None = None
+        self._stopped = False
+
+    def run(self) -> bool:
+        """Read every page. Whether that was done: False after `stop`. Blocking.
+
+        Raises DamagedMetadata, and MetadataError if the file cannot be read (disk error, busy)."""
+        path = urllib.parse.quote(os.path.abspath(self._path))
+        try:
+            with contextlib.closing(
+                sqlite3.connect(
+                    f"file:{path}?mode=ro", uri=True, timeout=BUSY_TIMEOUT_S,
+                    check_same_thread=False,  # `interrupt` comes from another thread
+                )
+            ) as connection:  # fmt: skip
+                connection.set_progress_handler(lambda: self._stopped, STEPS_BETWEEN_LOOKS)
+                self._connection = connection
+                (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        except sqlite3.Error as failure:
+            if self._stopped:
+                return False
+            raise failure_of(self._path, failure) from failure
+        if self._stopped:  # what an interrupted check says is no result
+            return False
+        if found != "ok":
+            raise DamagedMetadata(self._path, " ".join(found.split()))
+        return True
+
+    def stop(self) -> None:
+        """Have `run` return soon. From any thread; harmless before and after it."""
+        self._stopped = True
+        if self._connection is not None:
+            with contextlib.suppress(sqlite3.ProgrammingError):  # it is closed already
+                self._connection.interrupt()

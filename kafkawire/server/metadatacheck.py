@@ -1,0 +1,94 @@
+"""The check of metadata.db after the broker serves, and once a day from then on.
+
+A page that no start reads can be damaged unnoticed (kafkawire.metadata.pagecheck). Brokers run for
+months and disks rot meanwhile, so one check after the start is not enough; more often than daily
+would gain little, as a backup that is a day old is what most operators restore. What is found is
+logged once and stays in /health and /metrics until the restart that a repair needs anyway. Not for
+PostgreSQL, which has checksums of its own. Made by `server.run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kafkawire.metadata.engine import aside
+from kafkawire.metadata.pagecheck import PageCheck
+from kafkawire.metadata.store import DamagedMetadata, MetadataError
+from log.env import Env
+from log.identity import rebuild_command
+
+logger = logging.getLogger(__name__)
+
+FIRST_S = 5.0
+"""After a start: clients connect again first."""
+INTERVAL_S = 24 * 3600.0
+MAX_S = 600.0
+"""Of one check. A million partitions are 200 MB and take seconds. A check of a far larger file, or
+on a disk that hangs, would keep SQLite from shortening its write-ahead log for longer."""
+
+
+class MetadataCheck:
+    """See the module. `damage`: what was found, in a sentence, empty if nothing was; `completed`
+    counts checks that read every page."""
+
+    def __init__(self, env: Env, path: str, data: str) -> None:
+        """`path`: the SQLite file; `data`: the data folder, for the command in messages."""
+        self._env = env
+        self._path = path
+        self._data = data
+        self._check: PageCheck | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.damage = ""
+        self.completed = 0
+
+    def start(self) -> None:
+        """Begin."""
+        self._task = self._env.spawn(self._run(), "check the metadata")
+
+    async def close(self) -> None:
+        """Interrupt a check that is under way and wait for its end."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        if self._check is not None:
+            self._check.stop()  # the task ends when the thread does
+        else:
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        """Until damage is found or the broker stops."""
+        await self._env.sleep(FIRST_S)
+        while not self.damage:
+            self._check = check = PageCheck(self._path)
+            timer = self._env.call_later(MAX_S, check.stop)
+            try:
+                done = await aside(check.run)
+                self.completed += done
+            except DamagedMetadata as damage:
+                self._report(damage)
+                return
+            except MetadataError as failure:
+                logger.warning("the daily check of the metadata is left out: %s", failure)
+                done = True
+            finally:
+                timer.cancel()
+                self._check = None
+            if self._task is None:
+                return
+            if not done:
+                logger.warning(
+                    "%s was not checked whole: it took over %.0f s; stop the broker and run "
+                    "`kafkawire fsck --data %s` to be sure of it",
+                    self._path, MAX_S, self._data,
+                )  # fmt: skip
+            await self._env.sleep(INTERVAL_S)
+
+    def _report(self, damage: DamagedMetadata) -> None:
+        self.damage = (
+            f"{damage.what}: topics, settings or offsets stored there cannot be read, and the next "
+            "start may be refused; stop the broker and restore the file from a copy, or rebuild it "
+            f"with {rebuild_command(self._data)}"
+        )
+        logger.critical("%s", self.damage)
