@@ -28,14 +28,13 @@ LOG_INTERVAL_S = 1.0
 class Watchdog:
     """Measures stretches. `count` of those over the limit; `longest_s` of all since it was read."""
 
-    __slots__ = ("_cpu", "_logged_at", "_mark_cpu", "_mark_until", "_unlogged", "_wall", "count",
+    __slots__ = ("_cpu", "_logged_at", "_mark_cpu", "_mark_wall", "_unlogged", "_wall", "count",
                  "longest_s")  # fmt: skip
 
     def __init__(self, wall: Callable[[], float], cpu: Callable[[], float]) -> None:
         self._wall = wall
         self._cpu = cpu
-        self._mark_cpu = 0.0
-        self._mark_until = -1.0  # when the mark is too old for another stretch
+        self._mark_wall = self._mark_cpu = 0.0
         self._logged_at = -LOG_INTERVAL_S
         self._unlogged = 0
         self.count = 0
@@ -44,13 +43,10 @@ class Watchdog:
     def begin(self) -> float:
         """Start a stretch; returns what `end` takes. Hot."""
         now = self._wall()
-        if now > self._mark_until:
-            self._mark(now)
+        if now - self._mark_wall > MARK_S:
+            self._mark_wall = now
+            self._mark_cpu = self._cpu()
         return now
-
-    def _mark(self, now: float) -> None:
-        self._mark_until = now + MARK_S
-        self._mark_cpu = self._cpu()
 
     def end(self, begun: float, who: Callable[[], str]) -> None:
         """End a stretch; `who` names its cause if it has to be reported. Hot."""
@@ -60,7 +56,7 @@ class Watchdog:
     def _report(self, begun: float, who: Callable[[], str]) -> None:
         now, cpu = self._wall(), self._cpu()
         took_s = min(now - begun, cpu - self._mark_cpu)
-        self._mark_until, self._mark_cpu = now + MARK_S, cpu
+        self._mark_wall, self._mark_cpu = now, cpu
         if took_s <= MAX_STRETCH_S:
             return
         self.count += 1
@@ -74,24 +70,6 @@ class Watchdog:
             "%s held the event loop for %.1f ms of CPU time; no other client was served "
             "meanwhile%s", who(), took_s * 1000, more,
         )  # fmt: skip
-
-    def measured(self, fn: Callable[[int], None], who: Callable[[], str]) -> Callable[[int], None]:
-        """Return `fn` with each of its calls as one stretch. Hot: called for each read of a socket.
-
-        The same as `begin` and `end`, inline: calling them would cost more than reading the clock
-        twice does.
-        """
-        wall = self._wall
-
-        def call(argument: int) -> None:
-            begun = wall()
-            if begun > self._mark_until:
-                self._mark(begun)
-            fn(argument)
-            if wall() - begun > MAX_STRETCH_S:
-                self._report(begun, who)
-
-        return call
 
     def timed(self, name: str, fn: Callable[..., object], *args: Any) -> None:
         """Call fn(*args) as one stretch."""

@@ -386,3 +386,12 @@ def test_the_document_names_every_setting_and_what_has_no_effect() -> None:
     aliases = [name for row in TOPIC_CONFIGS.values() for name in broker_names(row)]
     assert all(f"`{name}`" in markdown_table() for name in aliases)
     assert {row.effect for row in ROWS} == set(Effect)
+
+
+def test_throttled_replicas_are_pairs_or_a_single_star() -> None:
+    name = "leader.replication.throttled.replicas"
+    for text in ("", "*", "0:1", "0:1,1:2"):
+        parse(name, text)
+    for text in ("*,1:2", "**", "1", "\u0663:1", "1:2:3"):
+        with pytest.raises(ConfigError):
+            parse(name, text)

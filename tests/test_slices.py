@@ -95,35 +95,6 @@ def test_the_watchdog_reports_cpu_time_and_names_the_cause(
     assert line.startswith("Metadata v9 of client c at 10.0.0.1 held the event loop for 20.0 ms")
 
 
-def test_a_measured_call_is_one_stretch_whatever_ran_before_it(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    wall, cpu = Hand(), Hand()
-    watchdog = Watchdog(wall, cpu)
-    received: list[int] = []
-
-    def read(microseconds: int) -> None:
-        received.append(microseconds)
-        wall.now += microseconds / 1e6
-        cpu.now += microseconds / 1e6
-
-    measured = watchdog.measured(read, lambda: "Produce v7 of client c")
-    for _ in range(20):
-        measured(4900)
-        read(4900)  # what is not measured itself
-    assert watchdog.count == 0
-    with caplog.at_level(logging.WARNING):
-        measured(7000)
-    assert watchdog.count == 1
-    assert watchdog.longest_s == pytest.approx(0.007)
-    (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("Produce v7 of client c held the event loop for 7.0 ms")
-    wall.now += 1.0
-    received.clear()
-    measured(7000)
-    assert (watchdog.count, received) == (2, [7000])
-
-
 async def test_the_steps_of_a_task_are_measured_one_by_one() -> None:
     wall, cpu = Hand(), Hand()
     watchdog = Watchdog(wall, cpu)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
-import logging
 import random
 
 import pytest
 
-from kafkawire.codec.errors import KafkaError
 from log.env import Buffer
 from tests.kit.cold import BLOCK_BYTES, ColdWorld, gets, prepared, simulated, take, whole
 from tests.kit.segments import split
-from tiering.store import StoreError
 
 # -- How long a first byte takes, and how often the storage is asked
 
@@ -217,20 +213,3 @@ def test_reads_keep_to_the_rate_limit() -> None:
         assert seconds >= (cold.counts.bytes_read - 2 * BLOCK_BYTES) / 20_000 - 1
 
     simulated(main)
-
-
-def test_a_read_that_a_stop_ends_is_no_failure(caplog: pytest.LogCaptureFixture) -> None:
-    async def main(world: ColdWorld) -> None:
-        await prepared(world, count=30)
-        await world.remote(world.segments())
-        cold = world.open_tier()
-        world.bucket.faults.delay_s = (5.0, 5.0)
-        reading = world.env.spawn(take(world, "t", 0, 1000), "reader")
-        await world.env.sleep(1.0)
-        await world.remote_store.close()
-        (outcome,) = await asyncio.gather(reading, return_exceptions=True)
-        assert isinstance(outcome, KafkaError | StoreError) or not outcome[0]
-        assert cold.counts.failed == 0, "it is neither counted nor tried again"
-
-    simulated(main)
-    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -119,12 +119,3 @@ async def test_what_is_slow_holds_up_nothing_else(store: StoreProcess, tmp_path:
     for task in uploads:
         task.cancel()
     await asyncio.gather(*uploads, return_exceptions=True)
-
-
-async def test_a_call_that_closing_ends_is_closed(store: StoreProcess) -> None:
-    await stopped(store)
-    (waiting,) = begun(store.get("k"))
-    await turns()
-    await store.close()
-    with pytest.raises(StoreError, match="Closed: "):
-        await waiting

@@ -26,8 +26,6 @@ this behind a store that does not answer, another one is better told so."""
 PING_S = 10.0
 PINGS_MISSED_AT_MOST = 2
 """A child that gives no sign of life so long, with calls under way, is killed."""
-DIED = "ChildDied"
-"""The code of a StoreError where the process ended before it answered."""
 CLOSE_S = 4.0
 """Longer than a child takes that ends by itself."""
 
@@ -120,7 +118,7 @@ class Child:
         """Begin a call: its number and answer. `leave()` is called when it has ended. StoreError if
         the process has ended since it was found."""
         if self._failure:  # `listen` has failed all calls and ended: nothing would answer this one
-            raise StoreError(DIED, self._failure)
+            raise StoreError("ChildDied", self._failure)
         number = self._number + 1
         self.send((number, operation, arguments))
         self._number = number
@@ -188,7 +186,7 @@ class Child:
         self.left = [call.stores for call in pending.values() if call.stores]
         for call in pending.values():
             if not call.answer.done():
-                call.answer.set_exception(StoreError(DIED, self._failure))
+                call.answer.set_exception(StoreError("ChildDied", self._failure))
             call.end()
         return not (intended or self.heard)
 

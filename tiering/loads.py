@@ -17,7 +17,7 @@ from log.env import Env
 from tiering.cache import Block, BlockCache, Key
 from tiering.readahead import Window
 from tiering.requests import Object, Requests, within
-from tiering.store import CLOSED, Part, StoreError
+from tiering.store import Part, StoreError
 
 RUN_BLOCKS = 8
 """Blocks of one request at most, which all come when the last of them does."""
@@ -130,7 +130,7 @@ class Loads:
     ) -> None:
         ahead = window is not None
         self._ahead += ahead
-        failure: Exception | None = StoreError(CLOSED, "the broker is closing")
+        failure: Exception | None = StoreError("Closed", "the broker is closing")
         try:
             attempt = partial(self._attempt, target, blocks, places)
             places = await self._requests.persist(target, attempt, partial(_tell, blocks))

@@ -21,9 +21,9 @@ from typing import Any
 from kafkawire.manifest.keys import check_key
 from kafkawire.manifest.url import TierUrl
 from tiering.calls import LANES, REST_THREADS, Hello
-from tiering.link import DIED, Child, Lane
+from tiering.link import Child, Lane
 from tiering.provider import DELETE_AT_MOST, LIST_AT_MOST
-from tiering.store import CLOSED, Listed, Part, Stored, StoreError
+from tiering.store import Listed, Part, Stored, StoreError
 
 IDLE_S = 600.0
 """A child with boto3 in it takes 60 MB; starting one takes half a second, which the first cold
@@ -147,10 +147,6 @@ class StoreProcess:
         try:
             await child.drain()
             return await answer
-        except StoreError as failure:
-            if self._closed and failure.code == DIED:  # `close` has ended the child
-                raise StoreError(CLOSED, "the tier is being closed") from None
-            raise
         except asyncio.CancelledError:
             safe = child.cancel(number)
             while operation == "read" and not safe.done():
@@ -161,7 +157,7 @@ class StoreProcess:
     async def _running(self) -> Child:
         """The child; started by the first who needs it, for all who come meanwhile."""
         if self._closed:
-            raise StoreError(CLOSED, "the tier is being closed")
+            raise StoreError("Closed", "the tier is being closed")
         if self._child is not None and self._child.takes_calls:
             return self._child
         if self._starting is None:
@@ -174,7 +170,7 @@ class StoreProcess:
             if self._child is not None:
                 await self._child.gone()  # nothing may write into the memory beside the next one
             if loop.time() < self._not_before:
-                raise StoreError(DIED, "the storage process ends as soon as it begins")
+                raise StoreError("ChildDied", "the storage process ends as soon as it begins")
             hello = Hello(
                 self._tier, self._seen, self._memory_fd, len(self.memory), self._part_bytes,
                 self._threads, tuple(self._left), self._storage_class,
@@ -191,7 +187,7 @@ class StoreProcess:
             self._left = []
             return child
         except OSError as failure:
-            raise StoreError(DIED, f"no storage process can be started: {failure}") from None
+            raise StoreError("ChildDied", f"no storage process can be started: {failure}") from None
         finally:
             self._starting = None
 

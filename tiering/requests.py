@@ -17,7 +17,7 @@ from kafkawire.manifest.keys import segment_key
 from log.env import Env
 from tiering.backoff import wait_s
 from tiering.hedge import Hedge
-from tiering.store import CLOSED, ObjectStore, StoreError
+from tiering.store import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +112,6 @@ class Requests:
             try:
                 return await attempt()
             except StoreError as failure:
-                if failure.code == CLOSED:
-                    raise
                 failures += 1
                 self.counts.failed += 1
                 self._warn(target, failure)

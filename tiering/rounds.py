@@ -31,7 +31,7 @@ from tiering.backoff import wait_s
 from tiering.bucketstate import BucketState, DamagedManifest
 from tiering.folding import Folding
 from tiering.owner import OwnedByOther, Owner
-from tiering.store import CLOSED, ConditionFailed, NoSuchObject, ObjectStore, StoreError
+from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, StoreError
 
 __all__ = ["Added", "OwnedByOther", "Rounds"]
 
@@ -280,7 +280,7 @@ class Rounds:
     def _stopped(self) -> Exception:
         if isinstance(self.error, OwnedByOther):
             return self.error
-        return StoreError(CLOSED, "the remote tier is closed")
+        return StoreError("Closed", "the remote tier is closed")
 
     # -- one delta
 

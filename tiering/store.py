@@ -14,9 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-CLOSED = "Closed"
-"""The code of a StoreError after `close`, also of a request that was under way then."""
-
 
 class StoreError(Exception):
     """A request to object storage failed. `code`: S3's or the errno's name, for people.

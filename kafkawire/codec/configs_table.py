@@ -34,7 +34,7 @@ from kafkawire.codec.configs_row import (
 )
 from kafkawire.codec.configs_tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
 
-_REPLICAS = r"\*|\d+:\d+"
+_REPLICAS = r"[0-9]+:[0-9]+"
 
 # fmt: off
 _TOPIC_ROWS = (

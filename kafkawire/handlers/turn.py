@@ -106,10 +106,7 @@ class Turn:
         for exchange in self.exchanges:
             requests += 1 + exchange.more
             if exchange.acks == 1:
-                try:
-                    exchange.tell(failure)
-                except Exception:
-                    _abort(exchange)
+                _tell(exchange, failure)
             elif failure is not None and exchange.acks == 0:
                 exchange.peer.abort("a produce with acks=0 could not be written")
             exchange.peer.applied(exchange.size_bytes)
@@ -122,20 +119,20 @@ class Turn:
     def committed(self, failure: BaseException | None) -> None:
         """... and is durable, or cannot be made so."""
         for exchange in self.waiting:
-            try:
-                exchange.tell(failure)
-            except Exception:
-                _abort(exchange)
+            _tell(exchange, failure)
             exchange.peer.collect()
         for exchange in self.waiting:
             exchange.peer.flush()
 
 
-def _abort(exchange: Waiting) -> None:
-    """End one connection after a defect in its answer: the turn's others get their answers."""
-    peer = exchange.peer
-    logger.exception("the answer to a Produce of client %s cannot be made", peer.client_id)
-    peer.abort("the answer to a Produce cannot be made")
+def _tell(exchange: Waiting, failure: BaseException | None) -> None:
+    """Make an answer. A defect there ends one connection; the turn's others get their answers."""
+    try:
+        exchange.tell(failure)
+    except Exception:
+        peer = exchange.peer
+        logger.exception("the answer to a Produce of client %s cannot be made", peer.client_id)
+        peer.abort("the answer to a Produce cannot be made")
 
 
 def why(failure: BaseException) -> tuple[int, str | None, tuple[tuple[int, str], ...]]:

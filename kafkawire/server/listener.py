@@ -55,14 +55,10 @@ class ClientProtocol(asyncio.BufferedProtocol):
     def __init__(self, host: Host, listener: str) -> None:
         self.host = host
         self.connection = Connection(host, self, "", listener)
-        received: Callable[[int], None] = self.connection.received
-        watchdog = host.watchdog
-        if watchdog is not None:  # what the connection starts in tasks is measured there
-            received = watchdog.measured(received, self._last_request)
         # Bound once: these run for each read.
         for name, method in (
             ("get_buffer", self.connection.get_buffer),
-            ("buffer_updated", received),
+            ("buffer_updated", self._received if host.watchdog else self.connection.received),
             ("pause_writing", self.connection.pause_writing),
             ("resume_writing", self.connection.resume_writing),
         ):
@@ -98,8 +94,14 @@ class ClientProtocol(asyncio.BufferedProtocol):
         """A client that has said all closes both ways, as Kafka's does."""
         return False
 
-    def _last_request(self) -> str:
-        return self.host.last_request(self.connection)
+    def _received(self, count: int) -> None:
+        """Measure what the connection does with the bytes; what it starts in tasks is measured
+        there."""
+        watchdog = self.host.watchdog
+        assert watchdog is not None
+        begun = watchdog.begin()
+        self.connection.received(count)
+        watchdog.end(begun, lambda: self.host.last_request(self.connection))
 
     # -- connection.Wire
 

@@ -60,13 +60,11 @@ class Receiver:
             return kept.view[self.filled : self._wanted(kept)]
         memory = self.memory
         arena = memory.arena
-        used = arena.used
-        if used and arena.size - used < READ_BYTES:
+        if arena.used and arena.size - arena.used < READ_BYTES:
             arena = memory.next_arena()
-            used = arena.used
         if memory.waiting:
-            return arena.view[used : used + SHORT_READ_BYTES]
-        return arena.view[used:] if used else arena.view
+            return arena.view[arena.used : arena.used + SHORT_READ_BYTES]
+        return arena.view[arena.used :] if arena.used else arena.view
 
     def _wanted(self, kept: Block) -> int:
         """Up to where to read: the end of a large frame, so that the next one starts afresh."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import secrets
 import sys
 
@@ -15,8 +16,9 @@ def all_trials() -> list[Trial]:
     from tests.trials.flip.trial import TRIAL as FLIP
     from tests.trials.kill.trial import TRIAL as KILL
     from tests.trials.settings.trial import TRIAL as SETTINGS
+    from tests.trials.wire.trial import TRIAL as WIRE
 
-    return [KILL, FLIP, SETTINGS]
+    return [KILL, FLIP, WIRE, SETTINGS]
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
@@ -45,6 +47,7 @@ def arguments(words: list[str]) -> argparse.Namespace:
 def main() -> int:
     """Run what the command line asks for; the exit code."""
     chosen = arguments(sys.argv[1:])
+    logging.getLogger().addHandler(logging.NullHandler())  # a broker in this process is measured
     seed = secrets.randbelow(1_000_000) if chosen.seed is None else chosen.seed
     trials = [t for t in all_trials() if chosen.only is None or t.name in chosen.only]
     runner = Runner(

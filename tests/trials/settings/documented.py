@@ -48,6 +48,11 @@ TEXTS: dict[str, tuple[str, ...]] = {
         "://", "s3:x", "azure://x", "hdfs://n/p", "s3://B_A_D!/p", "rocksdb:///x", "mysql://h/d",
         "s3://a", "x://y", "ssh://h/f", "abfs://c/p", "tcp://h:1",
     ),
+    "backup.url": (
+        "ftp://x", "s3://", "s3:///prefix", "http://h/b", "gs://b/p", "s3:", "S4://b", "s3://a",
+        "azure://x", "hdfs://n/p", "s3://B_A_D!/p", "rocksdb:///x", "mysql://h/d", "x://y",
+        "ssh://h/f", "abfs://c/p", "tcp://h:1", "smb://h/x", "nfs://h/x", "s3:x",
+    ),
     "tier.prices": (
         "x", "aws", "=", "put=", "put=x", "=1", "put=-1", "put=1;get=2", "unknown=1", "put=1,,get",
         "put=NaN", "put==1", "put=1e999", "free beer", "0", "-1", "null", "{}", "put:1", "*",

@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from kafkawire.messages.alter_configs import AlterableConfig as OldConfig
@@ -44,6 +46,7 @@ from tests.trials.settings.documented import ANY_TEXT, TEXTS, WRONG, Setting, re
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
 INVALID_CONFIG, INVALID_REQUEST = 40, 42
+ROOT = Path(__file__).parents[3]
 NAME = "settings"
 SHORT_SETTINGS, SHORT_STARTS = 12, 2
 
@@ -53,12 +56,14 @@ class Commands:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        environ = {k: v for k, v in os.environ.items() if not k.startswith("KAFKAWIRE_")}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.trials.settings.forking"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env={k: v for k, v in os.environ.items() if not k.startswith("KAFKAWIRE_")},
+            cwd=context.folder,  # some wrong values are right ones of folders
+            env={**environ, "PYTHONPATH": str(ROOT)},
         )
 
     def close(self) -> None:
@@ -107,9 +112,14 @@ def faults(answer: dict[str, Any], name: str, value: str) -> list[str]:
         found.append(f"a traceback: {said[-600:]}")
     elif name not in said:
         found.append(f"the sentence does not name the setting: {said[:300]!r}")
-    elif value.strip() and value.strip().splitlines()[0][:60] not in said:
+    elif value.strip() and not any(part and part in said for part in parts(value)):
         found.append(f"the sentence does not show the value: {said[:300]!r}")
     return found
+
+
+def parts(value: str) -> list[str]:
+    """What of a value a sentence may show: its first line, or one item of it."""
+    return [value.strip().splitlines()[0][:60], *re.split(r"[,;\s]+", value)]
 
 
 class Wire:

@@ -1,0 +1,1 @@
+"""Trial `wire`: extreme but valid requests of every API and version, and garbage."""

@@ -1,0 +1,118 @@
+"""The rule of 5 ms: no request, whatever its bytes, holds the event loop longer.
+
+It runs a broker in a thread of this process, whose selector measures the CPU time of each
+iteration of the loop (tests.kit.stretches): independent of the product's own watchdog.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from random import Random
+from struct import pack
+
+from crc32c import crc32c
+
+from kafkawire.codec.compile import encode
+from kafkawire.handlers.table import Row
+from kafkawire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.kit.client import Client
+from tests.kit.extremes import STYLES, TOPIC, Case, cases, frame, served
+from tests.kit.stretches import MeasuredBroker, measured
+from tests.trials.context import Context
+from tests.trials.link import topics_of
+from tests.trials.records import compress
+from tests.trials.wire.garbage import many_headers, many_records
+
+RULE_S = 0.005
+LIMIT_S = 1.5 * RULE_S
+"""CPU time of one and the same work differs by half where the other hardware thread of the core is
+busy, as in CI: what is longer than that each time is no noise."""
+ASKED_AGAIN = 5
+"""A stretch counts if the request holds the loop each time: the first use of an API imports it,
+and a busy machine spoils a processor's caches."""
+COUNTS = (1000, 20_000, 200_000)
+SHORT_COUNTS = (1000, 5000)
+MAX_FRAME_BYTES = 16 << 20
+
+
+async def topics(port: int) -> dict[str, tuple[bytes, int]]:
+    """The topics that requests name, one of them compacted."""
+    client = await Client.connect(port)
+    compact = [CreatableTopicConfig("cleanup.policy", "compact")]
+    rows = [CreatableTopic(TOPIC, 1, 1), CreatableTopic("compacted", 1, 1, configs=compact)]
+    await client.call(CreateTopicsRequest(rows, 10_000), 7)
+    found = await topics_of(client)
+    await client.close()
+    return found
+
+
+def produce_case(name: str, topic: str, body: bytes, count: int, codec: int) -> Case:
+    """A Produce of one batch with this body."""
+    packed = compress(codec, body)
+    now = int(time.time() * 1000)
+    tail = pack(">hiqqqhii", codec, count - 1, now, now, -1, -1, -1, count) + packed
+    batch = pack(">qiibI", 0, 9 + len(tail), -1, 2, crc32c(tail)) + tail
+    data = TopicProduceData(topic, partition_data=[PartitionProduceData(0, batch)])
+    raw = encode(ProduceRequest(None, -1, 9000, [data]), 9)
+    return Case(name, "Produce", 9, frame(0, 9, raw))
+
+
+def record_cases(rng: Random, count: int) -> Iterator[Case]:
+    """Batches whose records cost much more than their bytes."""
+    for codec in rng.sample((0, 1, 3, 4), 2):
+        for topic in (TOPIC, "compacted"):
+            words = f"{count} records, codec {codec}, to {topic}"
+            yield produce_case(words, topic, many_records(count), count, codec)
+            words = f"a record of {count} headers, codec {codec}, to {topic}"
+            yield produce_case(words, topic, many_headers(count), 1, codec)
+
+
+def extreme_cases(rng: Random, topic_id: bytes, short: bool) -> Iterator[Case]:
+    """Every API and version in random order, again and again with other arrays."""
+    pairs: list[tuple[Row, int]] = list(served())
+    while True:
+        rng.shuffle(pairs)
+        yield from record_cases(rng, 2000 if short else rng.choice((20_000, 200_000)))
+        for row, version in pairs:
+            count = rng.choice(SHORT_COUNTS if short else COUNTS)
+            style = rng.choice(STYLES)
+            found = list(cases(row, version, count, topic_id, (style,)))
+            if found:
+                yield rng.choice(found)
+
+
+def stretch_of(broker: MeasuredBroker, case: Case) -> float:
+    """How long a request holds the loop, in CPU seconds: the least of some attempts."""
+    least = 1e9
+    for _ in range(ASKED_AGAIN):
+        least = min(least, broker.ask(case.frame))
+        if least <= LIMIT_S:
+            break
+    return least
+
+
+def run(context: Context, until: float, most: int) -> None:
+    """Ask until the time is over, or so many cases; blocking."""
+    with measured(context.folder / "measured") as broker:
+        ids = asyncio.run(topics(broker.port))
+        worst = 0.0
+        for done, case in enumerate(extreme_cases(context.rng, ids[TOPIC][0], context.short)):
+            if done >= most or time.monotonic() >= until:
+                break
+            if len(case.frame) > MAX_FRAME_BYTES or context.match not in case.name:
+                continue
+            took = stretch_of(broker, case)
+            worst = max(worst, took)
+            context.check(
+                took <= LIMIT_S,
+                "extreme requests under the rule of 5 ms",
+                f"{case.name} ({len(case.frame):,} bytes) held the loop for {took * 1000:.1f} ms",
+            )
+        context.say(f"the longest stretch of the event loop: {worst * 1000:.1f} ms of CPU time")
