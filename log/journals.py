@@ -219,12 +219,18 @@ class Journals:
 
     def remove(self, journal: Journal) -> None:
         """Let a dead journal go. Costs a rename, so the loop may do it."""
-        assert journal.rolled, "only rolled journals die"
-        assert not journal.pins, "somebody reads this journal"
-        assert not journal.dirty, "this journal is not committed"
-        del self.by_number[journal.number]
+        self.take_out(journal)
         self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
         self._retire(journal)
+
+    def take_out(self, journal: Journal) -> str:
+        """Forget a dead journal and leave its files as they are; the path of it."""
+        assert journal.rolled, "only rolled journals die"
+        assert not journal.pins, "a reader holds this journal"
+        assert not journal.dirty, "this journal is not committed"
+        del self.by_number[journal.number]
+        journal.cool()
+        return journal.path
 
     def _retire(self, journal: Journal) -> None:
         """A file nobody needs becomes a spare if there is room for one, else it is deleted."""

@@ -6,6 +6,7 @@ happens by itself meanwhile is log.upkeep's. `Log.open` is the only way to one.
     <folder>/lock                     held while a process runs
     <folder>/run                      log.runfile
     <folder>/identity                 log.identity
+    <folder>/given-up                 log.givenup
     <folder>/quarantine/              log.quarantine
     <folder>/ledger.0, ledger.1       log.ledgerfile
     <folder>/journals/N.journal       log.frame
@@ -28,6 +29,7 @@ from log.checkpoints import Checkpoints
 from log.commitlog import CommitLog
 from log.env import Env, Lock, LogError
 from log.eviction import rows_in
+from log.givenup import read_given_up
 from log.holes import lost_ranges
 from log.indexing import Indexer, write
 from log.journal import Journal
@@ -38,6 +40,7 @@ from log.loader import Loader
 from log.loading import load_partitions
 from log.losses import Loss, names
 from log.provenance import check_known
+from log.quarantine import Quarantine
 from log.recovered import Found, Recovered
 from log.recovery import recover
 from log.retention import Retention
@@ -98,6 +101,7 @@ class Log:
             config.recycle_bytes,
         )
         self.commit_log = CommitLog(env, config, self.journals)
+        self._given_up = read_given_up(env.fs, folder)
         self.hooks = self.commit_log.hooks
         self.loader = Loader(self.commit_log, catalog, storage, node_id, config)
         self.partitions = self.loader.partitions
@@ -113,6 +117,7 @@ class Log:
             node_id,
             self._released,
             self.loader.config_of,
+            self._given_up,
         )
         self.loader.version = lambda: self.segments.swapper.version
         self.segments.lifecycle.load = self.loader.load
@@ -186,7 +191,7 @@ class Log:
         kept = last is None or last.ledger
         write_run(fs, self.folder, Run(self.start, -1, self.config.flush, kept))
         bounds = bounds_of(ledger)
-        for number in recovered.ends.concerned(bounds):
+        for number in recovered.ends.concerned(bounds) | self._given_up.ranges.keys():
             self.loader.make(number)
         await self.segments.open()
         rows = await self._storage.load_partitions(sorted(self.partitions))
@@ -252,7 +257,12 @@ class Log:
                 self.partitions[number].named_in = active.number
         self.catalog_frames = CatalogFrames(self.commit_log, self._catalog, active.number)
         self.retention = Retention(
-            self.commit_log, self.partitions, self.checkpoints, self.catalog_frames
+            self.commit_log,
+            self.partitions,
+            self.checkpoints,
+            self.catalog_frames,
+            Quarantine(self.env.fs, self.folder),
+            self._given_up.journals(),
         )
         self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
         self.unloader = Unloader(self.env, self.loader, self.checkpoints)

@@ -1,9 +1,9 @@
-"""Quarantine: files that the metadata does not account for are moved aside, never deleted.
+"""Quarantine: files that the metadata does not account for, and damaged journals, are kept.
 
 `<home>/quarantine/` holds them under their names, and `report.jsonl` with a line for each: the
 file, where it was, why it was moved, and when. Nothing reads them again; an operator who knows what
 they are may delete the folder. Blocking: used by commands, or in a thread. Called by log.fsck,
-log.segments.keeper and kafkawire.cli.rebuilding.
+log.retention, log.segments.keeper and kafkawire.cli.rebuilding.
 """
 
 from __future__ import annotations

@@ -13,13 +13,15 @@ or given other settings. When a segment's part of any other becomes due is asked
 from __future__ import annotations
 
 import logging
+import os.path
 from collections.abc import Iterator, Mapping
 
 from log.catalogframes import CatalogFrames
 from log.checkpoints import Checkpoints
 from log.commitlog import CommitLog
-from log.journal import Journal
+from log.journal import Journal, index_name
 from log.partition import Partition
+from log.quarantine import Quarantine
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +58,18 @@ def due(partition: Partition, now_ms: int) -> int:
 
 
 class Retention:
-    """Runs now and then. `touched`: numbers to look at, whatever the journals hold."""
+    """Runs now and then. `touched`: numbers to look at, whatever the journals hold. `damaged`:
+    journals with records that were given up: they go to the quarantine and are not recycled."""
 
-    __slots__ = ("_catalog_frames", "_checkpoints", "_commit_log", "_partitions", "touched")
+    __slots__ = (
+        "_catalog_frames",
+        "_checkpoints",
+        "_commit_log",
+        "_damaged",
+        "_partitions",
+        "_quarantine",
+        "touched",
+    )
 
     def __init__(
         self,
@@ -66,11 +77,15 @@ class Retention:
         partitions: Mapping[int, Partition],
         checkpoints: Checkpoints,
         catalog_frames: CatalogFrames,
+        quarantine: Quarantine,
+        damaged: set[int],
     ) -> None:
         self._commit_log = commit_log
         self._partitions = partitions
         self._checkpoints = checkpoints
         self._catalog_frames = catalog_frames
+        self._quarantine = quarantine
+        self._damaged = damaged
         self.touched: set[int] = set()
 
     async def run(self) -> None:
@@ -111,9 +126,29 @@ class Retention:
             # A reader may have pinned it meanwhile, or another call have been first.
             if journal.number in journals.by_number and self._is_dead(journal):
                 self._commit_log.reader.indexes.forget(journal.number)
-                journals.remove(journal)
                 self._catalog_frames.forget(journal.number)
-                logger.info("recycled journal %d", journal.number)
+                if journal.number in self._damaged:
+                    await self._set_aside(journal)
+                else:
+                    journals.remove(journal)
+                    logger.info("recycled journal %d", journal.number)
+
+    async def _set_aside(self, journal: Journal) -> None:
+        """Move a damaged journal and its index file into the quarantine."""
+        env = self._commit_log.env
+        path = self._commit_log.journals.take_out(journal)
+        paths = [path]
+        if journal.indexed:
+            paths.insert(0, os.path.join(journal.folder, index_name(journal.number)))
+        why = "bytes of it are damaged, and the offsets that were in them were given up"
+        now_ms = env.clock.now_ms()
+        for each in paths:
+            await env.offload.submit("files", self._quarantine.take, each, why, now_ms)
+        logger.warning(
+            "journal %d is damaged and holds nothing that is needed: it is kept in %s",
+            journal.number,
+            self._quarantine.folder,
+        )
 
     def _is_dead(self, journal: Journal) -> bool:
         return (

@@ -17,6 +17,7 @@ from log.eviction import evict
 from log.losses import Ends
 from tests.kit.damagedlife import DamagedLastLife, DamagedLife, DamagedModel
 from tests.kit.loglife import LIVES
+from tests.kit.logs import FOLDER
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.simloop import run
 
@@ -64,4 +65,6 @@ def test_something_is_lost_now_and_then() -> None:
     with quiet():
         models = [simulate(seed) for seed in range(12)]
     assert sum(bool(model.excused) for model in models) >= 3
+    assert any(any(model.given_up.values()) for model in models)
+    assert any(f"{FOLDER}/quarantine/report.jsonl" in model.fs.files for model in models)
     assert {text.split()[0] for model in models for text in model.harmed} >= {"flipped", "removed"}

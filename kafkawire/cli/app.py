@@ -139,7 +139,7 @@ def fsck(
     ] = False,
     skip_lost: Annotated[
         bool,
-        typer.Option("--skip-lost", help="With --repair: leave damaged batches out of segments."),
+        typer.Option("--skip-lost", help="With --repair: give up what no copy has any more."),
     ] = False,
     as_json: Json = False,
 ) -> None:

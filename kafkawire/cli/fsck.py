@@ -135,7 +135,7 @@ async def _mismatch(env: Env, folder: str, home: str, node: int, metadata: SqlSt
 def distrust(report: Report, why: str) -> None:
     """The metadata belongs to another folder: what it says is no reason to move or remove."""
     for problem in report.problems:
-        problem.harmless, problem.repair, problem.fix = False, "", None
+        problem.harmless, problem.repair, problem.fix, problem.skip = False, "", None, None
     report.add("metadata", why)
 
 
@@ -174,3 +174,9 @@ def _show(node: int, report: Report) -> None:
         f"{report.partitions} partitions, {report.size_bytes} bytes: "
         + ("clean" if report.clean else f"{wrong} problems")
     )
+    lost = sum(p.skip is not None and not p.repaired for p in report.problems)
+    if lost:
+        print(
+            f"broker {node}: if there is no other copy, --repair --skip-lost gives up what {lost} "
+            "of them name as lost: consumers go over it then"
+        )

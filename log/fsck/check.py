@@ -11,9 +11,10 @@ from itertools import count
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
 from log.env import Env
+from log.fsck.giveup import GiveUp
 from log.fsck.journals import Held, JournalCheck
 from log.fsck.objects import beyond
-from log.fsck.offsets import missing, stored_end
+from log.fsck.offsets import cut_end, missing, stored_end
 from log.fsck.report import Progress, Report
 from log.fsck.segments import SegmentCheck
 from offsets.storage import OffsetStorage
@@ -42,13 +43,14 @@ async def check(
     """
     report = Report()
     place = await storage.load_place(node_id)
-    journals = JournalCheck(env, home, catalog.name_of, report, progress)
+    give_up = GiveUp(env, home)
+    journals = JournalCheck(env, home, catalog.name_of, report, progress, give_up)
     held = journals.run(place)
     await _topics(journals, catalog, metadata, report)
     usable = await SegmentCheck(
         env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
     ).run()
-    await _partitions(catalog, node_id, storage, held, usable, report, progress)
+    await _partitions(catalog, node_id, storage, held, usable, report, progress, give_up)
     return report
 
 
@@ -84,6 +86,7 @@ async def _partitions(
     usable: set[int],
     report: Report,
     progress: Progress,
+    give_up: GiveUp,
 ) -> None:
     last = catalog.last_number()
     for first in count(0, PARTITIONS_AT_ONCE):
@@ -100,9 +103,14 @@ async def _partitions(
                 report.add(f"{where.topic}-{where.index}", problem)
             ranges = held.ranges.get(row.number, [])
             next_offset = held.next_offset(row.number, stored_end(row))
+            name, border = f"{where.topic}-{where.index}", cut_end(row)
             for start, end in missing(row, usable, ranges, next_offset):
-                report.add(
-                    f"{where.topic}-{where.index}",
-                    f"offsets {start}-{end - 1} are in no segment and no journal",
-                )
+                text = f"offsets {start}-{end - 1} are in no segment and no journal"
+                if start < border:  # the check of the segment offers a repair
+                    report.add(name, text)
+                elif give_up.offsets(row.number, where.topic_id, start, end):
+                    text += "; they were given up, and the broker cuts past them"
+                    report.add(name, text, harmless=True)
+                else:
+                    report.add(name, text, skip=give_up.fix)
     progress("partitions", last + 1, last + 1)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from log.env import Env
 from log.frame import HEADER_BYTES
+from log.fsck.giveup import GiveUp
 from log.fsck.readonly import ReadOnlyFileSystem
 from log.fsck.report import Fix, Progress, Report
 from log.hotindex import Columns
@@ -53,7 +54,15 @@ class Held:
 class JournalCheck:
     """One look at `<home>/journals`."""
 
-    def __init__(self, env: Env, home: str, name: Name, report: Report, progress: Progress) -> None:
+    def __init__(
+        self,
+        env: Env,
+        home: str,
+        name: Name,
+        report: Report,
+        progress: Progress,
+        give_up: GiveUp,
+    ) -> None:
         self._env = replace(env, fs=ReadOnlyFileSystem(env.fs))
         self._disk = env.fs
         self._home = home
@@ -61,6 +70,7 @@ class JournalCheck:
         self._folder = os.path.join(home, "journals")
         self._report = report
         self._progress = progress
+        self._give_up = give_up
         self.held = Held()
 
     def run(self, claimed: int) -> Held:
@@ -144,7 +154,11 @@ class JournalCheck:
         repair = "the next start goes on after what is lost"
         if gap.missing or gap.cut_short:
             repair = f"put the file back if there is a copy; {repair}"
-        self._report.add(f"journal {gap.journal}", damage.text(self._name), repair)
+        where, text = f"journal {gap.journal}", damage.text(self._name)
+        if self._give_up.damage(gap):
+            self._report.add(where, f"{text}, and were given up before", harmless=True)
+        else:
+            self._report.add(where, text, repair, skip=self._give_up.fix)
 
     def _index_there(self, number: int) -> bool:
         return index_name(number) in self._disk.listdir(self._folder)

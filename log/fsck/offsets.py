@@ -22,9 +22,15 @@ def missing(
     checkpoint = row.checkpoint
     start = checkpoint.log_start if checkpoint is not None else 0
     living = [mapping for mapping in row.mappings if mapping.end_offset > start]
-    cut = living[-1].end_offset if living else start
+    cut = cut_end(row)
     holes = list(uncovered(start, cut, _covered(living, usable)))
     return holes + list(uncovered(cut, max(cut, next_offset), sorted(held)))
+
+
+def cut_end(row: PartitionRow) -> int:
+    """Where the segments of a partition end: offsets from here on are in the journals."""
+    start = row.checkpoint.log_start if row.checkpoint is not None else 0
+    return max(start, row.mappings[-1].end_offset) if row.mappings else start
 
 
 def stored_end(row: PartitionRow) -> int:

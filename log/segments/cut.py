@@ -2,9 +2,12 @@
 
 Rows come from the index file beside each journal, or from scanning it if that is damaged. Every
 frame's and every batch's checksum is looked at; a partition with a bad byte is left out and named,
-the others go on. Memory: a row of the index for each frame (40 bytes) of the partition at hand,
-the sparse index of the segment at hand (a hundredth of it), and what SegmentWriter holds; the
-journals are looked at where they lie in the page cache.
+the others go on. Offsets that were given up (log.givenup) are not read: an empty batch stands for
+them, and the segment's section `lost` has the account.
+
+Memory: a row of the index for each frame (40 bytes) of the partition at hand, the sparse index of
+the segment at hand (a hundredth of it), and what SegmentWriter holds; the journals are looked at
+where they lie in the page cache.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment import DamagedBatch
 from log.env import FileSystem
 from log.frame import BATCH_PREFIX_BYTES, HEAD_BYTES, HEADER_BYTES, KIND_BATCH, batch_starts
@@ -122,14 +126,30 @@ def _fill(
 
 
 def _copy(writer: SegmentWriter, item: Wanted, journals: list[_Journal]) -> Damage | None:
-    """All batches of one partition, or why not."""
-    following = item.from_offset
+    """All batches of one partition, and empty ones for what was given up, or why not."""
+    start = item.from_offset
+    for lost in item.state.lost:
+        damage = _copy_span(writer, item, journals, (start, lost.first))
+        if damage is not None:
+            return damage
+        writer.write([memoryview(empty_batches(lost.first, lost.end))])
+        start = lost.end
+    return _copy_span(writer, item, journals, (start, item.to_offset))
+
+
+def _copy_span(
+    writer: SegmentWriter, item: Wanted, journals: list[_Journal], span: tuple[int, int]
+) -> Damage | None:
+    """The batches with the offsets [first, upto) of one partition, or why not."""
+    following, upto = span
+    if following == upto:
+        return None
     for journal in journals:
         rows = journal.rows(item.number)
         start = max(0, bisect_right(rows.base, following) - 1)
         if start < len(rows) and rows.base[start] + rows.count[start] <= following:
             start += 1
-        stop = bisect_left(rows.base, item.to_offset)
+        stop = bisect_left(rows.base, upto)
         while start < stop:
             sizes = list(accumulate(rows.length[start : min(start + ROWS_AT_ONCE, stop)]))
             end = start + max(1, bisect_right(sizes, BYTES_AT_ONCE))
@@ -138,9 +158,9 @@ def _copy(writer: SegmentWriter, item: Wanted, journals: list[_Journal]) -> Dama
                 return damage
             following = rows.base[end - 1] + rows.count[end - 1]
             start = end
-    if following != item.to_offset:
+    if following != upto:
         path = journals[-1].mapped.path if journals else ""
-        text = f"the journals end at offset {following} of it, not at {item.to_offset}"
+        text = f"the journals end at offset {following} of it, not at {upto}"
         return Damage(item.number, following, path, -1, text)
     return None
 

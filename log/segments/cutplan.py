@@ -9,10 +9,12 @@ so that it ends in bounded time and its rows make a bounded transaction.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from kafkawire.codec.segment_lost import LostRange
+from log.givenup import passed
 from log.journal import Journal
 from log.partition import Partition
 from log.segments.grouping import retention_class
@@ -50,9 +52,12 @@ def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
     return found
 
 
-def share_of(partition: Partition, last_journal: int) -> Share | None:
+def share_of(
+    partition: Partition, last_journal: int, given_up: Sequence[LostRange] = ()
+) -> Share | None:
     """What of a partition lies in the journals up to `last_journal`, may be cut, and fits into
-    one segment by its topic's `segment.bytes`; None if nothing does."""
+    one segment by its topic's `segment.bytes`; None if nothing does. A share ends where damage
+    begins that is not among `given_up`."""
     portions = partition.portions
     start = max(partition.cut_offset, partition.log_start)
     stable = min(partition.high_watermark, partition.last_stable_offset)
@@ -63,15 +68,36 @@ def share_of(partition: Partition, last_journal: int) -> Share | None:
             continue
         if size and size + more > partition.config.segment_bytes:
             break
-        whole = _whole_until(partition, end, portions.end[at])
+        whole = _sound_until(partition, end, portions.end[at], given_up)
         end = min(whole, stable)
         size += more
         if end < portions.end[at]:
             break
+    if given_up and not _holds_from(partition, end):
+        end = max(end, min(passed(given_up, end), stable))
     end = _within(partition, start, end)
     if end <= start:
         return None
     return Share(partition, start, end, size, retention_class(partition.config))
+
+
+def _holds_from(partition: Partition, offset: int) -> bool:
+    """Whether the journals hold anything of a partition from an offset on."""
+    rows, portions = partition.rows, partition.portions
+    if len(rows) and rows.end_offset(len(rows) - 1) > offset:
+        return True
+    return len(portions) > 0 and portions.end[-1] > offset
+
+
+def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[LostRange]) -> int:
+    """Where the first damaged range in [start, end) begins that was not given up, or `end`."""
+    while True:
+        damaged = _whole_until(partition, start, end)
+        start = passed(given_up, damaged)
+        if damaged >= end or start == damaged:
+            return damaged
+        if start >= end:
+            return end
 
 
 def _whole_until(partition: Partition, start: int, end: int) -> int:

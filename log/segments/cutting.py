@@ -14,10 +14,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping as Map
+from collections.abc import Sequence
 
 from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment_lost import LostRange
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from log.commitlog import CommitLog
+from log.givenup import GivenUp, clipped
 from log.journal import Journal, Pins
 from log.partition import Partition
 from log.segments.cutplan import JOB_PARTITIONS, Share, ready, share_of
@@ -47,7 +50,9 @@ class Cutter:
 
     __slots__ = (
         "_commit_log",
+        "_damaged_journals",
         "_env",
+        "_given_up",
         "_node_id",
         "_origins",
         "_partitions",
@@ -69,6 +74,7 @@ class Cutter:
         swapper: Swapper,
         node_id: int,
         origins: Origins,
+        given_up: GivenUp,
     ) -> None:
         self._commit_log = commit_log
         self._env = commit_log.env
@@ -78,6 +84,8 @@ class Cutter:
         self._swapper = swapper
         self._node_id = node_id
         self._origins = origins
+        self._given_up = given_up
+        self._damaged_journals = given_up.journals()
         self.timing = Timing(commit_log, partitions)
         self._stuck: dict[int, float] = {}
         self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
@@ -102,7 +110,7 @@ class Cutter:
         """Begin the next journal if the active one has held data for too long."""
         journals, timing = self._commit_log.journals, self.timing
         active = journals.active
-        old = timing.is_old(active)
+        old = timing.is_old(active) or active.number in self._damaged_journals
         if old and journals.ready:
             self._commit_log.roll()
             await self._env.sleep(0)
@@ -115,7 +123,8 @@ class Cutter:
         rolled = [journal for journal in journals if journal.rolled and journal.live]
         stop = 0
         for at, journal in enumerate(rolled):
-            if journal.place < journals.hot_from or self.timing.is_old(journal):
+            given_up = journal.number in self._damaged_journals
+            if given_up or journal.place < journals.hot_from or self.timing.is_old(journal):
                 stop = at + 1
         now = self._env.clock.monotonic()
         self._stuck = {number: until for number, until in self._stuck.items() if until > now}
@@ -124,7 +133,7 @@ class Cutter:
     async def _cut_once(self) -> bool:
         """Plan one job and do it; False if there is nothing to cut."""
         journals = ready(self._due(), self._commit_log.commits.committed)
-        if not journals:
+        if not journals and not self._given_up.ranges:
             return False
         pins = Pins()
         for journal in journals:
@@ -138,18 +147,19 @@ class Cutter:
                 self._stuck.update({journal.number: until for journal in journals})
         finally:
             pins.release()
-        return True
+        return bool(shares or journals)
 
     async def _plan(self, journals: list[Journal]) -> list[Share]:
-        last = journals[-1].number
+        last = journals[-1].number if journals else 0
         shares: dict[int, Share] = {}
         looked = 0
-        for journal in journals:
-            for number in list(journal.numbers):
+        # A range at the end of a partition may lie in no journal.
+        for numbers in [*(each.numbers for each in journals), self._given_up.ranges]:
+            for number in list(numbers):
                 partition = self._partitions.get(number)
                 if partition is None or number in shares or len(shares) >= JOB_PARTITIONS:
                     continue
-                share = share_of(partition, last)
+                share = share_of(partition, last, self._given_up_of(partition))
                 if share is not None and share.start > self.damaged.get(number, -1):
                     shares[number] = share
                 looked += 1
@@ -180,7 +190,9 @@ class Cutter:
             self._note_damage(result)
             finished = await self._finished(result, rows)
             if finished:
-                since = min(self.timing.held_since(journal.number) for journal in journals)
+                since = min(
+                    (self.timing.held_since(each.number) for each in journals), default=NEVER
+                )
                 await self._swapper.add(finished, None if since == NEVER else since)
         except Exception:
             if not self._swapper.in_doubt(rows[0]):
@@ -202,7 +214,7 @@ class Cutter:
         for at in range(0, len(shares), JOB_SLICE):
             part = shares[at : at + JOB_SLICE]
             living = [share for share in part if _is_left(share)]
-            wanted += pack([_wanted(share) for share in living])
+            wanted += pack([self._wanted(share) for share in living])
             for number in {number for share in living for number in _journals_of(share)}:
                 if number not in journals:
                     pins.add(by_number[number])
@@ -214,6 +226,28 @@ class Cutter:
             for _, journal in sorted(journals.items())
         ]
         return wanted, files
+
+    def _wanted(self, share: Share) -> Wanted:
+        partition = share.partition
+        state = PartitionState(
+            partition.log_start,
+            pack_epochs(partition.epochs),
+            pack_producers(partition.producers.entries()),
+            [],
+            clipped(self._given_up_of(partition), share.start, share.end),
+        )
+        return Wanted(
+            partition.number,
+            partition.topic_id,
+            partition.topic,
+            partition.index,
+            share.start,
+            share.end,
+            state,
+        )
+
+    def _given_up_of(self, partition: Partition) -> Sequence[LostRange]:
+        return self._given_up.of(partition.number, partition.topic_id)
 
     def _group(self, shares: list[Share]) -> tuple[list[SegmentRow], list[list[int]]]:
         """The segments to be made, and the partitions in each."""
@@ -245,7 +279,8 @@ class Cutter:
             self.damaged[damage.number] = damage.offset
             logger.critical(
                 "%s cannot be cut: %s, at %d of %s. What lies before it and all other partitions "
-                "can be read",
+                "can be read. `kafkawire fsck --repair --skip-lost` gives up "
+                "what is damaged",
                 name,
                 damage.text,
                 damage.position,
@@ -265,25 +300,6 @@ def _is_left(share: Share) -> bool:
     if partition.removed:
         share.end = share.start
     return share.end > share.start
-
-
-def _wanted(share: Share) -> Wanted:
-    partition = share.partition
-    state = PartitionState(
-        partition.log_start,
-        pack_epochs(partition.epochs),
-        pack_producers(partition.producers.entries()),
-        [],
-    )
-    return Wanted(
-        partition.number,
-        partition.topic_id,
-        partition.topic,
-        partition.index,
-        share.start,
-        share.end,
-        state,
-    )
 
 
 def _journals_of(share: Share) -> list[int]:

@@ -56,7 +56,8 @@ class JournalFile:
 @dataclass(slots=True)
 class Wanted:
     """A partition to cut: what its batches cover of [from_offset, to_offset), all of it in the
-    journals. `to_offset` is where a batch ends; `from_offset` may lie within one."""
+    journals, but for what was given up, which is in `state.lost`, within these offsets. `to_offset`
+    is where a batch ends; `from_offset` may lie within one."""
 
     number: int
     topic_id: bytes

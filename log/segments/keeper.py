@@ -17,6 +17,7 @@ from kafkawire.codec.segment import PartitionEntry
 from kafkawire.metadata.catalog import Catalog
 from log.commitlog import CommitLog
 from log.env import FileSystem
+from log.givenup import GivenUp
 from log.partition import Partition
 from log.quarantine import Quarantine
 from log.segments.cleaning import SegmentCleaner
@@ -52,6 +53,7 @@ class Segments:
         node_id: int,
         released: Callable[[list[int]], None],
         config_of: Callable[[int], TopicConfig | None],
+        given_up: GivenUp,
     ) -> None:
         self._env = commit_log.env
         self.storage = storage
@@ -73,7 +75,7 @@ class Segments:
         )
         origins = Origins(self._env, catalog)
         self.cutter = Cutter(
-            commit_log, partitions, storage, self.store, self.swapper, node_id, origins
+            commit_log, partitions, storage, self.store, self.swapper, node_id, origins, given_up
         )
         self.rewriter = Rewriter(
             self._env,
