@@ -59,6 +59,8 @@ KINDS: tuple[Kind, ...] = (
     Kind("run file", NODE + "run", HARMLESS, "journals know the last run"),
     Kind("journal ledger", NODE + r"ledger\.[01]", HARMLESS,
          "there are two, and the journals themselves"),
+    Kind("given-up offsets", NODE + "given-up", HARMLESS,
+         "journals with damage wait until fsck writes it again"),
     Kind("lock", NODE + "lock", HARMLESS, "it is empty"),
     Kind("local manifest", NODE + r"manifest/(current|ended|(delta|snapshot)-\d{20})", HARMLESS,
          "written again from the metadata"),
