@@ -16,9 +16,10 @@ def all_trials() -> list[Trial]:
     from tests.trials.flip.trial import TRIAL as FLIP
     from tests.trials.kill.trial import TRIAL as KILL
     from tests.trials.settings.trial import TRIAL as SETTINGS
+    from tests.trials.starve.trial import TRIAL as STARVE
     from tests.trials.wire.trial import TRIAL as WIRE
 
-    return [KILL, FLIP, WIRE, SETTINGS]
+    return [KILL, FLIP, WIRE, STARVE, SETTINGS]
 
 
 def arguments(words: list[str]) -> argparse.Namespace:
