@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from kafkawire.codec.batches import build
 from kafkawire.codec.errors import DamagedOffsets
 from kafkawire.codec.segment import LostRange
 from log.frame import FormatError
@@ -13,6 +14,7 @@ from log.givenup import NAME, GivenUp, clipped, passed, read_given_up, write_giv
 from log.journal import journal_name
 from log.partition import Partition
 from log.segments.files import read_lost_ranges, segment_path
+from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, read_all
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryMetadata
@@ -241,3 +243,26 @@ async def test_a_start_knows_no_metadata_but_what_is_there() -> None:
     await cut_all(world)
     assert 99 not in world.log.partitions
     assert world.find("t0").cut_offset > 4
+
+
+async def test_a_compacted_topic_is_cut_past_what_was_given_up() -> None:
+    world = await started(0, cut_interval_ms=FAR_MS, log_cleaner_backoff_ms=FAR_MS)
+    (partition,) = await world.topic("t0", cleanup_policy="compact")
+    for at in range(60):
+        raw = build([(b"key-%d" % at, bytes(500))], timestamp_ms=EPOCH_MS)
+        partition.append(memoryview(raw), EPOCH_MS)
+        await partition.log.committed()
+    await settle()
+    place = partition.rows.place[12]
+    await world.log.close()
+    spoil(world, place + 100)
+    await give_up(world)
+    await world.start()
+    await cut_all(world)
+    partition = world.find("t0")
+    assert partition.cut_offset > 13
+    assert await account(world, partition) == [(12, 13)]
+    assert [offset for offset, _ in await read_all(partition)] == [
+        offset for offset in range(60) if offset != 12
+    ]
+    assert journal_name(place >> 32) in in_quarantine(world)
