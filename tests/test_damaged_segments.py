@@ -62,6 +62,15 @@ def test_two_damaged_batches_are_two_ranges_and_neighbours_are_one() -> None:
         assert isinstance(sound_run(bytes(data), 0, 12, offset), BadBatches)
 
 
+def test_damage_after_a_gap_of_compaction_is_an_error_and_no_empty_read() -> None:
+    later = BLOCK[3 * SIZE :]  # nothing is left of offsets 0-5
+    data = bytearray(later)
+    data[30] ^= 1
+    for offset in (0, 5, 6):
+        assert sound_run(bytes(data), 6, 12, offset) == BadBatches(0, SIZE, 6, 8)
+    assert sound_run(bytes(data), 6, 12, 8) == (SIZE, len(later))
+
+
 def test_whatever_is_damaged_only_sound_batches_are_found() -> None:
     """But for the leader epoch: nothing covers that of a sound batch in a damaged block."""
     rng, known = random.Random(5), [without_epoch(one) for one in split(BLOCK)]

@@ -68,13 +68,13 @@ def search(data: Buffer, first: int, end: int) -> tuple[list[BadBatches], bool]:
 
 def sound_run(data: Buffer, first: int, end: int, offset: int) -> tuple[int, int] | BadBatches:
     """For a reader at `offset`: (start, stop) of the sound batches of a damaged block from the
-    last damage before the offset on; or the damage that has the offset. `first`, `end`: as in
-    `bad_batches`."""
+    last damage before the offset on; or the damage that has the offset, or is the next thing after
+    it. `first`, `end`: as in `bad_batches`."""
     start = 0
     for run in bad_batches(data, first, end):
-        if offset < run.first:
+        if offset < run.first and start < run.start:
             return start, run.start
-        if offset < run.end:
+        if offset < run.end:  # or in a gap before it: the reader comes to the damage next
             return run
         start = run.stop
     return start, len(data)

@@ -186,14 +186,17 @@ class Case:
         for record in full.records:
             if ledger.acked.get(record.offset) != record.uid:
                 seen.faults.append(f"{ledger.name}: offset {record.offset} has another record")
+        skipped = []
         for offset, uid in ledger.acked.items():
             if offset in got or offset < ledger.delete_acked:
                 continue
             if topic.compacted and newest.get(ledger.sent[uid][0], -1) > offset:
                 continue
             seen.unreadable.setdefault((topic.name, index), set()).add(offset)
-            if offset not in full.errors and not any(code < 0 for code in full.errors):
-                seen.faults.append(f"{ledger.name}: offset {offset} is skipped without an error")
+            if offset not in full.errors and not any(at < 0 for at in full.errors):
+                skipped.append(offset)
+        if skipped and not full.trouble:
+            seen.faults.append(f"{ledger.name}: skipped without an error: {some(skipped)}")
 
     async def _append(
         self, client: Link, seen: Seen, topic: Topic, index: int, ledger: Partition
