@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -334,13 +335,17 @@ async def test_a_damaged_trailer_is_named_at_first_open_and_stops_nobody(
         with pytest.raises(KafkaError, match="its row says") as refused:
             await partition.log.read(partition.plan(0, ROOM, 60, True))
         assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
-    assert caplog.text.count("its row says") == 1
+    assert caplog.text.count("its row says") == 2, "by the segment's name, and by offsets"
+    assert "t0-0: offsets 0-" in caplog.text
     world.fs.remove(path)
     await world.restart()
     assert "is missing: what is in it cannot be read" in caplog.text
     with pytest.raises(KafkaError, match="is gone") as refused:
         await read_all(world.find("t0"))
     assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert re.search(
+        "t0-0: offsets 0-[0-9]+ are damaged: the file of segment .* is gone", caplog.text
+    )
 
 
 async def test_an_old_journal_is_rolled_and_cut_though_it_is_small() -> None:

@@ -228,7 +228,8 @@ def test_the_command_killed_and_run_again(tier: Tier, tmp_path: Path) -> None:
     names = [file.path for file in open_table(job).files()]
     there = {str(path.relative_to(table)) for path in table.rglob("*.parquet")}
     assert sorted(names) == sorted(there)
-    assert not leftovers(job)
+    # A task of the killed driver may have been ended while it wrote: the next compaction sweeps it.
+    assert not {name for name in leftovers(job) if not name.endswith(".unfinished")}
     check_accounts(job, tier)
 
 

@@ -10,6 +10,8 @@ the log names it once; all batches before and after it are served.
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import TierLevel
@@ -118,7 +120,7 @@ class WarmReader:
                 return mapping.end_offset
             segment = self._store.by_id[mapping.segment_id]
             return await self.cold.since(partition, mapping, segment, timestamp)
-        async with self._store.opened(mapping.segment_id) as (segment, file):
+        async with self._opened(mapping, partition) as (segment, file):
             warm = await self._index(segment, file, mapping, partition)
         index = warm.index
         position = index.since(timestamp)
@@ -193,7 +195,7 @@ class WarmReader:
     async def _cached(self, ask: Ask) -> bool:
         """Whether the local file's bytes are in the page cache."""
         mapping = self._row(ask)
-        async with self._store.opened(mapping.segment_id) as (segment, file):
+        async with self._opened(mapping, ask.partition) as (segment, file):
             warm = await self._index(segment, file, mapping, ask.partition)
             position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
             return await self._env.offload.submit("warm", file.cached, length, position)
@@ -213,7 +215,7 @@ class WarmReader:
             mapping = self._row(ask)
             if not mapping.length:
                 return Taken([], mapping.end_offset, True)
-            async with self._store.opened(mapping.segment_id) as (segment, file):
+            async with self._opened(mapping, ask.partition) as (segment, file):
                 warm = await self._index(segment, file, mapping, ask.partition)
                 try:
                     return await self._env.offload.submit("warm", take, file, warm, mapping, ask)
@@ -234,6 +236,25 @@ class WarmReader:
                 raise self._damaged(segment, partition, damage) from damage
             warm = self.indexes.keep(key, warm)
         return warm
+
+    @asynccontextmanager
+    async def _opened(
+        self, mapping: Mapping, partition: Partition
+    ) -> AsyncIterator[tuple[Segment, File]]:
+        """Open the file of a mapping. Raises as SegmentStore.opened; where the whole file is
+        damaged or missing, the offsets of the partition that are in it are logged."""
+        segment = None
+        try:
+            async with self._store.opened(mapping.segment_id) as (segment, file):
+                yield segment, file
+        except KafkaError as failure:
+            if segment is not None or failure.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            share = DamagedSegment(
+                mapping.base_offset, mapping.end_offset, failure.message or failure.code.name
+            )
+            found = self._store.by_id[mapping.segment_id]
+            raise self._damaged(found, partition, share) from failure
 
     def _damaged(
         self, segment: Segment, partition: Partition, damage: DamagedSegment

@@ -12,6 +12,7 @@ from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
     KafkaError,
+    KafkaException,
     Message,
     Producer,
     TopicPartition,
@@ -173,7 +174,13 @@ def test_a_group_goes_on_where_it_was(broker: BrokerProcess, name: str, how: str
 
 
 def members_of(admin: AdminClient, group: str) -> set[str]:
-    described = admin.describe_consumer_groups([group])[group].result(30)
+    """The member ids of a group; none while its coordinator is being loaded."""
+    try:
+        described = admin.describe_consumer_groups([group])[group].result(30)
+    except KafkaException as failure:
+        if failure.args[0].code() == KafkaError.COORDINATOR_LOAD_IN_PROGRESS:
+            return set()
+        raise
     return {member.member_id for member in described.members}
 
 
