@@ -92,6 +92,8 @@ def test_an_object_that_cannot_be_read_is_named_and_all_others_are(
         assert harm != "refused" or gets(world) == asked  # nobody asks again at once
         named = [r for r in caplog.records if r.levelname == "ERROR" and key in r.message]
         assert len(named) == 1
+        assert "t-0" in named[0].message
+        assert "offsets 40-" in named[0].message
 
     simulated(main)
 

@@ -133,7 +133,9 @@ class ColdReader:
             with charging({ask.partition.topic: 1}):
                 taken = await self._take(ask, mapping, row, deadline)
         except (StoreError, DamagedSegment) as failure:
-            raise await self._refusal(ask.partition, ask.offset, segment, row, failure) from failure
+            raise await self._refusal(
+                ask.partition, ask.offset, mapping, segment, row, failure
+            ) from failure
         if taken is None:
             self.counts.late += ask.patience_s != 0
             return Taken([], ask.offset, False)
@@ -157,7 +159,9 @@ class ColdReader:
                 warm = await asyncio.shield(task)
         except (StoreError, DamagedSegment) as failure:
             offset = mapping.base_offset
-            raise await self._refusal(partition, offset, segment, row, failure) from failure
+            raise await self._refusal(
+                partition, offset, mapping, segment, row, failure
+            ) from failure
         index = warm.index
         position = index.since(timestamp)
         if position is None:
@@ -318,6 +322,7 @@ class ColdReader:
         self,
         partition: Partition,
         offset: int,
+        mapping: Mapping,
         segment: Segment,
         row: SegmentRow,
         failure: StoreError | DamagedSegment,
@@ -334,13 +339,13 @@ class ColdReader:
             self._refused[row.object] = until, failure
             if len(self._refused) > REFUSED_AT_MOST:
                 del self._refused[next(iter(self._refused))]
-        text = (
-            f"{Object(row.object, 0).key}, {partition.topic}-{partition.index} at offset {offset}: "
-            f"{failure}"
-        )
-        name = f"{row.object.hex()} {type(failure).__name__}"
+        within = f"of offsets {mapping.base_offset}-{mapping.end_offset - 1}"
+        where = f"{partition.topic}-{partition.index} at offset {offset}"
+        text = f"{Object(row.object, 0).key}, {where} {within}: {failure}"
+        name = f"{row.object.hex()} {type(failure).__name__} {partition.number}"
         if isinstance(failure, DamagedSegment):
-            name += f" {partition.number} {failure.first}"
+            text = f"{Object(row.object, 0).key}, {where}: {failure}"
+            name += f" {failure.first}"
         told = isinstance(failure, DamagedSegment) or not failure.retryable
         if told and name not in self._named and len(self._named) < NAMED_AT_MOST:
             self._named.add(name)

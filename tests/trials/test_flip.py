@@ -17,7 +17,7 @@ from tests.trials.kill.world import Topic
 from tests.trials.process import Outcome
 from tests.trials.records import Outgoing, build
 
-SHORT = "segment remove,journal index cut,identity empty,bucket owner flip"
+SHORT = "journal flip,segment cut,metadata empty,object remove"
 """Four of the hundred cases of `make trials`, each another answer."""
 SOUND, DAMAGED = Outcome(0, "", ""), Outcome(1, "", "")
 JOURNAL = "data/brokers/1/journals/0000000002.journal"
