@@ -42,6 +42,7 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+from log import slices
 from log.env import Env
 
 if TYPE_CHECKING:
@@ -202,7 +203,8 @@ class GroupService:
         """Each group once, in the order asked for; each has its own error."""
         response = DescribeGroupsResponse()
         asked: list[asyncio.Future[DescribeGroupsResponse]] = []
-        for group_id in dict.fromkeys(request.groups):
+        distinct = await slices.counted(request.groups, self.env.slices.give_way)
+        for group_id in distinct:
             one = DescribeGroupsRequest(groups=[group_id])
             asked.append(self._ask(group_id, client, version, one, DescribeGroupsResponse))
             await self.env.slices.give_way()
@@ -210,6 +212,7 @@ class GroupService:
                 response.groups += [(await future).groups[0] for future in asked]
                 asked.clear()
         response.groups += [(await future).groups[0] for future in asked]
+        await slices.emptied(distinct, self.env.slices.give_way)
         return response
 
     async def delete_groups(
@@ -218,7 +221,8 @@ class GroupService:
         """Each group once, in the order asked for; each has its own error."""
         response = DeleteGroupsResponse()
         asked: list[asyncio.Future[DeleteGroupsResponse]] = []
-        for group_id in dict.fromkeys(request.groups_names):
+        distinct = await slices.counted(request.groups_names, self.env.slices.give_way)
+        for group_id in distinct:
             await self._forget_most(client, version, group_id)
             one = DeleteGroupsRequest(groups_names=[group_id])
             asked.append(self._ask(group_id, client, version, one, DeleteGroupsResponse))
@@ -227,6 +231,7 @@ class GroupService:
                 response.results += [(await future).results[0] for future in asked]
                 asked.clear()
         response.results += [(await future).results[0] for future in asked]
+        await slices.emptied(distinct, self.env.slices.give_way)
         return response
 
     async def _forget_most(self, client: Client, version: int, group_id: str) -> None:

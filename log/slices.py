@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -37,8 +37,19 @@ async def collect(items: Iterable[T], give_way: Callable[[], Awaitable[None]]) -
     return found
 
 
+async def counted(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> dict[T, int]:
+    """Return how often each key occurs, in the order of first occurrence; `give_way` is awaited
+    after each key. To be freed with `emptied`."""
+    counts: dict[T, int] = {}
+    for key in keys:
+        counts[key] = counts.get(key, 0) + 1
+        await give_way()
+    return counts
+
+
 async def duplicates(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> set[T]:
-    """Return the keys that come more than once; `give_way` is awaited after each."""
+    """Return the keys that occur more than once; `give_way` is awaited after each. To be freed
+    with `emptied`."""
     seen: set[T] = set()
     twice: set[T] = set()
     for key in keys:
@@ -46,7 +57,20 @@ async def duplicates(keys: Iterable[T], give_way: Callable[[], Awaitable[None]])
             twice.add(key)
         seen.add(key)
         await give_way()
+    await emptied(seen, give_way)
     return twice
+
+
+async def emptied(
+    collection: list[Any] | set[Any] | dict[Any, Any], give_way: Callable[[], Awaitable[None]]
+) -> None:
+    """Remove all elements; `give_way` is awaited after each. Freeing tens of thousands of objects
+    in one go would hold the event loop for milliseconds. Messages are freed with
+    kafkawire.handlers.slices.released, which also frees their lists."""
+    remove = collection.popitem if isinstance(collection, dict) else collection.pop
+    while collection:
+        remove()
+        await give_way()
 
 
 class Slices:

@@ -21,7 +21,7 @@ from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
 from kafkawire.codec.types import Buffer
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsResponse
-from log.slices import MAX_STRETCH_S, SLICE_S, Slices
+from log.slices import MAX_STRETCH_S, SLICE_S, Slices, counted, duplicates, emptied
 from log.watchdog import Watchdog
 
 
@@ -71,6 +71,24 @@ async def test_a_cancelled_computation_leaves_its_slice_to_the_next() -> None:
     await asyncio.sleep(0)
     first.cancel()
     await asyncio.wait_for(second, 5)
+
+
+async def test_collections_are_built_and_freed_one_element_at_a_time() -> None:
+    pauses = 0
+
+    async def give_way() -> None:
+        nonlocal pauses
+        pauses += 1
+
+    assert list((await counted("abcab", give_way)).items()) == [("a", 2), ("b", 2), ("c", 1)]
+    assert pauses == 5
+    assert await duplicates("abcab", give_way) == {"a", "b"}
+    assert pauses == 5 + 5 + 3  # the keys are freed one at a time too
+    collections: list[list[str] | set[str] | dict[str, int]] = [["a", "b"], {"a", "b"}, {"a": 1}]
+    for collection in collections:
+        await emptied(collection, give_way)
+    assert not any(collections)
+    assert pauses == 13 + 2 + 2 + 1
 
 
 def test_the_watchdog_reports_cpu_time_and_names_the_cause(

@@ -97,6 +97,7 @@ class ConfigService:
                     changes.append([])
                     errors.append(error)
                 await give_way()
+            await slices.emptied(twice, give_way)
             if validate_only or not any(changes):
                 return errors
             everything = [change for of_one in changes for change in of_one]

@@ -130,7 +130,9 @@ class TopicService:
         return found
 
     async def delete(self, ids: Sequence[bytes]) -> dict[bytes, KafkaError]:
-        """Delete topics by id, in one transaction; the errors of those that were not."""
+        """Delete topics by id, in one transaction; the errors of those that were not. The result is
+        to be freed with log.slices.emptied."""
+        give_way = self._broker.env.slices.give_way
         refused: dict[bytes, KafkaError] = {}
         async with self._changing:
             gone: list[TopicInfo] = []
@@ -145,11 +147,15 @@ class TopicService:
                     )
                 else:
                     gone.append(topic)
+                await give_way()
             if gone:
                 try:
                     await self._remove(gone)
                 except FAILURES as error:
-                    refused.update((topic.id, as_kafka_error(error)) for topic in gone)
+                    failure = as_kafka_error(error)
+                    for topic in gone:
+                        refused[topic.id] = failure
+                        await give_way()
         return refused
 
     async def create_partitions(self, wish: CreatePartitionsTopic, validate_only: bool) -> None:
@@ -191,6 +197,8 @@ class TopicService:
             new += len(plan.leaders)
             taken[alike_key(topic.name)] = topic.name
             plans.append(plan)
+        await slices.emptied(twice, broker.env.slices.give_way)
+        await slices.emptied(taken, broker.env.slices.give_way)
         return plans
 
     def _plan_one(self, topic: CreatableTopic) -> NewTopic:

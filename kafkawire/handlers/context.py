@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from log import slices
 
@@ -67,8 +67,19 @@ class RequestContext:
                 raise ClientGone
 
     async def duplicates(self, keys: Iterable[T]) -> set[T]:
-        """Return the keys that come more than once. Raises as `give_way`."""
+        """Return the keys that occur more than once. To be freed with `emptied`. Raises as
+        `give_way`."""
         return await slices.duplicates(keys, self.give_way)
+
+    async def counted(self, keys: Iterable[T]) -> dict[T, int]:
+        """Return how often each key occurs, in the order of first occurrence. To be freed with
+        `emptied`. Raises as `give_way`."""
+        return await slices.counted(keys, self.give_way)
+
+    async def emptied(self, *collections: list[Any] | set[Any] | dict[Any, Any]) -> None:
+        """Remove all elements of the collections, in slices. Never raises ClientGone."""
+        for collection in collections:
+            await slices.emptied(collection, self.broker.env.slices.give_way)
 
     async def collect(self, items: Iterable[T]) -> list[T]:
         """Return the items as a list, each made in a slice. Raises as `give_way`."""

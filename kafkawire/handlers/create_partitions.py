@@ -24,7 +24,11 @@ async def create_partitions(
     """
     twice = await ctx.duplicates(topic.name for topic in req.topics)
     response = CreatePartitionsResponse()
-    for name, topic in {topic.name: topic for topic in req.topics}.items():
+    topics: dict[str, CreatePartitionsTopic] = {}
+    for topic in req.topics:
+        topics[topic.name] = topic
+        await ctx.give_way()
+    for name, topic in topics.items():
         result = CreatePartitionsTopicResult(name=name)
         try:
             await _one(ctx, topic, name in twice, req.validate_only)
@@ -34,6 +38,7 @@ async def create_partitions(
             result.error_message = error.message or error.code.sentence
         response.results.append(result)
         await ctx.give_way()
+    await ctx.emptied(twice, topics)
     return response
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import ZERO_UUID
@@ -38,9 +38,14 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         refusals = (_result(topic.name, topic.topic_id, disabled) for topic in wanted)
         return DeleteTopicsResponse(responses=await ctx.collect(refusals))
     checked = await _checked(ctx, wanted)
-    ids = [topic_id for _, topic_id, fault in checked if fault is None]
+    ids = await ctx.collect(topic_id for _, topic_id, fault in checked if fault is None)
     # Names are taken now: afterwards the catalog has forgotten those of the deleted ids.
-    names = {i: topic.name for i in ids if (topic := ctx.broker.catalog.by_id.get(i)) is not None}
+    names: dict[bytes, str] = {}
+    for topic_id in ids:
+        topic = ctx.broker.catalog.by_id.get(topic_id)
+        if topic is not None:
+            names[topic_id] = topic.name
+        await ctx.give_way()
     refused = await ctx.broker.topics.delete(ids)
     results = (
         _result(
@@ -51,9 +56,14 @@ async def delete_topics(ctx: RequestContext, req: DeleteTopicsRequest) -> Delete
         for name, topic_id, fault in checked
     )
     response = DeleteTopicsResponse(responses=await ctx.collect(results))
-    await ctx.broker.env.slices.run(released(checked))
+    await ctx.emptied(checked, ids, names, refused)
+    if ctx.version < BY_ID_FROM:
+        await ctx.broker.env.slices.run(released(wanted))
     return response
 
+
+Asked = tuple[str | None, bytes]
+"""Name and id, as asked for."""
 
 Checked = tuple[str | None, bytes, KafkaError | None]
 
@@ -61,14 +71,10 @@ Checked = tuple[str | None, bytes, KafkaError | None]
 async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[Checked]:
     """(name, id, why not) for each distinct thing to delete (Kafka: ControllerApis)."""
     catalog = ctx.broker.catalog
-    asked: Counter[tuple[str | None, bytes]] = Counter()
-    for each in wanted:
-        asked[each.name, each.topic_id] += 1
-        await ctx.give_way()
+    asked = await ctx.counted((each.name, each.topic_id) for each in wanted)
     checked: list[Checked] = []
     taken: set[bytes] = set()
-    # Ids first: a name that means an id of the same request is the fault, not the id.
-    for (name, topic_id), count in sorted(asked.items(), key=lambda item: item[0][0] is not None):
+    for (name, topic_id), count in _ids_first(asked):
         fault: tuple[ErrorCode, str] | None = None
         if name is None and topic_id == ZERO_UUID:
             fault = ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified."
@@ -92,7 +98,17 @@ async def _checked(ctx: RequestContext, wanted: list[DeleteTopicState]) -> list[
         await ctx.give_way()
         taken.add(topic_id)
         checked.append((name, topic_id, None if fault is None else KafkaError(*fault)))
+    await ctx.emptied(asked, taken)
     return checked
+
+
+def _ids_first(asked: dict[Asked, int]) -> Iterator[tuple[Asked, int]]:
+    """Ids, then names: if a name and an id of a request mean the same topic, the name is at
+    fault."""
+    for by_name in (False, True):
+        for key, count in asked.items():
+            if (key[0] is not None) is by_name:
+                yield key, count
 
 
 def _result(name: str | None, topic_id: bytes, error: KafkaError | None) -> DeletableTopicResult:

@@ -43,9 +43,9 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
     Not done: settings of groups and of client metrics; other brokers' settings (ask them).
     """
     layers = ctx.broker.topics.configs.layers()
+    seen: set[tuple[int, str]] = set()
 
     def results() -> Iterator[DescribeConfigsResult]:
-        seen: set[tuple[int, str]] = set()
         for resource in req.resources:
             key = resource.resource_type, resource.resource_name
             if key in seen:  # its settings again and again would fill the memory
@@ -54,16 +54,19 @@ async def describe_configs(ctx: RequestContext, req: DescribeConfigsRequest) -> 
                 seen.add(key)
                 yield _result(ctx, resource, layers, req)
 
-    return await sliced(
-        ctx.broker.env,
-        DescribeConfigsResponse(),
-        ctx.version,
-        ctx.version >= FLEXIBLE_FROM,
-        0,
-        DescribeConfigsResult,
-        results(),
-        len(req.resources),
-    )
+    try:
+        return await sliced(
+            ctx.broker.env,
+            DescribeConfigsResponse(),
+            ctx.version,
+            ctx.version >= FLEXIBLE_FROM,
+            0,
+            DescribeConfigsResult,
+            results(),
+            len(req.resources),
+        )
+    finally:
+        await ctx.emptied(seen)
 
 
 def _result(

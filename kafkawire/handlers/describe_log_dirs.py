@@ -33,9 +33,10 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
     are not here are left out, as in Kafka.
     Not done: v5 (cordoned directories), moving partitions between directories.
     """
-    every: list[Wanted] = [(name, None) for name in ctx.broker.catalog.by_name]
-    wanted = every
-    if req.topics is not None:
+    wanted: list[Wanted]
+    if req.topics is None:
+        wanted = await ctx.collect((name, None) for name in list(ctx.broker.catalog.by_name))
+    else:
         wanted = await ctx.collect((topic.topic, topic.partitions) for topic in req.topics)
     directory = DescribeLogDirsResult(log_dir=ctx.broker.folder)
     rows: list[Buffer] = []
@@ -46,6 +47,7 @@ async def describe_log_dirs(ctx: RequestContext, req: DescribeLogDirsRequest) ->
         count, rows = await _encoded(ctx, wanted)
     except OSError as error:
         directory.error_code = code_of(error)
+    await ctx.emptied(wanted)
     flexible = ctx.version >= FLEXIBLE_FROM
     # After the topics: total_bytes and usable_bytes (v4+), the tags of the directory (v2+).
     tail_bytes = (16 if ctx.version >= 4 else 0) + int(flexible)

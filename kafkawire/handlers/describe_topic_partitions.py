@@ -66,7 +66,9 @@ async def describe_topic_partitions(
 
 async def _in_order(ctx: RequestContext, req: DescribeTopicPartitionsRequest) -> list[str]:
     """The names asked for, each once, in order: sorted in parts, which are then merged."""
-    names = list(dict.fromkeys(await ctx.collect(topic.name for topic in req.topics)))
+    distinct = await ctx.counted(topic.name for topic in req.topics)
+    names = list(distinct)
+    await ctx.emptied(distinct)
     parts = []
     for start in range(0, len(names), SORTED_AT_ONCE):
         parts.append(sorted(names[start : start + SORTED_AT_ONCE]))

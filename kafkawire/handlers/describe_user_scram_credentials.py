@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from kafkawire.codec.errors import ErrorCode
@@ -25,20 +24,23 @@ async def describe_user_scram_credentials(
     RESOURCE_NOT_FOUND, one named twice DUPLICATE_RESOURCE, as in Kafka (ScramImage.describe).
     Not done: credentials.
     """
-    users = Counter(user.name for user in req.users or ())
-    return await sliced(
-        ctx.broker.env,
-        DescribeUserScramCredentialsResponse(error_message=None),
-        ctx.version,
-        True,
-        0,
-        DescribeUserScramCredentialsResult,
-        _results(users),
-        len(users),
-    )
+    users = await ctx.counted(user.name for user in req.users or ())
+    try:
+        return await sliced(
+            ctx.broker.env,
+            DescribeUserScramCredentialsResponse(error_message=None),
+            ctx.version,
+            True,
+            0,
+            DescribeUserScramCredentialsResult,
+            _results(users),
+            len(users),
+        )
+    finally:
+        await ctx.emptied(users)
 
 
-def _results(users: Counter[str]) -> Iterator[DescribeUserScramCredentialsResult]:
+def _results(users: dict[str, int]) -> Iterator[DescribeUserScramCredentialsResult]:
     for name, count in users.items():
         twice = count > 1
         yield DescribeUserScramCredentialsResult(

@@ -79,6 +79,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
         await ctx.give_way()
     if readings:
         await _look_up_all(ctx, readings, req.timeout_ms)
+    await ctx.emptied(twice, readings)
     return ListOffsetsResponse(topics=topics)
 
 

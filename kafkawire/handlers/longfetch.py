@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from asyncio import gather
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.broker.partitions import NotLoaded
-from kafkawire.codec.compile import DecodeError, sliced_encoder
+from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
 from kafkawire.codec.produce import Topic
-from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Held, Pinned
-from kafkawire.handlers.slices import decoded, released
+from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.messages.fetch import (
     EpochEndOffset,
     FetchableTopicResponse,
@@ -104,7 +104,8 @@ class LongFetch:
             self._block.unpin()
         ask = self._ask
         if ask.session_epoch not in FULL:
-            await self._answer(FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND))
+            refusal = FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+            await self._answer([refusal])
             peer.served(exchange)
             return
         self._last = self._last or ask.max_wait_ms <= 0
@@ -247,15 +248,15 @@ class LongFetch:
         for at in range(0, len(cold), READS_AT_ONCE):
             some = cold[at : at + READS_AT_ONCE]
             await gather(*[self._handler.read(result, plan) for result, plan in some])
-        response = FetchResponse()
+        answer = [FetchResponse()]
         for result in self._results:
-            self._add(response, result)
+            self._add(answer[0], result)
             await self._slices.give_way()
         releases, self._releases = self._releases, []
         held, self._held_bytes = self._held_bytes, 0
         releases.append(Held(self._exchange.peer, held))
         await self._release()
-        await self._answer(response, releases)
+        await self._answer(answer, releases)
 
     async def _with_memory(self, cold: list[tuple[FetchResult, Plan]]) -> Plans:
         """Those of the plans for whose bytes there is memory; the others are answered empty."""
@@ -305,14 +306,11 @@ class LongFetch:
         )
 
     async def _answer(
-        self, response: FetchResponse, releases: Sequence[Callable[[], None]] = ()
+        self, answer: list[FetchResponse], releases: Sequence[Callable[[], None]] = ()
     ) -> None:
-        parts: list[Buffer] = []
-        steps = sliced_encoder(FetchResponse, self._exchange.version)(response, parts)
-        await self._slices.run(steps)
-        answer = [response]
-        del response
-        await self._slices.run(released(answer))
+        """Send the one response in `answer`, which has the only reference to it."""
+        # The number of bytes is limited by fetch.max.bytes.
+        parts = await encoded(self._slices, answer, self._exchange.version, math.inf)
 
         def release() -> None:
             for one in releases:

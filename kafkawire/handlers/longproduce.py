@@ -16,13 +16,12 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkawire.broker.partitions import NotLoaded
-from kafkawire.codec.compile import DecodeError, sliced_encoder
+from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import FLEXIBLE_FROM, TOPIC_IDS_FROM, ProduceResult, Topic
-from kafkawire.codec.types import Buffer
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.handlers.slices import decoded, released
+from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.handlers.turn import Waiting, failed, refused
 from kafkawire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -31,6 +30,7 @@ from kafkawire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from log.slices import emptied
 
 if TYPE_CHECKING:
     from kafkawire.handlers.produce import Produce
@@ -245,13 +245,10 @@ class LongProduce:
             for result in portion.results:
                 _add(response, result, exchange.version)
                 await slices.give_way()
-        self._portions.clear()
-        parts: list[Buffer] = []
-        await slices.run(sliced_encoder(ProduceResponse, exchange.version)(response, parts))
+        await emptied(self._portions, slices.give_way)
         answer = [response]
         del response
-        await slices.run(released(answer))
-        exchange.answer_parts(parts)
+        exchange.answer_parts(await encoded(slices, answer, exchange.version))
 
 
 def _items(request: ProduceRequest, by_id: bool) -> Iterator[Item]:

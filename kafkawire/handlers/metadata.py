@@ -8,7 +8,7 @@ is the topic service's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kafkawire.broker.newtopics import missing_topic_error
 from kafkawire.codec.compile import encode
@@ -54,7 +54,10 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
 
         return await ctx.broker.topics.answers.get(key, make)
     entries = await _entries(ctx, req, req.topics)
-    return await _encoded(ctx, req, entries, len(entries))
+    try:
+        return await _encoded(ctx, req, entries, len(entries))
+    finally:
+        await ctx.emptied(entries)
 
 
 async def _entries(
@@ -71,8 +74,19 @@ async def _entries(
             ids[topic.topic_id] = None
         names[topic.name or ""] = None
         await ctx.give_way()
-    if ids:  # names beside ids are not looked at, as in Kafka
-        return await ctx.collect(_by_id(ctx, topic_id) for topic_id in ids)
+    if ids:  # names next to ids are ignored, as in Kafka
+        found = await ctx.collect(_by_id(ctx, topic_id) for topic_id in ids)
+    else:
+        found = await _entries_by_name(ctx, req, names)
+    await ctx.emptied(ids, names)
+    return found
+
+
+async def _entries_by_name(
+    ctx: RequestContext, req: MetadataRequest, names: Collection[str]
+) -> list[Entry]:
+    """An entry for each name; topics that do not exist are created if the request and the broker
+    allow it."""
     found = ctx.broker.catalog.by_name
     missing: list[str] = []
     for name in names:
@@ -82,7 +96,9 @@ async def _entries(
     refused: dict[str, ErrorCode] = {}
     if missing and req.allow_auto_topic_creation and ctx.broker.config.auto_create_topics_enable:
         refused = await ctx.broker.topics.auto_create(missing)
-    return await ctx.collect(_by_name(ctx, name, refused) for name in names)
+    entries = await ctx.collect(_by_name(ctx, name, refused) for name in names)
+    await ctx.emptied(missing, refused)
+    return entries
 
 
 def _by_id(ctx: RequestContext, topic_id: bytes) -> Entry:

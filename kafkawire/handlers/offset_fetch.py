@@ -102,6 +102,7 @@ async def _fetch_groups(
             continue
         seen.add(group.group_id)
         await _ask_group(ctx, portions, group, found)
+    await ctx.emptied(seen)
     await portions.end(always=False)
     for found in response:
         if found.error_code:

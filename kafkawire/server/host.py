@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.codec.compile import DecodeError, decoder, encode, sliced_encoder
+from kafkawire.codec.compile import DecodeError, decoder, encode
 from kafkawire.codec.errors import KafkaError, code_of
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import ClientGone, RequestContext
@@ -22,8 +22,8 @@ from kafkawire.handlers.failures import failed_response
 from kafkawire.handlers.slices import (
     MAX_ANSWER_BYTES,
     AnswerTooLarge,
-    bounded,
     decoded,
+    encoded,
     released,
 )
 from kafkawire.handlers.table import Api, serve_all
@@ -224,13 +224,8 @@ class Host:
             return response
         if isinstance(response, bytes):
             return [response]
-        parts: list[Buffer] = []
-        slices = self.broker.env.slices
-        steps = sliced_encoder(type(response), version)(response, parts)
-        await slices.run(bounded(steps, parts))
         del response
-        await slices.run(released(answer))
-        return parts
+        return await encoded(self.broker.env.slices, answer, version)
 
     def unsupported(self, exchange: Exchange, key: int, version: int) -> bool:
         """KIP-511: only ApiVersions has an answer in a version nobody knows."""
