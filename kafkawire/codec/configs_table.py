@@ -236,8 +236,9 @@ _BROKER_ROWS = (
     Config("fetch.max.bytes", I, 55 * MIB, "The most bytes of records in one Fetch answer.",
            at_least=1024),
     Config("max.connections", I, 10_000,
-           "The most connections at a time (Kafka has no limit by default).", at_least=0,
-           dynamic=True),
+           "The most connections at a time; a further one is closed at once (with Kafka it waits), "
+           "or takes the place of one that has sent no request for 10 s. Kafka has no limit by "
+           "default.", at_least=0, dynamic=True),
     Config("connections.max.idle.ms", L, 600_000,
            "A connection without a request for so long is closed; -1: never.", at_least=-1),
     Config("connection.inflight.bytes", L, 8 * MIB,

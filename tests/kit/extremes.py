@@ -134,12 +134,19 @@ def cases(
     row: Row, version: int, count: int, topic_id: bytes, styles: tuple[str, ...] = STYLES
 ) -> Iterator[Case]:
     """The extreme requests of one API and version, with `count` entries in the long array."""
-    cls = request_class(row.key)
-    for path in arrays(cls, version):
+    for path in arrays(request_class(row.key), version):
         for style in styles:
-            many, body = _largest(cls, version, Filler(version, style, path, count, topic_id))
-            name = f"{APIS[row.key].name} v{version}: {many} {style} {'.'.join(path)}"
-            yield Case(name, APIS[row.key].name, version, frame(row.key, version, body))
+            yield case_of(row, version, count, topic_id, path, style)
+
+
+def case_of(
+    row: Row, version: int, count: int, topic_id: bytes, path: tuple[str, ...], style: str
+) -> Case:
+    """The extreme request with `count` entries of one style in the array at `path`."""
+    cls = request_class(row.key)
+    many, body = _largest(cls, version, Filler(version, style, path, count, topic_id))
+    name = f"{APIS[row.key].name} v{version}: {many} {style} {'.'.join(path)}"
+    return Case(name, APIS[row.key].name, version, frame(row.key, version, body))
 
 
 def _largest(cls: type, version: int, filler: Filler) -> tuple[int, bytes]:

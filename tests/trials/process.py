@@ -14,13 +14,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from kafkawire.testing.broker import BrokerFailed, BrokerProcess
+from tests.trials.context import Context
 
 ORPHANS_GONE_WITHIN_S = 20.0
 """A child notices the end of its pipes at once; on a busy machine it may wait for its turn."""
@@ -30,6 +32,12 @@ CONTEXT_LINES = 30
 """Of a traceback: enough to see where it comes from."""
 WRONG = re.compile(r"\bCRITICAL\b|Traceback \(most recent call last\)")
 """What no broker may write that was only killed, however often."""
+LINES_BEFORE = 2
+MAX_COMPLAINTS = 20
+UNANSWERABLE = "no way to say so"
+"""A request failed and could not even be refused."""
+CLOSING = "closing the connection of client"
+"""The line that gives the reason for closing a connection; another one follows each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,62 @@ def command(*words: str, environ: Mapping[str, str] | None = None) -> Outcome:
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+class Log:
+    """Reads what a broker writes line by line, however long that becomes.
+
+    `closings` counts the lines that give a reason for closing a connection, `warnings` has the
+    last lines at WARNING or above, `complaints` what no broker may write, with its context, and
+    `unanswerable` the requests that failed without an answer.
+    """
+
+    def __init__(self) -> None:
+        self.closings = 0
+        self.warnings: deque[str] = deque(maxlen=100)
+        self.complaints: list[str] = []
+        self.unanswerable: list[str] = []
+        self._before: deque[str] = deque(maxlen=LINES_BEFORE)
+        self._left = 0
+
+    def add(self, line: str) -> None:
+        """Take the next line."""
+        line = line.rstrip("\n")
+        if CLOSING in line:
+            self.closings += 1
+        if UNANSWERABLE in line and len(self.unanswerable) < MAX_COMPLAINTS:
+            self.unanswerable.append(line)
+        if re.search(r" (WARNING|ERROR|CRITICAL) ", line):
+            self.warnings.append(line)
+        if self._left:
+            self._left -= 1
+            self.complaints[-1] += f"\n{line}"
+        elif WRONG.search(line) and len(self.complaints) < MAX_COMPLAINTS:
+            self._left = CONTEXT_LINES
+            self.complaints.append("\n".join((*self._before, line)))
+        self._before.append(line)
+
+
+def report_log(context: Context, log: Log) -> None:
+    """Whatever clients do, the log has no traceback, and no request that got no answer."""
+    for text in (*log.complaints, *log.unanswerable):
+        context.broken(f"the broker logged: {text}")
+
+
+class WatchedProcess(BrokerProcess):
+    """A broker process of which every line is read; `output` has only the last 2,000."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.log = Log()
+
+    def _keep(self, stream: object) -> None:
+        super()._keep(self._read(stream))  # type: ignore[arg-type]
+
+    def _read(self, stream: Iterable[str]) -> Iterator[str]:
+        for line in stream:
+            self.log.add(line)
+            yield line
+
+
 class Victim:
     """One data folder and the broker on it. `starts`, `kills`, `child_kills` count."""
 
@@ -75,7 +139,7 @@ class Victim:
         arguments: Sequence[str] = (),
         environ: Mapping[str, str] | None = None,
     ) -> None:
-        self.process = BrokerProcess(
+        self.process = WatchedProcess(
             data,
             settings=settings,
             arguments=arguments,
@@ -149,11 +213,14 @@ class Victim:
         self._orphans.clear()
         return []
 
+    @property
+    def log(self) -> Log:
+        """What the broker wrote so far, over all its starts."""
+        return self.process.log
+
     def complaints(self) -> list[str]:
         """What a broker without damage must not write: each such line with what follows it."""
-        lines = self.output.splitlines()
-        found = [number for number, line in enumerate(lines) if WRONG.search(line)]
-        return ["\n".join(lines[max(0, at - 2) : at + CONTEXT_LINES]) for at in found]
+        return self.log.complaints
 
     def usage(self) -> Usage:
         """What the broker process uses now."""

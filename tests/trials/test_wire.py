@@ -1,28 +1,35 @@
-"""The wire trial in short, and that it notices a held loop, a missing answer, and memory."""
+"""The wire trial in short, and its checks against answers and logs that are wrong.
+
+What whole brokers do wrong is in test_wire_mutations.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kafkawire.codec.compile import encode
+from kafkawire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.kit.extremes import Case, frame
 from tests.trials.context import Context
+from tests.trials.process import MAX_COMPLAINTS, Log, WatchedProcess, report_log
 from tests.trials.records import HEAD_BYTES, records_of, scan
-from tests.trials.wire import trial as wire
-from tests.trials.wire.garbage import HOW, key_of, mutated, whole
-from tests.trials.wire.stretches import ASKED_AGAIN, produce_case, stretch_of
-from tests.trials.wire.trial import Round, exchange, round_, unanswerable
+from tests.trials.wire.answers import Answer, exchange, fault
+from tests.trials.wire.garbage import HOW, key_of, many_headers, many_records, mutated, whole
+from tests.trials.wire.stretches import LIMIT_S, MAX_ATTEMPTS, judge, produce_case, stretch_of
+from tests.trials.wire.trial import round_
 
-FRAME = frame(18, 0, b"")
+FRAME = frame(18, 0, encode(ApiVersionsRequest(), 0))
 CASE = Case("a case", "ApiVersions", 0, FRAME)
+SOUND = struct.pack(">i", 1) + encode(ApiVersionsResponse(), 0)
 
 
 class FakeMeasured:
@@ -35,11 +42,33 @@ class FakeMeasured:
         return self.took.pop(0)
 
 
-def test_a_loop_that_is_held_each_time_is_noticed() -> None:
-    slow: Any = FakeMeasured(*[0.02] * ASKED_AGAIN)
-    assert stretch_of(slow, CASE) == 0.02
-    imported: Any = FakeMeasured(0.02, 0.001)
-    assert stretch_of(imported, CASE) == 0.001
+@pytest.fixture
+def context(tmp_path: Path) -> Context:
+    return Context("wire", 1, 0, tmp_path, time.monotonic() + 9)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.trials.wire.stretches.PAUSE_S", 0.0)
+
+
+def test_a_loop_that_is_held_each_time_is_noticed(context: Context) -> None:
+    slow: Any = FakeMeasured(*[0.02] * MAX_ATTEMPTS)
+    assert judge(context, slow, CASE) > LIMIT_S
+    assert "a case" in context.findings[0].text
+    assert "held the loop for" in context.findings[0].text
+
+
+def test_a_loop_that_is_held_once_is_no_finding() -> None:
+    imported: Any = FakeMeasured(*[0.02] * (MAX_ATTEMPTS - 1), 0.001)
+    assert stretch_of(imported, CASE, lambda: 1.0) == 0.001
+
+
+def test_a_slow_machine_is_no_finding_and_hides_none() -> None:
+    busy: Any = FakeMeasured(LIMIT_S * 1.9)
+    assert stretch_of(busy, CASE, lambda: 2.0) == pytest.approx(LIMIT_S * 0.95)
+    held: Any = FakeMeasured(*[0.05] * MAX_ATTEMPTS)
+    assert stretch_of(held, CASE, lambda: 1000.0) > LIMIT_S
 
 
 @asynccontextmanager
@@ -61,41 +90,43 @@ async def answering(answer: bytes | None) -> AsyncIterator[int]:
     await server.wait_closed()
 
 
-async def test_what_comes_of_a_request_is_told_apart() -> None:
-    async with answering(b"") as port:
-        assert await exchange(port, FRAME, 0.05) is None
-    async with answering(b"\0\0\0\x02x") as port:
-        assert await exchange(port, FRAME, 0.05) is None
-    async with answering(b"\0\0\0\x02xy") as port:
-        assert await exchange(port, FRAME, 5) == 2
-    async with answering(None) as port:
-        assert await exchange(port, FRAME, 5) == 0
-
-
-async def test_an_answer_that_is_due_and_memory_are_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("sent", "within_s", "found"),
+    [
+        (b"", 0.05, Answer()),
+        (b"\0\0\0\x02x", 0.05, Answer()),
+        (b"\0\0\0\x02xy", 5, Answer(2, b"xy")),
+        (None, 5, Answer(closed=True)),
+    ],
+)
+async def test_outcomes_of_a_request_are_distinguished(
+    sent: bytes | None, within_s: float, found: Answer
 ) -> None:
-    context = Context("wire", 1, 0, tmp_path, time.monotonic() + 9)
-    victim: Any = SimpleNamespace(port=1, process=SimpleNamespace(pid=1, running=True))
+    async with answering(sent) as port:
+        assert await exchange(port, FRAME, within_s) == found
 
-    async def nothing(port: int, raw: bytes, within_s: float) -> None:
-        return None
 
-    async def served(self: Round, after: str) -> None:
-        return None
-
-    peaks = SimpleNamespace(peak_rss=900 << 20)
-    monkeypatch.setattr(wire, "exchange", nothing)
-    monkeypatch.setattr(wire, "usage", lambda pid: peaks)
-    monkeypatch.setattr(Round, "_forget_peak", lambda self: 0)
-    monkeypatch.setattr(Round, "_others_are_served", served)
-    large = Case("large", "ApiVersions", 0, frame(18, 0, bytes(1 << 20)))
-    await Round(context, victim)._extreme(large)
-    await Round(context, victim)._garbage("garbage", FRAME)
-    texts = [finding.text for finding in context.findings]
-    assert "large: not answered in 60 s" in texts[0]
-    assert "took 900 MiB, 56 are allowed" in texts[1]
-    assert "garbage: neither answered nor refused in 20 s" in texts[2]
+@pytest.mark.parametrize(
+    ("request_", "head", "noticed"),
+    [
+        (FRAME, SOUND, ""),
+        (FRAME, b"\0\0", "has no correlation id"),
+        (FRAME, struct.pack(">i", 2) + SOUND[4:], "has correlation id 2, the request 1"),
+        (FRAME, SOUND[:-1], "cannot be decoded"),
+        (FRAME, SOUND + b"x", "cannot be decoded"),
+        (frame(18, 99, b""), SOUND, ""),
+        (frame(18, 99, b""), SOUND + b"x", "cannot be decoded"),
+        (frame(3, 99, b""), SOUND, "version 99 of API 3 is not served"),
+        (struct.pack(">ihhi", 8, 99, 0, 1), SOUND, "API 99 is not served"),
+        (b"\0\0\0\1x", SOUND, "are no request"),
+    ],
+)
+def test_answers_that_no_client_could_read_are_noticed(
+    request_: bytes, head: bytes, noticed: str
+) -> None:
+    wrong = fault(request_, Answer(len(head), head))
+    assert noticed in wrong
+    assert bool(noticed) == bool(wrong)
 
 
 def test_garbage_says_whether_an_answer_is_due() -> None:
@@ -108,8 +139,6 @@ def test_garbage_says_whether_an_answer_is_due() -> None:
 
 
 def test_extreme_batches_are_valid() -> None:
-    from tests.trials.wire.garbage import many_headers, many_records
-
     for codec in range(5):
         case = produce_case("many", "t", many_records(300), 300, codec)
         (batch,) = scan(case.frame)
@@ -119,10 +148,30 @@ def test_extreme_batches_are_valid() -> None:
     assert many_headers(2).endswith(b"\x04" + b"\x02h\x01" * 2)
 
 
-def test_lines_that_say_a_request_failed_are_noticed() -> None:
-    assert unanswerable("INFO a\nERROR Metadata failed and has no way to say so\n") == [
-        "ERROR Metadata failed and has no way to say so"
-    ]
+def test_complaints_in_a_long_log_are_noticed(context: Context, tmp_path: Path) -> None:
+    process = WatchedProcess(tmp_path)
+    lines = ["a\n", "Traceback (most recent call last):\n", "  File x\n"]
+    lines += ["I kafkawire: Metadata failed and has no way to say so\n"]
+    lines += ["I kafkawire: closing the connection of client x at y: z\n"] * 3000
+    lines += ["12:00 WARNING kafkawire: careful\n", "12:01 CRITICAL kafkawire: lost\n"]
+    process._keep(iter(lines))
+    assert "Traceback" not in process.output
+    assert process.log.closings == 3000
+    assert process.log.warnings[0].endswith("careful")
+    report_log(context, process.log)
+    texts = [finding.text for finding in context.findings]
+    assert len(texts) == 3
+    assert "the broker logged: a\nTraceback (most recent call last):\n  File x" in texts[0]
+    assert "CRITICAL kafkawire: lost" in texts[1]
+    assert "has no way to say so" in texts[2]
+
+
+def test_complaints_are_bounded() -> None:
+    log = Log()
+    for _ in range(10_000):
+        log.add("Traceback (most recent call last):")
+        log.add("it has no way to say so")
+    assert len(log.complaints) == len(log.unanswerable) == MAX_COMPLAINTS
 
 
 @pytest.mark.real
@@ -132,3 +181,5 @@ async def test_extremes_and_garbage_harm_nobody(tmp_path: Path) -> None:
     await round_(context)
     assert context.findings == []
     assert context.counts["frames of garbage"] >= 100
+    assert context.counts["answers decoded"] >= 20
+    assert context.counts["connections closed with a reason"] >= 20

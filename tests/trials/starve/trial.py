@@ -1,7 +1,8 @@
 """One round of the starve trial: storms of hostile clients around one that behaves well.
 
 It must be served all the time, the broker's memory stay bounded, and its descriptors come back.
-Then thousands of groups, whose commits survive a kill.
+Then thousands of groups, whose commits survive a kill, and a broker with all the connections that
+`max.connections` allows.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from tests.trials.context import Context, Trial
 from tests.trials.flip.base import produce
 from tests.trials.kill.world import Topic
 from tests.trials.link import link, topics_of
-from tests.trials.process import Victim
+from tests.trials.process import Victim, report_log
 from tests.trials.records import Outgoing
 from tests.trials.starve import groups
 from tests.trials.starve.good import Good
+from tests.trials.starve.limit import at_limit
 from tests.trials.starve.storms import MIB, STORMS, Storm, allowed
 
 SETTINGS = {
@@ -34,6 +36,8 @@ MAX_GROWTH = 600 * MIB
 CONNECTION_BYTES = 40 << 10
 """Of an idle connection: buffers and objects."""
 SETTLED_WITHIN_S = 60.0
+TURNS = 20
+"""Of the well-behaved client during each storm."""
 DESCRIPTORS_LEFT = 30
 """Files of journals and segments that were opened meanwhile."""
 GROUPS, SHORT_GROUPS = 2000, 200
@@ -44,16 +48,16 @@ SHORT_PART = 20
 class Round:
     """One broker, and the client that behaves well."""
 
-    def __init__(self, context: Context) -> None:
-        self.context = context
-        self.victim = Victim(context.folder / "data", SETTINGS)
+    def __init__(self, context: Context, victim: Victim) -> None:
+        self.context, self.victim = context, victim
         self.new = self.old = Topic("", b"", 0, compacted=False, tiered=False)
+        self.filled_bytes = 0
 
     async def run(self) -> None:
         """Fill, storms until the time is nearly over, groups, a kill, and the commits again."""
         try:
             await self.victim.start()
-            await self._fill()
+            await self.fill()
             good = Good(self.context, self.victim.port, self.new, self.old)
             serving = asyncio.create_task(good.run())
             await self._storms(good)
@@ -70,11 +74,10 @@ class Round:
         finally:
             await asyncio.to_thread(self.victim.process.kill)
             self.context.outputs["broker.log"] = self.victim.output
-            for text in self.victim.complaints():
-                self.context.broken(f"the broker logged: {text}")
+            report_log(self.context, self.victim.log)
 
-    async def _fill(self) -> None:
-        """Records of which only the last are hot."""
+    async def fill(self) -> None:
+        """Records of which only the last are hot; memory is compared with that afterwards."""
         async with link(self.victim.port) as client:
             rows = [CreatableTopic("old", 1, 1), CreatableTopic("new", 1, 1)]
             await client.call(CreateTopicsRequest(rows, 30_000), 7)
@@ -87,40 +90,44 @@ class Round:
                 row = Outgoing(uid, b"k", bytes(1_000_000))
                 if (offset := await produce(client, self.old, 0, [row])) != uid:
                     self.context.broken(f"record {uid} of the old topic is at offset {offset}")
+        self.filled_bytes = anonymous_bytes(self.victim.process.pid)
 
     async def _storms(self, good: Good) -> None:
         """Each kind of hostile client in random order; in a long round again and again."""
         while True:
             for storm in self.context.rng.sample(STORMS, len(STORMS)):
-                await self._storm(storm, good)
-            if self.context.short or self.context.left_s < 60:
+                part = SHORT_PART if self.context.short else self.context.rng.choice((1, 1, 3))
+                await self.storm(storm, allowed(storm.most // part), good)
+            if self.context.short or self.context.left_s < 75:
                 return
 
-    async def _storm(self, storm: Storm, good: Good) -> None:
-        part = SHORT_PART if self.context.short else self.context.rng.choice((1, 1, 3))
-        count = allowed(storm.most // part)
+    async def storm(self, storm: Storm, count: int, good: Good) -> None:
+        """`count` hostile clients of one kind, until the good one was served often enough."""
         self.context.say(f"{count} {storm.name}")
-        before, served = anonymous_bytes(self.victim.process.pid), good.served
+        served = good.served
         descriptors = self.victim.usage().descriptors
         with ExitStack() as stack:
             begin = storm.begin
             port, rng = self.victim.port, self.context.rng
             await asyncio.to_thread(begin, port, count, rng, stack)
-            grown = await self._watch(good, served + 20, before)
+            grown = await self._watch(good, served + TURNS)
         judge(self.context, f"{count} {storm.name}", grown, count)
         await self._settled(storm.name, descriptors)
         self.context.tried(storm.name, count)
 
-    async def _watch(self, good: Good, until: int, before: int) -> int:
-        """Wait until the good client was served so often; how far the memory grew meanwhile."""
+    async def _watch(self, good: Good, until: int) -> int:
+        """Wait until the good client was served so often; by how much the memory is larger at most
+        than before all hostile clients."""
         largest = 0
         end = time.monotonic() + SETTLED_WITHIN_S
         while good.served < until and time.monotonic() < end:
-            largest = max(largest, anonymous_bytes(self.victim.process.pid) - before)
+            largest = max(largest, anonymous_bytes(self.victim.process.pid) - self.filled_bytes)
             await asyncio.sleep(0.05)
         if good.served < until:
             missing = until - good.served
-            self.context.broken(f"{missing} of 20 turns were not served in {SETTLED_WITHIN_S:g} s")
+            self.context.broken(
+                f"{missing} of {TURNS} turns were not served in {SETTLED_WITHIN_S:g} s"
+            )
         return largest
 
     async def _settled(self, name: str, descriptors: int) -> None:
@@ -145,7 +152,8 @@ def judge(context: Context, name: str, grown: int, connections: int) -> None:
 
 async def round_(context: Context) -> None:
     """See the module."""
-    await Round(context).run()
+    await Round(context, Victim(context.folder / "data", SETTINGS)).run()
+    await at_limit(context, context.folder / "limit")
 
 
 TRIAL = Trial("starve", "hostile clients, thousands of connections and groups", round_, weight=0.7)

@@ -32,20 +32,7 @@ def _sized(body: bytes) -> bytes:
 
 def mutated(rng: Random, frame: bytes) -> tuple[str, bytes]:
     """How a valid frame was changed, and what became of it."""
-    how = rng.choice(
-        (
-            "flip",
-            "flips",
-            "cut",
-            "longer",
-            "insert",
-            "length",
-            "key",
-            "version",
-            "lengths",
-            "random",
-        )
-    )
+    how = rng.choice(HOW)
     body = bytearray(frame[4:])
     at = rng.randrange(len(body))
     if how == "flip":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from struct import pack
 
@@ -22,8 +22,10 @@ from kafkawire.messages.create_topics import (
     CreateTopicsRequest,
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.registry import request_class
 from tests.kit.client import Client
-from tests.kit.extremes import STYLES, TOPIC, Case, cases, frame, served
+from tests.kit.extremes import STYLES, TOPIC, Case, arrays, case_of, frame, served
+from tests.kit.slowness import slowness
 from tests.kit.stretches import MeasuredBroker, measured
 from tests.trials.context import Context
 from tests.trials.link import topics_of
@@ -34,9 +36,14 @@ RULE_S = 0.005
 LIMIT_S = 1.5 * RULE_S
 """CPU time of one and the same work differs by half where the other hardware thread of the core is
 busy, as in CI: what is longer than that each time is no noise."""
-ASKED_AGAIN = 5
+MAX_ATTEMPTS = 20
 """A stretch counts if the request holds the loop each time: the first use of an API imports it,
 and a busy machine spoils a processor's caches."""
+ATTEMPTS_WITHOUT_PAUSE = 3
+PAUSE_S = 0.1
+"""Before each further attempt: what else runs on the machine may be over by then."""
+MAX_SLOWNESS = 4.0
+"""A slower machine would hide what the trial is for."""
 COUNTS = (1000, 20_000, 200_000)
 SHORT_COUNTS = (1000, 5000)
 MAX_FRAME_BYTES = 16 << 20
@@ -83,19 +90,38 @@ def extreme_cases(rng: Random, topic_id: bytes, short: bool) -> Iterator[Case]:
         for row, version in pairs:
             count = rng.choice(SHORT_COUNTS if short else COUNTS)
             style = rng.choice(STYLES)
-            found = list(cases(row, version, count, topic_id, (style,)))
-            if found:
-                yield rng.choice(found)
+            paths = list(arrays(request_class(row.key), version))
+            if paths:
+                yield case_of(row, version, count, topic_id, rng.choice(paths), style)
 
 
-def stretch_of(broker: MeasuredBroker, case: Case) -> float:
-    """How long a request holds the loop, in CPU seconds: the least of some attempts."""
-    least = 1e9
-    for _ in range(ASKED_AGAIN):
-        least = min(least, broker.ask(case.frame))
+def stretch_of(
+    broker: MeasuredBroker, case: Case, slowness: Callable[[], float] = slowness
+) -> float:
+    """How long a request holds the loop, in CPU seconds of the machine the rule was set on: the
+    least of up to MAX_ATTEMPTS, each divided by how much slower the machine was meanwhile."""
+    least = float("inf")
+    for attempt in range(MAX_ATTEMPTS):
+        if attempt >= ATTEMPTS_WITHOUT_PAUSE:
+            time.sleep(PAUSE_S)
+        took = broker.ask(case.frame)
+        if took > LIMIT_S:
+            took /= min(MAX_SLOWNESS, max(1.0, slowness()))
+        least = min(least, took)
         if least <= LIMIT_S:
             break
     return least
+
+
+def judge(context: Context, broker: MeasuredBroker, case: Case) -> float:
+    """Check how long one request holds the loop; the CPU seconds."""
+    took = stretch_of(broker, case)
+    context.check(
+        took <= LIMIT_S,
+        "extreme requests under the rule of 5 ms",
+        f"{case.name} ({len(case.frame):,} bytes) held the loop for {took * 1000:.1f} ms",
+    )
+    return took
 
 
 def run(context: Context, until: float, most: int) -> None:
@@ -108,11 +134,5 @@ def run(context: Context, until: float, most: int) -> None:
                 break
             if len(case.frame) > MAX_FRAME_BYTES or context.match not in case.name:
                 continue
-            took = stretch_of(broker, case)
-            worst = max(worst, took)
-            context.check(
-                took <= LIMIT_S,
-                "extreme requests under the rule of 5 ms",
-                f"{case.name} ({len(case.frame):,} bytes) held the loop for {took * 1000:.1f} ms",
-            )
+            worst = max(worst, judge(context, broker, case))
         context.say(f"the longest stretch of the event loop: {worst * 1000:.1f} ms of CPU time")

@@ -1,14 +1,12 @@
 """One round of the wire trial: extreme requests under the rules of 5 ms and of memory, garbage.
 
-After each request a small one of another client must be answered; nothing that is due an answer
-may wait for ever, and the broker's log may have no traceback.
+After each request a small one of another client must be answered. What is due an answer gets one
+that can be decoded, or its connection is closed with a reason in the log; no traceback is logged.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import struct
 import time
 from pathlib import Path
 
@@ -18,8 +16,9 @@ from kafkawire.messages.metadata import MetadataRequest
 from tests.kit.extremes import TOPIC, Case, cases, frame, served
 from tests.trials.context import Context, Trial
 from tests.trials.link import LOST, Unanswered, link
-from tests.trials.process import Victim, usage
+from tests.trials.process import Victim, report_log, usage
 from tests.trials.wire import stretches
+from tests.trials.wire.answers import Answer, exchange, fault
 from tests.trials.wire.garbage import WAITING, key_of, mutated, whole
 from tests.trials.wire.stretches import extreme_cases, topics
 
@@ -28,36 +27,10 @@ MEMORY_MULTIPLE = 8
 MEMORY_SLACK = 48 << 20
 """Modules imported at first use, buffers of the answer, what an allocator keeps."""
 ANSWER_WITHIN_S = 60.0
+GARBAGE_WITHIN_S = 20.0
+LOGGED_WITHIN_S = 10.0
 SHORT_EXTREMES, SHORT_GARBAGE, SHORT_STRETCHES = 25, 200, 30
-WORTH_MEASURING = 256 << 10
-"""Smaller frames cannot break the rule of memory with the slack there is."""
 SETTINGS = {"auto.create.topics.enable": "false", "group.initial.rebalance.delay.ms": "0"}
-
-
-async def exchange(port: int, raw: bytes, within_s: float) -> int | None:
-    """Send bytes and read one answer: its size, 0 where the connection was closed, None where
-    neither came in time."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
-    try:
-        writer.write(raw)
-        await writer.drain()
-        head = await asyncio.wait_for(reader.readexactly(4), within_s)
-        (size,) = struct.unpack(">i", head)
-        left = size
-        while left > 0:
-            piece = await asyncio.wait_for(reader.read(min(left, 1 << 20)), within_s)
-            if not piece:
-                return 0
-            left -= len(piece)
-        return int(size)
-    except TimeoutError:
-        return None
-    except LOST:
-        return 0
-    finally:
-        writer.close()
-        with contextlib.suppress(*LOST):
-            await writer.wait_closed()
 
 
 class Round:
@@ -76,20 +49,40 @@ class Round:
                 await self._extreme(case)
 
     async def _extreme(self, case: Case) -> None:
-        before = self._forget_peak()
-        size = await exchange(self.victim.port, case.frame, ANSWER_WITHIN_S)
-        if size is None:
+        before, closings = self._forget_peak(), self.victim.log.closings
+        answer = await exchange(self.victim.port, case.frame, ANSWER_WITHIN_S)
+        if not (answer.complete or answer.closed):
             self.context.broken(f"{case.name}: not answered in {ANSWER_WITHIN_S:g} s")
         grown = usage(self.victim.process.pid).peak_rss - before
-        allowed = MEMORY_MULTIPLE * (len(case.frame) + (size or 0)) + MEMORY_SLACK
-        if len(case.frame) >= WORTH_MEASURING:
-            self.context.check(
-                grown <= allowed,
-                "extreme requests under the rule of memory",
-                f"{case.name}: {len(case.frame):,} bytes (answer {size or 0:,}) took "
-                f"{grown >> 20} MiB, {allowed >> 20} are allowed",
-            )
+        allowed = MEMORY_MULTIPLE * (len(case.frame) + answer.size) + MEMORY_SLACK
+        self.context.check(
+            grown <= allowed,
+            "extreme requests under the rule of memory",
+            f"{case.name}: {len(case.frame):,} bytes (answer {answer.size:,}) took "
+            f"{grown >> 20} MiB, {allowed >> 20} are allowed",
+        )
+        await self._judge(case.name, case.frame, answer, closings)
         await self._others_are_served(case.name)
+
+    async def _judge(self, name: str, frame: bytes, answer: Answer, closings: int) -> None:
+        """An answer can be decoded, and a closed connection has a reason in the log, where there
+        were `closings` such lines before."""
+        if answer.complete:
+            wrong = fault(frame, answer)
+            self.context.check(not wrong, "answers decoded", f"{name}: {wrong}")
+        if answer.closed:
+            logged = await self._closing_logged(closings)
+            words = f"{name}: the connection was closed without a reason in the log"
+            self.context.check(logged, "connections closed with a reason", words)
+
+    async def _closing_logged(self, before: int) -> bool:
+        """Whether the log has one more reason; its lines come by a pipe, a little later."""
+        end = time.monotonic() + LOGGED_WITHIN_S
+        while self.victim.log.closings <= before:
+            if time.monotonic() > end:
+                return False
+            await asyncio.sleep(0.002)
+        return True
 
     def _forget_peak(self) -> int:
         """Begin a new peak of the broker's memory; what it has now."""
@@ -129,10 +122,13 @@ class Round:
         """One frame on a connection of its own, with a valid request after it."""
         ping = frame(18, 0, encode(ApiVersionsRequest(), 0))
         due = whole(raw) and key_of(raw) not in WAITING
-        size = await exchange(self.victim.port, raw + ping, 20.0 if due else 0.02)
+        closings = self.victim.log.closings
+        answer = await exchange(self.victim.port, raw + ping, GARBAGE_WITHIN_S if due else 0.02)
         self.context.tried("frames of garbage")
-        if due and size is None:
-            self.context.broken(f"{name}: neither answered nor refused in 20 s")
+        if due and not (answer.complete or answer.closed):
+            self.context.broken(f"{name}: neither answered nor refused in {GARBAGE_WITHIN_S:g} s")
+        if due or answer.closed:
+            await self._judge(name, raw, answer, closings)
 
 
 async def round_(context: Context) -> None:
@@ -154,13 +150,7 @@ async def round_(context: Context) -> None:
     finally:
         await asyncio.to_thread(victim.process.kill)
         context.outputs["broker.log"] = victim.output
-        for text in (*victim.complaints(), *unanswerable(victim.output)):
-            context.broken(f"the broker logged: {text}")
-
-
-def unanswerable(output: str) -> list[str]:
-    """Lines that say a request failed where it must not."""
-    return [line for line in output.splitlines() if "no way to say so" in line]
+        report_log(context, victim.log)
 
 
 TRIAL = Trial("wire", "extreme requests of every API and version, and garbage", round_)

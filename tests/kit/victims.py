@@ -1,0 +1,61 @@
+"""A broker in the test's own process in the place of a trial's victim: tests break it on purpose.
+
+A trial sees of it what it sees of a broker process: a port, a log, memory and descriptors. They
+are those of the test process, so only large differences mean anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from kafkawire.cli.logs import TextFormatter
+from tests.kit.server import port_of, running
+from tests.trials.process import Log, Usage, usage
+
+
+class LogHandler(logging.Handler):
+    """Gives every line of the broker's log to a trial's Log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.INFO)
+        self.setFormatter(TextFormatter())
+        self.log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for line in self.format(record).splitlines():
+            self.log.add(line)
+
+
+class InProcessVictim:
+    """The part of a Victim that checks use."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.log = Log()
+        self.process: Any = SimpleNamespace(pid=os.getpid(), running=True)
+
+    def usage(self) -> Usage:
+        return usage(os.getpid())
+
+
+@asynccontextmanager
+async def in_process(data: Path, **settings: str) -> AsyncIterator[Any]:
+    """A running broker as an InProcessVictim; its log is read at INFO."""
+    logger = logging.getLogger("kafkawire")
+    level = logger.level
+    async with running(data, **settings) as server:
+        victim = InProcessVictim(port_of(server))
+        handler = LogHandler(victim.log)
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        try:
+            yield victim
+        finally:
+            logger.removeHandler(handler)
+            logger.setLevel(level)
