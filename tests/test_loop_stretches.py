@@ -11,7 +11,6 @@ takes longer is repeated with growing pauses: load passes, a stretch that is not
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,16 +31,11 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.messages.registry import APIS
 from log.slices import MAX_STRETCH_S
 from tests.kit.extremes import GROUP, TOPIC, Case, cases, frame
+from tests.kit.slowness import least_cpu_time
 from tests.kit.stretches import MeasuredBroker, measured
 
 PARTITIONS = 200
 COMPACTED = "compacted"
-TRIES = 30
-PAUSE_STEP_S = 0.02
-"""The pause before a repetition grows by this much: all of them take 9 seconds."""
-
-REFERENCE_S = 0.005  # of `fixed_work`, on the machine the limit was set on
-
 NEWEST = [pytest.param(row, id=APIS[row.key].name) for row in ROWS]
 
 
@@ -59,30 +53,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredBroker]
         yield started
 
 
-def fixed_work() -> float:
-    """CPU seconds of a computation that is always the same: a set as large as the arrays of a
-    request is built and freed."""
-    began = time.thread_time()
-    seen: set[tuple[int, str]] = set()
-    for number in range(24_000):
-        seen.add((number, str(number)))
-    del seen
-    return time.thread_time() - began
-
-
 def excess(broker: MeasuredBroker, case: Case) -> str | None:
     """Describe by how much the case exceeded the limit in its best try; None if it did not."""
-    least, allowed = float("inf"), MAX_STRETCH_S
-    for number in range(TRIES):
-        time.sleep(number * PAUSE_STEP_S)
-        before = fixed_work()
-        took = broker.ask(case.frame)
-        slower = max(1.0, min(before, fixed_work()) / REFERENCE_S)
-        if took / slower < least / (allowed / MAX_STRETCH_S):
-            least, allowed = took, MAX_STRETCH_S * slower
-        if least <= allowed:
-            return None
-    return f"{case.name}: {least * 1000:.1f} ms, {allowed * 1000:.1f} ms are allowed"
+    took = least_cpu_time(lambda: broker.ask(case.frame), MAX_STRETCH_S)
+    if took <= MAX_STRETCH_S:
+        return None
+    return f"{case.name}: {took * 1000:.1f} ms, {MAX_STRETCH_S * 1000:.1f} ms are allowed"
 
 
 def check(broker: MeasuredBroker, row: Row, version: int, count: int) -> None:

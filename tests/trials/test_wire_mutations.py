@@ -14,6 +14,7 @@ from kafkawire.handlers.table import ROWS
 from kafkawire.messages.list_groups import ListGroupsResponse
 from kafkawire.server.connection import Connection
 from kafkawire.server.listener import ClientProtocol
+from tests.kit import slowness
 from tests.kit.extremes import Case, case_of, frame
 from tests.kit.stretches import measured
 from tests.kit.victims import in_process
@@ -41,7 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "GARBAGE_WITHIN_S", 1.0)
     monkeypatch.setattr(trial, "LOGGED_WITHIN_S", 0.2)
     monkeypatch.setattr("tests.trials.link.ANSWERED_WITHIN_S", 1.0)
-    monkeypatch.setattr(stretches, "PAUSE_S", 0.0)
+    monkeypatch.setattr(slowness, "PAUSE_STEP_S", 0.0)
 
 
 def large() -> Case:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
 from struct import pack
 
@@ -25,7 +25,7 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.messages.registry import request_class
 from tests.kit.client import Client
 from tests.kit.extremes import STYLES, TOPIC, Case, arrays, case_of, frame, served
-from tests.kit.slowness import slowness
+from tests.kit.slowness import least_cpu_time
 from tests.kit.stretches import MeasuredBroker, measured
 from tests.trials.context import Context
 from tests.trials.link import topics_of
@@ -36,14 +36,6 @@ RULE_S = 0.005
 LIMIT_S = 1.5 * RULE_S
 """CPU time of one and the same work differs by half where the other hardware thread of the core is
 busy, as in CI: what is longer than that each time is no noise."""
-MAX_ATTEMPTS = 20
-"""A stretch counts if the request holds the loop each time: the first use of an API imports it,
-and a busy machine spoils a processor's caches."""
-ATTEMPTS_WITHOUT_PAUSE = 3
-PAUSE_S = 0.1
-"""Before each further attempt: what else runs on the machine may be over by then."""
-MAX_SLOWNESS = 4.0
-"""A slower machine would hide what the trial is for."""
 COUNTS = (1000, 20_000, 200_000)
 SHORT_COUNTS = (1000, 5000)
 MAX_FRAME_BYTES = 16 << 20
@@ -95,27 +87,9 @@ def extreme_cases(rng: Random, topic_id: bytes, short: bool) -> Iterator[Case]:
                 yield case_of(row, version, count, topic_id, rng.choice(paths), style)
 
 
-def stretch_of(
-    broker: MeasuredBroker, case: Case, slowness: Callable[[], float] = slowness
-) -> float:
-    """How long a request holds the loop, in CPU seconds of the machine the rule was set on: the
-    least of up to MAX_ATTEMPTS, each divided by how much slower the machine was meanwhile."""
-    least = float("inf")
-    for attempt in range(MAX_ATTEMPTS):
-        if attempt >= ATTEMPTS_WITHOUT_PAUSE:
-            time.sleep(PAUSE_S)
-        took = broker.ask(case.frame)
-        if took > LIMIT_S:
-            took /= min(MAX_SLOWNESS, max(1.0, slowness()))
-        least = min(least, took)
-        if least <= LIMIT_S:
-            break
-    return least
-
-
 def judge(context: Context, broker: MeasuredBroker, case: Case) -> float:
     """Check how long one request holds the loop; the CPU seconds."""
-    took = stretch_of(broker, case)
+    took = least_cpu_time(lambda: broker.ask(case.frame), LIMIT_S)
     context.check(
         took <= LIMIT_S,
         "extreme requests under the rule of 5 ms",
