@@ -18,7 +18,10 @@ from kafkawire.codec.compile import (
     sliced_encoder,
 )
 from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
+from kafkawire.codec.emit import STEP
 from kafkawire.codec.types import Buffer
+from kafkawire.handlers.slices import released
+from kafkawire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsResponse
 from log.slices import MAX_STRETCH_S, SLICE_S, Slices, counted, duplicates, emptied
@@ -89,6 +92,24 @@ async def test_collections_are_built_and_freed_one_element_at_a_time() -> None:
         await emptied(collection, give_way)
     assert not any(collections)
     assert pauses == 13 + 2 + 2 + 1
+
+
+def test_messages_are_freed_in_slices_unless_something_else_references_them() -> None:
+    def answer() -> ListGroupsResponse:
+        groups = [ListedGroup(group_id=str(number)) for number in range(1000)]
+        return ListGroupsResponse(groups=groups)
+
+    assert len(list(released([answer()]))) > 1000 // STEP
+    topic = FetchableTopicResponse(partitions=[PartitionData() for _ in range(1000)])
+    fetched = [FetchResponse(responses=[topic])]
+    del topic
+    assert len(list(released(fetched))) > 1000 // STEP
+    kept = answer()
+    groups = kept.groups
+    assert len(list(released([kept]))) == 1
+    del kept
+    assert len(list(released([ListGroupsResponse(groups=groups)]))) == 1
+    assert len(groups) == 1000
 
 
 def test_the_watchdog_reports_cpu_time_and_names_the_cause(

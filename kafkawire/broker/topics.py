@@ -104,12 +104,15 @@ class TopicService:
         new = (self._new(name) for name in names if name not in _NOT_YET)
         wanted = await slices.collect(new, give_way)
         refused: dict[str, ErrorCode] = {}
-        for topic, outcome in zip(wanted, await self.create(wanted), strict=True):
+        outcomes = await self.create(wanted)
+        for topic, outcome in zip(wanted, outcomes, strict=True):
             await give_way()
             if isinstance(outcome, Created):
                 logger.info("created topic %s: a client asked for its metadata", topic.name)
             elif outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 refused[topic.name] = outcome.code
+        await slices.emptied(outcomes, give_way)
+        await slices.emptied(wanted, give_way)
         return refused
 
     async def offsets_partitions(self) -> list[Partition | None]:

@@ -38,16 +38,19 @@ async def create_topics(ctx: RequestContext, req: CreateTopicsRequest) -> list[B
         for topic, outcome in zip(req.topics, outcomes, strict=True):
             yield _result(ctx.version, topic.name, outcome, layers)
 
-    return await sliced(
-        ctx.broker.env,
-        CreateTopicsResponse(),
-        ctx.version,
-        ctx.version >= FLEXIBLE_FROM,
-        0,
-        CreatableTopicResult,
-        results(),
-        len(req.topics),
-    )
+    try:
+        return await sliced(
+            ctx.broker.env,
+            CreateTopicsResponse(),
+            ctx.version,
+            ctx.version >= FLEXIBLE_FROM,
+            0,
+            CreatableTopicResult,
+            results(),
+            len(req.topics),
+        )
+    finally:
+        await ctx.emptied(outcomes)
 
 
 def _result(

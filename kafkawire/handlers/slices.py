@@ -11,6 +11,7 @@ Called by the admin handlers; knows nothing of what the items are.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
+from sys import getrefcount
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.codec.compile import (
@@ -155,20 +156,34 @@ async def decoded(slices: Slices, cls: type[T], version: int, body: Buffer) -> l
     return made
 
 
+ITEM_REFERENCES = 2
+"""What sys.getrefcount returns in `released` for an item without other references: its variable
+and the argument."""
+
+INNER_REFERENCES = ITEM_REFERENCES + 1
+"""The same for a list, which its message references too."""
+
+
 def released(messages: list[Any]) -> Generator[None, None, None]:
     """Free messages with long lists a few elements at a time: in one go, freeing 100,000 objects
-    would hold the event loop for 10 ms. `messages` must have the only references to them; lists
-    that are also held elsewhere are not changed.
+    would hold the event loop for 10 ms. `messages` must have the only references to them. Messages
+    and lists that are also referenced elsewhere are not changed: they are not freed here.
     """
     lists: list[list[Any]] = [messages]
     while lists:
         items = lists[-1]
         for _ in range(min(STEP, len(items))):
             item = items.pop()
+            if getrefcount(item) > ITEM_REFERENCES:
+                continue
             for name in _list_fields(type(item)):
                 inner = getattr(item, name, None)  # absent in what was decoded in part
-                if inner is not None and len(inner) > STEP:
-                    lists.append(list(inner))
+                if (
+                    inner  # one element may have a long list
+                    and (len(inner) > STEP or _list_fields(type(inner[0])))
+                    and getrefcount(inner) <= INNER_REFERENCES
+                ):
+                    lists.append(inner)
             if items is not lists[-1]:
                 break
         if not items:
