@@ -219,7 +219,7 @@ def counted_wrong(metric: Any) -> Any:
     return more
 
 
-async def test_a_broker_that_takes_nobody_after_the_limit(
+async def test_a_broker_that_takes_no_connection_after_the_limit(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admit = Host.admit
