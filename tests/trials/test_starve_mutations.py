@@ -40,12 +40,8 @@ def context(tmp_path: Path) -> Context:
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "SETTLED_WITHIN_S", 3.0)
+def _small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trial, "MAX_GROWTH", 70 * MIB)
-    monkeypatch.setattr(limit, "CLOSED_WITHIN_S", 1.0)
-    monkeypatch.setattr(limit, "TAKEN_WITHIN_S", 3.0)
-    monkeypatch.setattr("tests.trials.link.ANSWERED_WITHIN_S", 1.0)
     monkeypatch.setattr("kafkawire.server.slow.UNUSED_TICKS", 1)
 
 
@@ -70,11 +66,7 @@ async def storm(context: Context, kind: Storm) -> str:
 
 
 @pytest.mark.parametrize("kind", [NEVER_READERS, HALF_OPEN], ids=lambda kind: kind.name)
-async def test_a_sound_broker_in_a_storm(
-    context: Context, monkeypatch: pytest.MonkeyPatch, kind: Storm
-) -> None:
-    monkeypatch.setattr(trial, "SETTLED_WITHIN_S", 30.0)
-    monkeypatch.setattr("tests.trials.link.ANSWERED_WITHIN_S", 30.0)
+async def test_a_sound_broker_in_a_storm(context: Context, kind: Storm) -> None:
     assert await storm(context, kind) == ""
 
 
@@ -92,6 +84,7 @@ async def test_memory_of_answers_without_a_bound(
 async def test_a_broker_that_waits_for_clients_that_do_not_read(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trial, "SETTLED_WITHIN_S", 3.0)
     monkeypatch.setattr(Connection, "pause_writing", lambda self: time.sleep(0.5))
     assert "turns were not served in 3 s" in await storm(context, NEVER_READERS)
 
@@ -99,6 +92,7 @@ async def test_a_broker_that_waits_for_clients_that_do_not_read(
 async def test_connections_that_are_not_closed_when_their_clients_leave(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trial, "SETTLED_WITHIN_S", 3.0)
     monkeypatch.setattr(ClientProtocol, "eof_received", lambda self: True)
     found = await storm(context, HALF_OPEN)
     assert "after half-open connections: " in found
@@ -167,6 +161,7 @@ async def test_a_sound_broker_at_its_limit(context: Context) -> None:
 async def test_a_broker_that_takes_more_connections(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(limit, "CLOSED_WITHIN_S", 1.0)
     monkeypatch.setattr(Host, "admit", lambda self: True)
     assert "15 of 15 connections beyond max.connections=6 were" in await found_at_limit(context)
 
@@ -179,6 +174,8 @@ async def test_a_broker_that_closes_the_oldest_connection_instead(
             next(iter(self.connections)).abort("others want to connect")
         return True
 
+    monkeypatch.setattr(limit, "CLOSED_WITHIN_S", 1.0)
+    monkeypatch.setattr(limit, "TAKEN_WITHIN_S", 3.0)
     monkeypatch.setattr(Host, "admit", admit)
     assert "at max.connections an open connection is not served" in await found_at_limit(context)
 
@@ -230,6 +227,7 @@ async def test_a_broker_that_takes_no_connection_after_the_limit(
             full.append(True)
         return not full
 
+    monkeypatch.setattr(limit, "TAKEN_WITHIN_S", 3.0)
     monkeypatch.setattr(Host, "admit", admit_until_full)
     found = await found_at_limit(context)
     assert "after others have left no new connection is served in 3 s" in found
@@ -241,6 +239,7 @@ async def test_connections_without_a_request_give_way(
     async with at_limit(context) as check:
         await check.unused_give_way()
         assert texts(context) == ""
+    monkeypatch.setattr(limit, "TAKEN_WITHIN_S", 3.0)
     monkeypatch.setattr(Sweeper, "make_room", lambda self: False)
     async with at_limit(context) as check:
         await check.unused_give_way()

@@ -37,11 +37,7 @@ def context(tmp_path: Path) -> Context:
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial, "ANSWER_WITHIN_S", 1.0)
-    monkeypatch.setattr(trial, "GARBAGE_WITHIN_S", 1.0)
-    monkeypatch.setattr(trial, "LOGGED_WITHIN_S", 0.2)
-    monkeypatch.setattr("tests.trials.link.ANSWERED_WITHIN_S", 1.0)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slowness, "PAUSE_STEP_S", 0.0)
 
 
@@ -105,6 +101,7 @@ async def test_an_answer_that_does_not_come(
     async def silent(ctx: Any, request: Any) -> None:
         await asyncio.Event().wait()
 
+    monkeypatch.setattr(trial, "ANSWER_WITHIN_S", 1.0)
     monkeypatch.setattr(HANDLER, silent)
     (text,) = await texts_after(context, large())
     assert "not answered in 1 s" in text
@@ -146,6 +143,7 @@ async def test_a_failure_that_cannot_be_answered(
 async def test_a_connection_closed_without_a_reason(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(trial, "LOGGED_WITHIN_S", 0.2)
     close = ClientProtocol.close
     monkeypatch.setattr(ClientProtocol, "close", lambda self, reason: close(self, None))
     (text,) = await texts_after(context, frame(LIST_GROUPS, VERSION, b"\x7f"))
@@ -153,6 +151,7 @@ async def test_a_connection_closed_without_a_reason(
 
 
 async def test_garbage_that_is_ignored(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "GARBAGE_WITHIN_S", 1.0)
     monkeypatch.setattr(Connection, "abort", lambda self, reason: None)
     (text,) = await texts_after(context, frame(LIST_GROUPS, VERSION, b"\x7f"))
     assert text == "garbage: neither answered nor refused in 1 s"
@@ -164,6 +163,7 @@ async def test_another_client_that_is_not_served(
     async def silent(ctx: Any, request: Any) -> None:
         await asyncio.Event().wait()
 
+    monkeypatch.setattr("tests.trials.link.ANSWERED_WITHIN_S", 1.0)
     monkeypatch.setattr("kafkawire.handlers.metadata.metadata", silent)
     (text,) = await texts_after(context, large())
     assert "a small request is not served: Unanswered" in text
