@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.compression import LZ4, NONE
 from kafkawire.codec.segment import PartitionState
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.segments.compact.job import run
+from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source
+from kafkawire.log.segments.file.writer import SegmentWriter
+from kafkawire.log.segments.jobs import Output, entries_of, no_pace
+from kafkawire.log.segments.jobs import pack as pack_items
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from log.disk import DiskFileSystem
-from log.segments.compact import run
-from log.segments.compactjob import CompactArguments, CompactResult, Share, Source
-from log.segments.jobs import Output, entries_of, no_pace
-from log.segments.jobs import pack as pack_items
-from log.segments.writing import SegmentWriter
 
 BATCH_BYTES = 16 << 10
 RECORD_BYTES = 24

@@ -15,10 +15,10 @@ import time
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
-from log.commitlog import CommitLog
-from log.disk import real_env
-from log.journals import Journals
-from log.partition import Partition
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.journal.directory import Journals
+from kafkawire.log.partition.partition import Partition
 
 try:
     from uvloop import new_event_loop

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from kafkawire.log.manifest.summary import outline
 from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.format import pack, unpack
 from kafkawire.manifest.state import ClusterFacts, Delta, Snapshot, TopicFacts
-from log.manifest.outline import outline
 
 T = TypeVar("T")
 EPOCHS = b"\1" + bytes(12)

@@ -24,9 +24,9 @@ from bench.micro_topics import Caller, produce
 from bench.server import Server, kafkawire
 from kafkawire.broker.broker import Broker
 from kafkawire.codec.batches import build
+from kafkawire.log.io.disk import real_env
 from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.metadata.store import open_metadata
-from log.disk import real_env
 
 GB_AT_MOST = 12
 PER_TOPIC = 100

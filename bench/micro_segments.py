@@ -22,13 +22,13 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.segment import PartitionState
-from log import frame
-from log.disk import DiskFileSystem
-from log.frame import Header, padded
-from log.hotindex import Columns, empty_columns
-from log.journal import journal_name
-from log.journalindex import Extent, pack_index, write_index
-from log.segments.jobs import (
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import journal_name
+from kafkawire.log.journal.format import Header, padded
+from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.segments.jobs import (
     CutArguments,
     Input,
     JournalFile,

@@ -91,7 +91,7 @@ def under_cprofile(recipe: Recipe, output: Path) -> Recipe:
 
 
 def place_name(path: str, function: str) -> str:
-    """`log/partition.py append` rather than a whole path."""
+    """`kafkawire/log/partition/partition.py append` rather than a whole path."""
     if path == "~":
         return function.strip("<>")
     parts = Path(path).parts

@@ -14,7 +14,7 @@ from groups.records import Record, batches_of
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
-    from log.partition import Partition
+    from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -34,13 +34,13 @@ from groups.shard import Shard
 from groups.snapshot import Place
 from groups.timers import Timers
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.ports import Env
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest
-from log.env import Env
 
 if TYPE_CHECKING:
-    from log.commitlog import CommitLog
-    from log.partition import Partition
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 

@@ -25,11 +25,11 @@ from groups.snapshot import Place
 from kafkawire.codec.batches import CONTROL, iter_batches, records
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
-from log.env import Env
+from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:
-    from log.commitlog import CommitLog
-    from log.partition import Partition
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
 

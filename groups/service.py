@@ -23,6 +23,8 @@ from groups.records import partition_for
 from groups.states import State
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.log.io import slices
+from kafkawire.log.io.ports import Env
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kafkawire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -42,13 +44,11 @@ from kafkawire.messages.offset_fetch import (
     OffsetFetchResponseGroup,
 )
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
-from log import slices
-from log.env import Env
 
 if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import Catalog, PartitionInfo
-    from log.commitlog import CommitLog
-    from log.partition import Partition
 
 __all__ = ["OFFSETS_TOPIC", "Client", "GroupService"]
 

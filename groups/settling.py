@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from groups.decision import Reply
 
 if TYPE_CHECKING:
-    from log.commitlog import CommitLog
+    from kafkawire.log.append.commit_log import CommitLog
 
 
 class Settling:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import crc32c
 
-from log.env import FileSystem
+from kafkawire.log.io.ports import FileSystem
 
 logger = logging.getLogger(__name__)
 

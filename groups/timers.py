@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from log.env import Env, Timer
+from kafkawire.log.io.ports import Env, Timer
 
 
 class _Entry:

@@ -4,7 +4,7 @@ A batch is assigned its offsets when it is queued, and they count only when its 
 whole (`apply`); when a write fails, everything assigned since goes back (`rollback`), also what
 was assigned after the failed batch, since its numbers stand in no file. So an applied offset is
 never given twice and none is left out. Pure, and on the path of every produce: no locks, two
-numbers. Used by log.partition; the offset is Kafka's offset, nothing is mapped.
+numbers. Used by kafkawire.log.partition.partition; the offset is Kafka's offset, nothing is mapped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ FIRST_OFFSET = 0
 class PartitionOffsetManager:
     """`next_offset`: the applied end, the first offset no stored record has. `pending`: the end
     with what is assigned and not yet written. Always 0 <= next_offset <= pending. After a start
-    `next_offset` is the further of what SQL and the journals know (log.loading)."""
+    `next_offset` is the further of what SQL and the journals know
+    (kafkawire.log.partition.restore)."""
 
     __slots__ = ("next_offset", "pending")
 

@@ -3,8 +3,9 @@
 `OffsetRegistry` holds a manager for each partition; `OffsetAssigner` is the way to hand out offsets
 of any of them. After any crash the next offset is the furthest that anything knows
 (`recovered_next_offset`): the last checkpoint, the segments, and a scan of what was written since.
-The broker's partitions hold their managers themselves and are recovered by log.loading with the
-same rule; this is for programs that number records of their own (docs/offsets.md).
+The broker's partitions hold their managers themselves and are recovered by
+kafkawire.log.partition.restore with the same rule; this is for programs that number records of
+their own (docs/offsets.md).
 """
 
 from __future__ import annotations

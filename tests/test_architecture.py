@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kafkawire", "log", "offsets", "groups", "tiering")
+PACKAGES = ("kafkawire", "offsets", "groups", "tiering")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
@@ -27,15 +27,15 @@ DEVICES = {
     "kafkawire/server/backups.py",
     "kafkawire/server/descriptors.py",
     "kafkawire/server/listener.py",
-    "log/disk.py",
-    "log/segments/worker.py",
+    "kafkawire/log/io/disk.py",
+    "kafkawire/log/io/worker_process.py",
     "tiering/child.py",
     "tiering/folder.py",
     "tiering/process.py",
     "tiering/s3.py",
 }
 # The one place that makes tasks: it is what `env.spawn` is.
-SPAWN = ("log/env.py", "asyncio.get_running_loop().create_task()")
+SPAWN = ("kafkawire/log/io/ports.py", "asyncio.get_running_loop().create_task()")
 # Commands, the client, the fixture and Spark's side run beside a broker, in processes of their own.
 OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/spark/", "kafkawire/testing/")
 
@@ -85,19 +85,19 @@ PURE = (
     "offsets/storage.py",
     "offsets/subscription.py",
     "offsets/types.py",
-    "log/dump.py",
-    "log/eviction.py",
-    "log/frame.py",
-    "log/hotindex.py",
-    "log/plan.py",
-    "log/portions.py",
-    "log/producers.py",
-    "log/scan.py",
-    "log/segments/offsetmap.py",
-    "log/segments/retain.py",
-    "log/segments/spans.py",
-    "log/segments/transactions.py",
-    "log/turn.py",
+    "kafkawire/log/journal/dump.py",
+    "kafkawire/log/partition/index_eviction.py",
+    "kafkawire/log/journal/format.py",
+    "kafkawire/log/partition/hot_index.py",
+    "kafkawire/log/partition/read_plan.py",
+    "kafkawire/log/partition/journal_extents.py",
+    "kafkawire/log/partition/producers.py",
+    "kafkawire/log/journal/scan.py",
+    "kafkawire/log/segments/compact/offset_map.py",
+    "kafkawire/log/segments/compact/retain.py",
+    "kafkawire/log/segments/compact/record_spans.py",
+    "kafkawire/log/segments/compact/transactions.py",
+    "kafkawire/log/append/write_batch.py",
     "tiering/hedge.py",
     "tiering/pieces.py",
     "tiering/readahead.py",

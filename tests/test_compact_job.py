@@ -6,14 +6,14 @@ import pytest
 
 from kafkawire.codec.batches import CONTROL, Record, iter_batches, pack, read_head, records
 from kafkawire.codec.segment import PartitionState
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.segments.compact.job import PIECE_BYTES, run
+from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source
+from kafkawire.log.segments.file.open import SegmentFile
+from kafkawire.log.segments.file.writer import SegmentWriter
+from kafkawire.log.segments.jobs import Made, Output, entries_of, no_pace
+from kafkawire.log.segments.jobs import pack as pack_items
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
-from log.env import FileSystem
-from log.segments.compact import PIECE_BYTES, run
-from log.segments.compactjob import CompactArguments, CompactResult, Share, Source
-from log.segments.files import SegmentFile
-from log.segments.jobs import Made, Output, entries_of, no_pace
-from log.segments.jobs import pack as pack_items
-from log.segments.writing import SegmentWriter
 from tests.kit.compaction import DAY_MS, NOW_MS, TXN, keyed, marker
 from tests.kit.memfs import MemFileSystem
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.batches import CONTROL, Record, pack, read_head
-from log.segments.offsetmap import OffsetMap
-from log.segments.retain import spans_of
-from log.segments.spans import join, move_times, times
+from kafkawire.log.segments.compact.offset_map import OffsetMap
+from kafkawire.log.segments.compact.record_spans import join, move_times, times
+from kafkawire.log.segments.compact.retain import spans_of
 from tests.kit.batch_rows import ROWS, as_records, by_aiokafka, by_kafka_python, rows
 from tests.kit.compaction import DAY_MS, NOW_MS, TXN, all_records, clean, keyed, marker
 

@@ -21,7 +21,7 @@ import pytest
 
 from kafkawire.codec.batches import Record, iter_batches, pack, records
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.loglife import Life, expect
 from tests.kit.logmodel import Model, Producer
@@ -248,10 +248,10 @@ def simulate(seed: int) -> Updates:
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything has its borders within a few batches."""
-    monkeypatch.setattr("log.segments.offsetmap._SLOTS_MIN", 8)
-    monkeypatch.setattr("log.segments.compact.PIECE_BYTES", 1500)
-    monkeypatch.setattr("log.segments.cleanplan.LARGE_BYTES", 3000)
-    monkeypatch.setattr("log.segments.cleanjob.SHARED_BYTES", 2000)
+    monkeypatch.setattr("kafkawire.log.segments.compact.offset_map._SLOTS_MIN", 8)
+    monkeypatch.setattr("kafkawire.log.segments.compact.job.PIECE_BYTES", 1500)
+    monkeypatch.setattr("kafkawire.log.segments.compact.plan.LARGE_BYTES", 3000)
+    monkeypatch.setattr("kafkawire.log.segments.compact.request.SHARED_BYTES", 2000)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))

@@ -14,9 +14,9 @@ from groups.records import Offset, OffsetRecord, batches_of, committed_keys
 from groups.snapshot import Place
 from kafkawire.codec.batches import CRC_AT
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
-from log.frame import HEAD_BYTES
-from log.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch
 from tests.kit.recovery import spoil

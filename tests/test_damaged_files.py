@@ -17,16 +17,16 @@ from groups import snapshot
 from kafkawire.codec import segment
 from kafkawire.codec.segment_directory import write_directory, write_state
 from kafkawire.codec.segment_origin import write_origin
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index
+from kafkawire.log.journal.run_file import Run, read_run, write_run
+from kafkawire.log.journal.scan import scan
+from kafkawire.log.partition.hot_index import empty_columns
 from kafkawire.manifest.format import pack, unpack
 from kafkawire.manifest.reader import Current, Obsolete, pack_current, unpack_current
 from kafkawire.metadata import checkpoint
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.rows import listeners_of, listeners_text
-from log import frame
-from log.hotindex import empty_columns
-from log.journalindex import Extent, JournalIndex, pack_index
-from log.runfile import Run, read_run, write_run
-from log.scan import scan
 from offsets import kv_layout as kv
 from offsets.storage import Mapping, ObjectRow, SegmentRow, TierRow, pack_ranges, unpack_ranges
 from tests.kit.manifests import sample

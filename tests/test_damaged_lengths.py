@@ -9,9 +9,9 @@ import pytest
 
 from kafkawire.codec.batches import HEAD_BYTES, LENGTH_AT, build
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.journal import POSITION_MASK, journal_name
-from log.plan import next_offset, skip_before, whole_batches
-from log.times import offset_for_time
+from kafkawire.log.journal.file import POSITION_MASK, journal_name
+from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches
+from kafkawire.log.partition.time_lookup import offset_for_time
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch, values
 from tests.kit.recovery import JOURNALS

@@ -10,9 +10,9 @@ from kafkawire.codec.batches import LENGTH_AT, iter_batches
 from kafkawire.codec.configs import TierLevel
 from kafkawire.codec.damage import BadBatches, bad_batches, sound_run
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.log.segments.read.remote_port import readable_log_start
+from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
-from log.segments.remote import readable_log_start
-from log.segments.store import Segment
 from tests.kit.cold import ColdWorld, prepared, simulated, take, whole
 from tests.kit.segments import batch, split
 from tiering.cold import Copy

@@ -6,8 +6,8 @@ import pytest
 
 from kafkawire.codec.batches import HEAD_BYTES, empty_batches, iter_batches
 from kafkawire.codec.segment import LostRange, PartitionState
-from log.segments.files import read_lost_ranges
-from log.segments.jobs import (
+from kafkawire.log.segments.file.open import read_lost_ranges
+from kafkawire.log.segments.jobs import (
     Input,
     Keep,
     Lost,

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.codec.batches import build
-from log import frame
-from log.dump import FrameShown, GapShown, walk
-from log.frame import HEAD_BYTES, HEADER_BYTES, Header, Naming
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.dump import FrameShown, GapShown, walk
+from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Header, Naming
 
 NUMBER = 7
 TOPIC_ID = bytes(range(16))

@@ -11,9 +11,9 @@ import pytest
 from kafkawire.broker.answermemory import AnswerMemory
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.fetch import MAX_ITEMS
+from kafkawire.log.partition.reader import _join
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
-from log.reader import _join
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
@@ -178,11 +178,11 @@ async def test_a_read_that_meets_a_defect_is_an_error_of_its_partition(
         raise ValueError("a defect")
 
     with monkeypatch.context() as patched:
-        patched.setattr("log.reader._trim", broken)
+        patched.setattr("kafkawire.log.partition.reader._trim", broken)
         answer = await client.call(ask("t", count=count), 11)
         assert answer.responses[0].partitions[0].error_code == -1
     with monkeypatch.context() as patched:
-        patched.setattr("log.partition.make_plan", broken)
+        patched.setattr("kafkawire.log.partition.partition.make_plan", broken)
         answer = await client.call(ask("t", "hot", count=count), 11)
         assert answer.responses[0].partitions[0].error_code == -1
     assert batches(await client.call(ask("t", count=count), 11)) == BATCHES

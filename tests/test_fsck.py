@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from log.fsck.check import check
-from log.fsck.report import Report
-from log.journal import index_name
-from log.segments.files import segment_path
-from log.segments.leftover import uncovered
+from kafkawire.log.fsck.check import check
+from kafkawire.log.fsck.report import Report
+from kafkawire.log.journal.file import index_name
+from kafkawire.log.segments.file.open import segment_path
+from kafkawire.log.segments.unfinished import uncovered
 from offsets.storage import STARTED, SegmentRow
 from tests.kit.logs import FOLDER, World
 from tests.kit.memory_metadata import MemoryMetadata

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.server.run import Server
-from log.disk import real_env
-from log.partition import Partition
-from log.segments.files import read_lost_ranges
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from log.segments.files import read_lost_ranges, segment_path
+from kafkawire.log.segments.file.open import read_lost_ranges, segment_path
 from tests.kit.logs import FOLDER, World, values
 from tests.test_fsck import looked_at, overwrite, stopped, texts
 from tests.test_log_cutting import ROOM

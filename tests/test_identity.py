@@ -14,14 +14,7 @@ from typing import TypeVar
 import pytest
 from crc32c import crc32c
 
-from kafkawire.metadata import pairing, schema
-from kafkawire.metadata.catalog import Catalog
-from kafkawire.metadata.pairing import StoredPairing
-from kafkawire.metadata.session import Session, SqliteSession
-from kafkawire.metadata.store import MetadataError
-from log.env import Env
-from log.frame import FormatError
-from log.identity import (
+from kafkawire.log.identity import (
     Folder,
     Identity,
     IdentityError,
@@ -31,6 +24,13 @@ from log.identity import (
     read_identity,
     write_identity,
 )
+from kafkawire.log.io.ports import Env
+from kafkawire.log.journal.format import FormatError
+from kafkawire.metadata import pairing, schema
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.pairing import StoredPairing
+from kafkawire.metadata.session import Session, SqliteSession
+from kafkawire.metadata.store import MetadataError
 from tests.kit.env import memory_env
 from tests.kit.logs import FOLDER, World
 from tests.kit.memfs import MemFileSystem

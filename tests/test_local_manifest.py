@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
+from kafkawire.log.manifest.service import ENDED
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange
-from log.manifest.local import ENDED
 from tests.kit.client import Client, batch
 from tests.kit.localmanifest import (
     ManifestWorld,
@@ -46,7 +46,7 @@ async def test_a_cut_is_in_the_manifest_and_what_is_not_cut_is_not() -> None:
 async def test_many_changes_are_one_delta_and_none_is_no_file() -> None:
     async with begun() as world:
         before = (await world.said()).sequence
-        with patch("log.manifest.local.LINGER_S", 0.05):
+        with patch("kafkawire.log.manifest.service.LINGER_S", 0.05):
             for at in range(50):
                 await world.topic(f"more{at}")
             await world.fill(world.find("t"), 40)
@@ -94,7 +94,7 @@ async def test_what_was_replaced_is_named_as_deleted_while_its_file_stays() -> N
     async with begun(3) as world:
         before = await world.said()
         world.config.segment_dead_max_ms = 0
-        with patch("log.segments.mergeplan.MAX_SMALL", 3):
+        with patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 3):
             await world.log.segments.tend()
         after = await world.said()
         assert len(after.objects) < len(before.objects)
@@ -142,7 +142,7 @@ async def test_what_leaves_for_the_remote_tier_goes_from_it_and_comes_back() -> 
 
 
 async def test_deltas_are_folded_and_what_was_folded_goes_later() -> None:
-    with patch("log.manifest.foldlocal.FOLDED_AFTER", 3):
+    with patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 3):
         async with begun() as world:
             for at in range(8):
                 await world.topic(f"more{at}")

@@ -63,7 +63,7 @@ async def test_replaced_segments_whose_end_was_not_answered_go_all_the_same() ->
             return await ask(ids)
 
         with (
-            patch("log.segments.mergeplan.MAX_SMALL", 2),
+            patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 2),
             patch.object(world.storage, "segments_by_id", fail_once),
         ):
             await world.log.segments.tend()
@@ -114,7 +114,7 @@ async def test_a_full_disk_does_not_fill_up_with_tries_to_write_it_anew() -> Non
 
 
 async def test_a_chain_that_cannot_be_folded_is_made_anew() -> None:
-    with patch("log.manifest.foldlocal.FOLDED_AFTER", 3):
+    with patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 3):
         async with begun() as world:
             await world.said()
             flip(world, next(name for name in world.names() if name.startswith("delta")))
@@ -182,8 +182,8 @@ async def run_until(left: int, power: bool) -> int:
     fs.left = left
     world = ManifestWorld(env=memory_env(fs))
     with (
-        patch("log.segments.mergeplan.MAX_SMALL", 2),
-        patch("log.manifest.foldlocal.FOLDED_AFTER", 2),
+        patch("kafkawire.log.segments.merge.levels.MAX_SMALL", 2),
+        patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", 2),
     ):
         await everything(world)
         calls = fs.calls

@@ -17,15 +17,15 @@ from unittest.mock import patch
 
 import pytest
 
+from kafkawire.log.fsck.report import Report
+from kafkawire.log.manifest.files import ManifestFiles
+from kafkawire.log.manifest.maintenance import Keeping
+from kafkawire.log.manifest.service import LocalManifest
+from kafkawire.log.partition.index_eviction import evict
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import Current, LostManifest, NoManifest
 from kafkawire.metadata.store import MetadataError
-from log.eviction import evict
-from log.fsck.report import Report
-from log.manifest.files import ManifestFiles
-from log.manifest.keeping import Keeping
-from log.manifest.local import LocalManifest
 from offsets.storage import SegmentRow
 from tests.kit.localmanifest import (
     check_settled,
@@ -201,10 +201,10 @@ def simulate(seed: int) -> ManifestModel:
     with (
         patch("tests.kit.loglife.fsck", no_fsck),
         patch("log.indexing.evict", partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20)))),
-        patch("log.segments.mergeplan.MAX_SMALL", model.rng.choice((2, 4, 32))),
-        patch("log.manifest.local.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
-        patch("log.manifest.foldlocal.FOLDED_AFTER", model.rng.choice((2, 5, 100))),
-        patch("log.manifest.foldlocal.KEPT_MS", model.rng.choice((0, 100))),
+        patch("kafkawire.log.segments.merge.levels.MAX_SMALL", model.rng.choice((2, 4, 32))),
+        patch("kafkawire.log.manifest.service.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
+        patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", model.rng.choice((2, 5, 100))),
+        patch("kafkawire.log.manifest.compaction.KEPT_MS", model.rng.choice((0, 100))),
     ):
         for kind in [ManifestLife] * LIVES + [LastManifestLife]:
             model.fs.faults.__init__()  # type: ignore[misc]

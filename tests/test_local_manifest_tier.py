@@ -11,9 +11,9 @@ import logging
 
 import pytest
 
+from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest
-from log.manifest.local import LocalManifest
 from offsets.storage import LIVE
 from tests.kit.localmanifest import read_local
 from tests.kit.logs import FOLDER

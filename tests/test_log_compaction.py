@@ -9,8 +9,8 @@ from groups.records import Offset, OffsetRecord, encode_record
 from groups.snapshot import Place
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.partition import Partition
-from log.segments.jobs import ScrubArguments
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.jobs import ScrubArguments
 from offsets.storage import LIVE, STARTED
 from tests.kit.compacted import clean, cut, cut_all, files, fill, latest, read, started, update
 from tests.kit.env import EPOCH_MS, SettableClock
@@ -148,7 +148,7 @@ async def test_small_partitions_are_cleaned_together() -> None:
 
 
 async def test_a_large_partition_is_spread_over_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("log.segments.cleanplan.LARGE_BYTES", 1)
+    monkeypatch.setattr("kafkawire.log.segments.compact.plan.LARGE_BYTES", 1)
     world = await started()
     (partition,) = await world.topic("t", cleanup_policy="compact")
     partition.config.segment_bytes = 3000

@@ -10,9 +10,9 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.partition import Partition
-from log.segments.cutplan import share_of
-from log.turn import Frame
+from kafkawire.log.append.write_batch import Frame
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.cut.plan import share_of
 from offsets.storage import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import FOLDER, World, batch, read_all, values
@@ -115,7 +115,7 @@ async def test_limits_hold_in_segments(room: int, first: bool, count: int) -> No
 async def test_small_partitions_share_a_segment_and_large_ones_do_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("log.segments.grouping.LARGE_BYTES", 10_000)
+    monkeypatch.setattr("kafkawire.log.segments.cut.grouping.LARGE_BYTES", 10_000)
     world = await started(4)
     await world.topic("short", retention_ms="1000")
     for name in ("t0", "t1", "t2", "short"):

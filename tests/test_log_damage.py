@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.frame import HEAD_BYTES
-from log.fsck.check import check
-from log.partition import Partition
+from kafkawire.log.fsck.check import check
+from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryMetadata

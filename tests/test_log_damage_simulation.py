@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 import pytest
 
-from log.eviction import evict
-from log.losses import Ends
+from kafkawire.log.partition.index_eviction import evict
+from kafkawire.log.recovery.losses import Ends
 from tests.kit.damagedlife import DamagedLastLife, DamagedLife, DamagedModel
 from tests.kit.loglife import LIVES
 from tests.kit.logs import FOLDER
@@ -29,9 +29,9 @@ def simulate(seed: int) -> DamagedModel:
     index_bytes = model.rng.choice((0, 1000, 1 << 20))
     with (
         patch("log.indexing.evict", partial(evict, bytes_at_most=index_bytes)),
-        patch("log.loading.INDEX_BYTES_AT_MOST", index_bytes),
-        patch("log.ledger.TICK_MS", 50),
-        patch("log.upkeep.TICK_MS", 50),
+        patch("kafkawire.log.partition.restore.INDEX_BYTES_AT_MOST", index_bytes),
+        patch("kafkawire.log.journal.ledger.TICK_MS", 50),
+        patch("kafkawire.log.maintenance.scheduler.TICK_MS", 50),
     ):
         for kind in [DamagedLife] * (LIVES + 1) + [DamagedLastLife]:
             model.fs.faults.__init__()  # type: ignore[misc]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.commitlog import CommitLog
-from log.partition import Partition
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch, offload, read_all
 from tests.kit.waiting import ticks
@@ -45,7 +45,7 @@ async def test_a_turn_that_cannot_be_laid_out_fails_whole(
         raise struct.error("int too large to convert")
 
     with monkeypatch.context() as patched:
-        patched.setattr("log.turn.pack_body", overflow)
+        patched.setattr("kafkawire.log.append.write_batch.pack_body", overflow)
         answers = appended(log, partition, b"lost")
         await ticks()
     assert codes(answers) == [ErrorCode.KAFKA_STORAGE_ERROR] * 2

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from log.diskwatch import DiskWatch
+from kafkawire.log.io.disk_watch import DiskWatch
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.logs import World, batch
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.batches import HEAD_BYTES as BATCH_HEAD
-from log import frame
-from log.frame import HEADER_BYTES, FormatError, Header, Naming
-from log.scan import scan
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.format import HEADER_BYTES, FormatError, Header, Naming
+from kafkawire.log.journal.scan import scan
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch
 

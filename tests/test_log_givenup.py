@@ -9,11 +9,18 @@ import pytest
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import DamagedOffsets
 from kafkawire.codec.segment import LostRange
-from log.frame import FormatError
-from log.givenup import NAME, GivenUp, clipped, passed, read_given_up, write_given_up
-from log.journal import journal_name
-from log.partition import Partition
-from log.segments.files import read_lost_ranges, segment_path
+from kafkawire.log.journal.file import journal_name
+from kafkawire.log.journal.format import FormatError
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.given_up import (
+    NAME,
+    GivenUp,
+    clipped,
+    passed,
+    read_given_up,
+    write_given_up,
+)
+from kafkawire.log.segments.file.open import read_lost_ranges, segment_path
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, read_all
 from tests.kit.memfs import MemFileSystem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from log.lane import POSTPONED_AT_MOST, SHARED_S, SlowLane
+from kafkawire.log.io.slow_lane import POSTPONED_AT_MOST, SHARED_S, SlowLane
 from tests.kit.env import SettableClock, memory_env
 
 

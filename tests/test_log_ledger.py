@@ -8,12 +8,12 @@ import logging
 import pytest
 
 from kafkawire.codec.errors import KafkaError
-from log.fsck.check import check
-from log.fsck.report import Report
-from log.journal import index_name, journal_name
-from log.ledger import MIN_RESERVE, read_ledger
-from log.ledgerfile import NAMES, RECORD_MAGIC, RECORDS_AT
-from log.partition import Partition
+from kafkawire.log.fsck.check import check
+from kafkawire.log.fsck.report import Report
+from kafkawire.log.journal.file import index_name, journal_name
+from kafkawire.log.journal.ledger import MIN_RESERVE, read_ledger
+from kafkawire.log.journal.ledger_file import NAMES, RECORD_MAGIC, RECORDS_AT
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryMetadata
@@ -310,7 +310,7 @@ async def test_a_full_disk_stops_neither_the_ledger_for_good_nor_the_log() -> No
 
 async def test_what_an_older_version_left_of_a_ledger_does_not_count() -> None:
     """It recycles journals without saying so, and drops the mark from the run file."""
-    from log.runfile import Run, read_run, write_run
+    from kafkawire.log.journal.run_file import Run, read_run, write_run
 
     world = await filled()
     ends = await stop(world)

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from log.partition import Partition
-from log.segments.rewriteplan import plan_rewrite
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.merge.plan import plan_rewrite
 from offsets.storage import DELETING, LIVE, NEVER, Mapping, SegmentRow, StaleSwap
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.logs import FOLDER, World, read_all
@@ -174,7 +174,7 @@ async def test_a_segment_that_is_half_dead_is_rewritten_at_once() -> None:
 
 
 async def test_many_small_segments_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("log.segments.mergeplan.MAX_SMALL", 3)
+    monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 3)
     world = await started(2)
     for _ in range(5):
         await fill(world.find("t0"), 20)
@@ -201,8 +201,8 @@ async def test_many_small_segments_become_one(monkeypatch: pytest.MonkeyPatch) -
 async def test_many_more_than_are_planned_with_at_a_time_become_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("log.segments.mergeplan.MAX_SMALL", 3)
-    monkeypatch.setattr("log.segments.rewriting.MAX_PLANNED", 4)
+    monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 3)
+    monkeypatch.setattr("kafkawire.log.segments.merge.merger.MAX_PLANNED", 4)
     world = await started(1)
     for _ in range(12):
         await fill(world.find("t0"), 20)

@@ -9,11 +9,11 @@ import pytest
 
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.manager import Log
+from kafkawire.log.partition.loader import REFUSE_S, Loader, NotLoaded
+from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.store import MetadataError
-from log.loader import REFUSE_S, Loader, NotLoaded
-from log.manager import Log
-from log.partition import Partition
 from offsets.memory_storage import MemoryStorage
 from offsets.storage import PartitionRow
 from tests.kit.env import EPOCH_MS, SettableClock
@@ -224,7 +224,7 @@ async def test_epochs_raised_for_all_reach_who_is_loaded_later() -> None:
 async def test_a_checkpoint_holds_what_is_dirty_and_goes_in_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("log.checkpoints.ROWS_AT_ONCE", 2)
+    monkeypatch.setattr("kafkawire.log.maintenance.checkpoints.ROWS_AT_ONCE", 2)
     world = Lazy()
     await world.start()
     partitions = await world.topic("t", partitions=5)

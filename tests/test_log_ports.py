@@ -1,4 +1,5 @@
-"""The ports of log.env: the real disk and the one in memory, held to the same promises."""
+"""The ports of kafkawire.log.io.ports: the real disk and the one in memory, held to the same
+promises."""
 
 from __future__ import annotations
 
@@ -10,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from log.disk import DiskFile, DiskFileSystem, ThreadOffload, real_env
-from log.env import Env, FileSystem, Offload
-from log.journal import IOV_AT_MOST, write_whole
+from kafkawire.log.io.disk import DiskFile, DiskFileSystem, ThreadOffload, real_env
+from kafkawire.log.io.ports import Env, FileSystem, Offload
+from kafkawire.log.journal.file import IOV_AT_MOST, write_whole
 from tests.kit.env import InlineOffload, memory_env, sim_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import Deadlock, SimLoop, run

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.producers import Producers, last_sequence
+from kafkawire.log.partition.producers import Producers, last_sequence
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import World, batch, read_all
 

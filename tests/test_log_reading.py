@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log import eviction
-from log.eviction import evict
-from log.hotindex import ROW_BYTES, HotIndex
-from log.inflight import InFlight
-from log.partition import Partition, Plan
+from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.partition import index_eviction as eviction
+from kafkawire.log.partition.hot_index import ROW_BYTES, HotIndex
+from kafkawire.log.partition.index_eviction import evict
+from kafkawire.log.partition.partition import Partition, Plan
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import World, batch, read_all, values
 
@@ -103,7 +103,7 @@ async def test_offsets_outside_of_the_log_are_out_of_range() -> None:
 
 
 async def test_a_plan_of_many_small_batches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("log.plan.RUNS_AT_MOST", 4)
+    monkeypatch.setattr("kafkawire.log.partition.read_plan.RUNS_AT_MOST", 4)
     partition = await fill(World(), 10, 10)
     assert await fetch(partition, partition.plan(2, 1 << 20, 10, True)) == [2, 3, 4, 5]
 
@@ -167,7 +167,7 @@ async def test_a_read_of_a_deleted_topic_ends() -> None:
 async def evicted(monkeypatch: pytest.MonkeyPatch, count: int = 40) -> tuple[World, Partition]:
     """A partition most of whose rows are in index files alone."""
     monkeypatch.setattr(eviction, "INDEX_BYTES_AT_MOST", 5 * ROW_BYTES)
-    monkeypatch.setattr("log.loading.INDEX_BYTES_AT_MOST", 5 * ROW_BYTES)
+    monkeypatch.setattr("kafkawire.log.partition.restore.INDEX_BYTES_AT_MOST", 5 * ROW_BYTES)
     world = World(journal_bytes=4096, hot_bytes=0)
     partition = await fill(world, count)
     evict(world.log.journals, world.log.partitions, 5 * ROW_BYTES)

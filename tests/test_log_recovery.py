@@ -7,10 +7,10 @@ import logging
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log import frame
-from log.journal import POSITION_MASK, journal_name
-from log.manager import Log
-from log.runfile import read_run, write_run
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import POSITION_MASK, journal_name
+from kafkawire.log.journal.run_file import read_run, write_run
+from kafkawire.log.manager import Log
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, batch, read_all
 from tests.kit.recovery import JOURNALS, everything, spoil, start
@@ -25,7 +25,7 @@ async def test_after_a_clean_end_nothing_is_scanned_and_no_epoch_rises(
     def no_scan(*_: object) -> None:
         raise AssertionError("the index file covers everything")
 
-    monkeypatch.setattr("log.recovery.scan", no_scan)
+    monkeypatch.setattr("kafkawire.log.recovery.recover.scan", no_scan)
     await world.start()
     assert await everything(world) == [b"a", b"b"]
     assert world.find("t").leader_epoch == partition.leader_epoch

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import KafkaError
-from log import frame
-from log.env import LogError
-from log.journal import index_name, journal_name
-from log.journalindex import Extent, JournalIndex, pack_index, read_index
-from log.runfile import Run, read_run, write_run
-from log.scan import scan
+from kafkawire.log.io.ports import LogError
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import index_name, journal_name
+from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index, read_index
+from kafkawire.log.journal.run_file import Run, read_run, write_run
+from kafkawire.log.journal.scan import scan
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import FOLDER, batch, read_all
 from tests.kit.recovery import JOURNALS, everything, roll, start
@@ -65,7 +65,7 @@ async def test_recovery_reads_index_files_and_scans_the_last_journal_alone(
         scanned.append(number)
         return scan(buf, number, *rest)
 
-    monkeypatch.setattr("log.recovery.scan", counting)
+    monkeypatch.setattr("kafkawire.log.recovery.recover.scan", counting)
     last = world.log.journals.active.number
     await world.crash()
     assert scanned == [last]
@@ -168,7 +168,7 @@ async def test_an_index_that_is_made_again_holds_all_rows_whatever_the_memory(
     await roll(world, 10)
     await world.log.close()
     world.fs.remove(f"{JOURNALS}/{index_name(1)}")
-    monkeypatch.setattr("log.loading.INDEX_BYTES_AT_MOST", 0)
+    monkeypatch.setattr("kafkawire.log.partition.restore.INDEX_BYTES_AT_MOST", 0)
     for _ in range(2):
         await world.start()
         for _ in range(20):

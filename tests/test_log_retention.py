@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.types import uuid_text
+from kafkawire.log.io.ports import LogError
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.dump import FrameShown, walk
+from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
-from log import frame
-from log.dump import FrameShown, walk
-from log.env import LogError
-from log.partition import Partition
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.logs import FOLDER, World, batch, read_all
 
@@ -102,7 +102,7 @@ async def test_partitions_are_looked_at_that_the_journals_name_or_that_were_touc
         return partition.log_start
 
     with monkeypatch.context() as patch:
-        patch.setattr("log.retention.due", look)
+        patch.setattr("kafkawire.log.maintenance.retention.due", look)
         await world.log.retention.run()
         assert looked == [partition.number]
         world.log.retention.touched.add(idle.number)

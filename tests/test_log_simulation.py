@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 import pytest
 
-from log.eviction import evict
+from kafkawire.log.partition.index_eviction import evict
 from tests.kit.loglife import LIVES, LastLife, Life
 from tests.kit.logmodel import Model
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
@@ -36,8 +36,8 @@ def simulate(seed: int) -> Model:
     index_bytes = model.rng.choice((0, 1000, 1 << 20))
     with (
         patch("log.indexing.evict", partial(evict, bytes_at_most=index_bytes)),
-        patch("log.loading.INDEX_BYTES_AT_MOST", index_bytes),
-        patch("log.segments.mergeplan.MAX_SMALL", model.rng.choice((2, 4, 32))),
+        patch("kafkawire.log.partition.restore.INDEX_BYTES_AT_MOST", index_bytes),
+        patch("kafkawire.log.segments.merge.levels.MAX_SMALL", model.rng.choice((2, 4, 32))),
     ):
         for kind in [Life] * LIVES + [LastLife]:
             model.fs.faults.__init__()  # type: ignore[misc]

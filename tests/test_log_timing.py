@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.logs import FOLDER
 from tests.kit.tierworld import TierProcess, TierWorld
 

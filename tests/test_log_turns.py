@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.disk import real_env
+from kafkawire.log.io.disk import real_env
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch, read_all
 from tests.kit.waiting import ticks

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch, offload, read_all
 from tests.kit.waiting import ticks

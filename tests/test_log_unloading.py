@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import KafkaError
-from log.loader import NotLoaded
-from log.partition import Partition
-from log.unloading import is_idle
+from kafkawire.log.partition.loader import NotLoaded
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.unloader import is_idle
 from tests.kit.client import Client
 from tests.kit.client import batch as client_batch
 from tests.kit.env import EPOCH_MS

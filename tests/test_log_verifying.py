@@ -8,9 +8,9 @@ import logging
 import pytest
 
 from kafkawire.codec.errors import DamagedOffsets
-from log.env import WorkerError
-from log.frame import HEAD_BYTES
-from log.verifying import is_bad
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.recovery.verification import is_bad
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import World, batch, read_all
 from tests.kit.recovery import roll, spoil, start

@@ -21,6 +21,7 @@ from kafkawire.codec.compile import encode
 from kafkawire.codec.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
 from kafkawire.codec.emit import uvarint
 from kafkawire.handlers.table import ROWS, Row
+from kafkawire.log.io.slices import MAX_STRETCH_S
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -29,7 +30,6 @@ from kafkawire.messages.create_topics import (
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.registry import APIS
-from log.slices import MAX_STRETCH_S
 from tests.kit.extremes import GROUP, TOPIC, Case, cases, frame
 from tests.kit.slowness import least_cpu_time
 from tests.kit.stretches import MeasuredBroker, measured

@@ -8,7 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from log.segments.mergeplan import MAX_SMALL, MIB, Item, limits_of, max_small, next_merge
+from kafkawire.log.segments.merge.levels import (
+    MAX_SMALL,
+    MIB,
+    Item,
+    limits_of,
+    max_small,
+    next_merge,
+)
 from tests.kit.merging import GIB, START_MS, Merging
 from tiering.mergecost import pays
 from tiering.mergemodel import merges_of

@@ -10,9 +10,9 @@ import pytest
 
 from kafkawire.codec.batches import HEAD_BYTES, build, iter_batches, records, resum
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
-from log.partition import Partition
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.test_produce_fetch import make, produce

@@ -13,6 +13,7 @@ from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.fetch import Fetch
 from kafkawire.handlers.table import Unmade
+from kafkawire.log.io.ports import LogError
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_offsets import (
@@ -22,7 +23,6 @@ from kafkawire.messages.list_offsets import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
-from log.env import LogError
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until

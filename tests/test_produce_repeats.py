@@ -16,11 +16,11 @@ from kafkawire.codec.compile import DecodeError, encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.produce import read_request
 from kafkawire.handlers.shape import KNOWN_BYTES_MAX, Shape, cut_shape
+from kafkawire.log.io.disk import DiskFile, SystemClock
+from kafkawire.log.io.ports import Buffer
 from kafkawire.messages.delete_topics import DeleteTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
-from log.disk import DiskFile, SystemClock
-from log.env import Buffer
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.test_produce_fetch import fetch, make, produce, values

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from log.fsck.check import check
-from log.fsck.report import Report
-from log.quarantine import Quarantine
+from kafkawire.log.fsck.check import check
+from kafkawire.log.fsck.report import Report
+from kafkawire.log.recovery.quarantine import Quarantine
 from offsets.storage import STARTED, SegmentRow
 from tests.kit.env import memory_env
 from tests.kit.logs import FOLDER, World

@@ -12,15 +12,15 @@ import pytest
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment import PartitionEntry
+from kafkawire.log.fsck.check import check, silent
+from kafkawire.log.journal.scan import Gap
+from kafkawire.log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, Share, gather
+from kafkawire.log.rebuild.insert import enter
+from kafkawire.log.rebuild.plan import Rebuilt, rebuild
+from kafkawire.log.rebuild.renumber import convert
+from kafkawire.log.recovery.losses import Damage, Loss
 from kafkawire.metadata.catalog import Catalog, ConfigChange
 from kafkawire.testing.broker import BrokerProcess
-from log.fsck.check import check, silent
-from log.losses import Damage, Loss
-from log.rebuild.convert import convert
-from log.rebuild.enter import enter
-from log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, Share, gather
-from log.rebuild.plan import Rebuilt, rebuild
-from log.scan import Gap
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from log.fsck.check import check
-from log.identity import IdentityError
-from log.manager import Log
-from log.rebuild.evidence import gather
-from log.rebuild.plan import Rebuilt, rebuild
-from log.rebuild.topics import recovered_name
+from kafkawire.log.fsck.check import check
+from kafkawire.log.identity import IdentityError
+from kafkawire.log.manager import Log
+from kafkawire.log.rebuild.evidence import gather
+from kafkawire.log.rebuild.plan import Rebuilt, rebuild
+from kafkawire.log.rebuild.topics import recovered_name
 from tests.kit.env import EPOCH_MS, OffloadWorker
 from tests.kit.logs import FOLDER, World, batch, read_all
 from tests.kit.memory_metadata import MemoryDatabase
@@ -29,7 +29,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
         return
 
     with monkeypatch.context() as patch:
-        patch.setattr("log.manager.check_known", accept)
+        patch.setattr("kafkawire.log.manager.check_known", accept)
         yield patch
 
 
@@ -157,7 +157,7 @@ async def test_a_folder_without_identity_is_compared_with_its_metadata(
 async def test_an_interrupted_conversion_is_done_again(
     unchecked: pytest.MonkeyPatch, published: bool
 ) -> None:
-    from log.rebuild.convert import convert
+    from kafkawire.log.rebuild.renumber import convert
 
     world = await started(1)
     await fill(world.find("t0"), 60)

@@ -13,10 +13,18 @@ from typer.testing import CliRunner
 from kafkawire.cli.app import app
 from kafkawire.codec.segment import FormatError, Origin, TopicOrigin, read_origin
 from kafkawire.codec.segment_origin import write_origin
-from log.env import FileSystem
-from log.segments.jobs import Input, JobOrigin, Keep, Output, RewriteArguments, find_job, pack
-from log.segments.jobs import no_pace as none
-from log.segments.store import Segment
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.segments.jobs import (
+    Input,
+    JobOrigin,
+    Keep,
+    Output,
+    RewriteArguments,
+    find_job,
+    pack,
+)
+from kafkawire.log.segments.jobs import no_pace as none
+from kafkawire.log.segments.store import Segment
 from tests.kit.compacted import clean, cut_all, fill, started
 from tests.kit.logs import World
 from tests.kit.memfs import MemFileSystem

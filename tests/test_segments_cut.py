@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 from kafkawire.codec.segment import PartitionState
+from kafkawire.log.journal.index_file import read_index
+from kafkawire.log.segments.file.open import PIECE_BYTES
+from kafkawire.log.segments.file.writer import SYNC_BYTES
+from kafkawire.log.segments.jobs import JobResult, entries_of, find_job
 from kafkawire.metadata.checkpoint import pack_epochs
-from log.journalindex import read_index
-from log.segments.files import PIECE_BYTES
-from log.segments.jobs import JobResult, entries_of, find_job
-from log.segments.writing import SYNC_BYTES
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segmentjobs import (
     BadDisk,

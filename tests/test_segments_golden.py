@@ -20,8 +20,8 @@ from kafkawire.codec import segment as codec
 from kafkawire.codec import segment_directory as directory
 from kafkawire.codec import segment_layout as layout
 from kafkawire.codec.batches import records
-from log.disk import DiskFileSystem
-from log.segments.jobs import ScrubArguments, find_job, no_pace
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from tests.golden import make_segment_v1, make_segment_v1_origin
 from tests.kit.segments import everything
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from log.disk import DiskFileSystem
-from log.env import WorkerError
-from log.segments.jobs import (
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.segments.jobs import (
     Input,
     Keep,
     Output,

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment import FormatError
-from log.segments.files import SegmentFile, check_file
+from kafkawire.log.segments.file.open import SegmentFile, check_file
 from offsets.storage import SegmentRow
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segmentjobs import (

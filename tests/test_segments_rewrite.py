@@ -5,9 +5,17 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.segment import PartitionState
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.segments.jobs import (
+    Input,
+    Keep,
+    RewriteArguments,
+    entries_of,
+    no_pace,
+    pack,
+    run_job,
+)
 from kafkawire.metadata.checkpoint import pack_epochs
-from log.env import WorkerError
-from log.segments.jobs import Input, Keep, RewriteArguments, entries_of, no_pace, pack, run_job
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segmentjobs import (
     files_in_memory,  # noqa: F401  (a fixture, by name)

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from kafkawire.codec.segment import HEADER_BYTES
-from log.segments import scrub as scrubbing
-from log.segments.jobs import ScrubArguments, find_job, no_pace
+from kafkawire.log.segments.file import verify as scrubbing
+from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segmentjobs import (
     BadDisk,

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.batches import iter_batches, records
+from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.messages.list_offsets import (
@@ -18,7 +19,6 @@ from kafkawire.messages.list_offsets import (
 )
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.server.run import Server
-from log.partition import Partition
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.test_produce_fetch import make

@@ -19,11 +19,12 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from log.disk import DiskFileSystem, real_env
-from log.env import FileSystem, Worker, WorkerError
-from log.segments import jobs, worker
-from log.segments.jobs import ScrubArguments, ScrubResult, entries_of
-from log.segments.worker import Child, Throttle, WorkerProcess, answer
+from kafkawire.log.io import worker_process as worker
+from kafkawire.log.io.disk import DiskFileSystem, real_env
+from kafkawire.log.io.ports import FileSystem, Worker, WorkerError
+from kafkawire.log.io.worker_process import Child, Throttle, WorkerProcess, answer
+from kafkawire.log.segments import jobs
+from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, entries_of
 from tests.kit import segments
 from tests.kit.env import InlineOffload, OffloadWorker
 from tests.kit.segments import Part, batch, cutting, journal, output, segment, wanted
@@ -260,8 +261,8 @@ async def test_an_answer_that_is_none_ends_the_process(
 
 PARENT = """
 import asyncio, os, sys
-from log.segments.jobs import ScrubArguments
-from log.segments.worker import Child
+from kafkawire.log.segments.jobs import ScrubArguments
+from kafkawire.log.io.worker_process import Child
 
 async def main():
     process = Child(60.0)
@@ -284,13 +285,13 @@ def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
 
 
 def test_it_ends_when_its_input_does() -> None:
-    command = [sys.executable, "-P", "-m", "log.segments.worker", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_process", str(os.getpid())]
     ended = subprocess.run(command, input=b"\0" * 7 + b"\1", capture_output=True, timeout=60)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
 
 def test_it_does_not_begin_without_its_broker() -> None:
-    command = [sys.executable, "-P", "-m", "log.segments.worker", "0"]
+    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_process", "0"]
     ended = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60)
     assert ended.returncode == 1
 

@@ -21,11 +21,11 @@ from kafkawire.codec.compile_decode import MAX_STRING_BYTES, allowed_elements
 from kafkawire.codec.emit import STEP
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.slices import released
+from kafkawire.log.io.slices import MAX_STRETCH_S, SLICE_S, Slices, counted, duplicates, emptied
+from kafkawire.log.io.watchdog import Watchdog
 from kafkawire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 from kafkawire.messages.list_groups import ListedGroup, ListGroupsResponse
-from log.slices import MAX_STRETCH_S, SLICE_S, Slices, counted, duplicates, emptied
-from log.watchdog import Watchdog
 
 
 class Hand:

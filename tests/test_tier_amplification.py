@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from log.segments import mergeplan
+from kafkawire.log.segments.merge import levels as mergeplan
 from offsets.storage import LIVE
 from tests.kit.tierworld import TierProcess, TierWorld
 from tiering.estimate import DAY_S, Load, Machine, estimate

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.log.identity import IdentityError
 from kafkawire.manifest.keys import SEGMENTS
 from kafkawire.manifest.reader import NoManifest, read_manifest
 from kafkawire.messages.delete_records import (
@@ -25,7 +26,6 @@ from kafkawire.messages.delete_records import (
 )
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.server.run import Server
-from log.identity import IdentityError
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until

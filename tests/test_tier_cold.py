@@ -10,8 +10,8 @@ import pytest
 
 from kafkawire.codec.configs import TierLevel
 from kafkawire.codec.errors import KafkaError
-from log.env import Buffer
-from log.segments.remote import local_log_start
+from kafkawire.log.io.ports import Buffer
+from kafkawire.log.segments.read.remote_port import local_log_start
 from tests.kit.cold import BLOCK_BYTES, SEEDS, ColdWorld, gets, prepared, simulated, take, whole
 from tests.kit.env import EPOCH_MS
 from tests.kit.segments import split

@@ -10,7 +10,7 @@ import pytest
 from crc32c import crc32c
 
 from kafkawire.codec.segment_index import SparseIndex, write_index
-from log.env import Env
+from kafkawire.log.io.ports import Env
 from tests.kit.env import sim_env
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore

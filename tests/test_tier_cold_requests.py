@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from log.env import Buffer
+from kafkawire.log.io.ports import Buffer
 from tests.kit.cold import BLOCK_BYTES, ColdWorld, gets, prepared, simulated, take, whole
 from tests.kit.segments import split
 

@@ -13,10 +13,10 @@ from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.app import app
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
+from kafkawire.log.io.disk import real_env
 from kafkawire.messages.registry import TIER
 from kafkawire.messages.tier import TierRequest
 from kafkawire.server.run import Server
-from log.disk import real_env
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.server import options, running
 from tests.kit.tiertyped import (

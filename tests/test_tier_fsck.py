@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from kafkawire.log.fsck.check import check
+from kafkawire.log.fsck.report import Report
+from kafkawire.log.rebuild.evidence import gather
+from kafkawire.log.rebuild.insert import enter
+from kafkawire.log.rebuild.plan import rebuild
+from kafkawire.log.segments.file.open import segment_path
 from kafkawire.manifest.columns import Entry
-from log.fsck.check import check
-from log.fsck.report import Report
-from log.rebuild.enter import enter
-from log.rebuild.evidence import gather
-from log.rebuild.plan import rebuild
-from log.segments.files import segment_path
 from offsets import kv_layout as layout
 from offsets.kv_store import Writes
 from offsets.memory_storage import MemoryRows

@@ -12,7 +12,7 @@ from statistics import median
 
 import pytest
 
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld
 

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import (
     TOPIC_RESOURCE,
     Catalog,
@@ -14,7 +15,6 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from log.topicconfigs import TopicConfigs
 from tests.kit.tierworld import TierProcess, TierWorld
 
 OFFSETS = "__consumer_offsets"

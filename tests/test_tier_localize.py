@@ -8,8 +8,8 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment import TAIL_BYTES
+from kafkawire.log.segments.store import NotLocal, Segment
 from kafkawire.manifest.keys import segment_key
-from log.segments.store import NotLocal, Segment
 from offsets.storage import DELETING, LIVE, ObjectRow
 from tests.kit.localtier import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
 from tests.kit.logs import read_all
@@ -242,7 +242,7 @@ async def test_a_segment_that_cannot_be_fetched_is_left_alone_for_a_while() -> N
 
 
 async def test_a_segment_that_came_in_vain_is_let_go_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("log.segments.rewriting.FETCH_WAIT_S", 0.0)
+    monkeypatch.setattr("kafkawire.log.segments.merge.merger.FETCH_WAIT_S", 0.0)
     world = LocalWorld()
     segment = await half_dead(world)
     world.bucket.faults.delay_s = (0.01, 0.01)
@@ -316,7 +316,7 @@ async def test_an_object_that_is_lost_is_not_asked_for_at_each_look() -> None:
 async def test_remote_segments_are_fetched_to_be_merged_where_that_pays(
     monkeypatch: pytest.MonkeyPatch, prices: str
 ) -> None:
-    monkeypatch.setattr("log.segments.mergeplan.MAX_SMALL", 6)
+    monkeypatch.setattr("kafkawire.log.segments.merge.levels.MAX_SMALL", 6)
     world = LocalWorld(tier_prices=prices)
     partition = await world.begin()
     for _ in range(6):

@@ -7,10 +7,10 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.log.manifest.summary import SLICE, Slices, outline, topic_print
 from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.state import Delta, TopicFacts
-from log.manifest.outline import SLICE, Slices, outline, topic_print
 from tests.kit.manifests import CLUSTER, add, entry, sample, topics, uuid
 
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import SEGMENTS, segment_key
 from kafkawire.manifest.reader import read_manifest
-from log.partition import Partition
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld

@@ -9,10 +9,10 @@ import pytest
 
 from kafkawire.codec.configs import TierLevel
 from kafkawire.codec.errors import KafkaError
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.read.index_cache import WarmIndexes
+from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
-from log.partition import Partition
-from log.segments.indexes import WarmIndexes
-from log.segments.store import Segment
 from tests.kit.tierlife import Life
 from tests.kit.tierworld import TierWorld, read_partition
 from tiering.scrubrepair import heal

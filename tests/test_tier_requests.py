@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import pytest
 
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.tierworld import TierProcess, TierWorld
 
 HOUR_S = 3600

@@ -12,13 +12,13 @@ from typer.testing import CliRunner, Result
 
 from kafkawire.cli.app import app
 from kafkawire.codec.batches import HEAD_BYTES
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.segments.file.open import read_lost_ranges
+from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import open_metadata
-from log.disk import DiskFileSystem
-from log.segments.files import read_lost_ranges
-from log.segments.jobs import ScrubArguments, find_job, no_pace
 from offsets.sql_storage import SqlStorage
 from offsets.storage import (
     COPY_FINISHED,

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.codec.segment import FormatError, NewerFormatError
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
-from log.fsck.report import Progress
-from log.rebuild.topics import recovered_name
 from tests.kit.buckets import CLUSTER, Bucket, Share, Topic, uuid
 from tests.kit.env import memory_env, sim_env
 from tests.kit.fakebucket import StoreFaults

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from kafkawire.log.manifest.pending_changes import ROWS_AT_MOST
 from kafkawire.manifest.keys import CURRENT, OWNER, delta_key, snapshot_key
 from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
-from log.manifest.changes import ROWS_AT_MOST
 from tests.kit.env import EPOCH_MS
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
 from tiering.rounds import LINGER_S

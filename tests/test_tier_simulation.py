@@ -23,7 +23,7 @@ import pytest
 
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled
@@ -306,7 +306,7 @@ def simulate(seed: int) -> TierWorld:
     world.config.tier_upload_buffer_bytes = rng.choice((1, 20000, 1 << 28))
     world.config.journal_bytes = rng.choice((1 << 14, 1 << 16))
     world.config.hot_bytes = rng.choice((0, 20000))
-    with patch("log.segments.mergeplan.MAX_SMALL", rng.choice((3, 6, 112))):
+    with patch("kafkawire.log.segments.merge.levels.MAX_SMALL", rng.choice((3, 6, 112))):
         for kind in [Life] * LIVES + [LastLife]:
             world.fs.faults.__init__()  # type: ignore[misc]
             life = kind(world)

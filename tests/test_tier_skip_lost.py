@@ -9,10 +9,10 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment import LostRange
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.file.open import read_lost_ranges
+from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
-from log.partition import Partition
-from log.segments.files import read_lost_ranges
-from log.segments.store import Segment
 from offsets.storage import COPY_FINISHED, ObjectRow, unpack_ranges
 from tests.kit.tierlife import Life
 from tests.kit.tierworld import TierWorld, read_partition

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kafkawire.codec.configs import BrokerConfig
-from log.env import Env
+from kafkawire.log.io.ports import Env
 from offsets.storage import COPY_FINISHED, ObjectRow
 from tests.kit.env import SettableClock, memory_env
 from tests.kit.memfs import MemFileSystem

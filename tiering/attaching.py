@@ -13,14 +13,14 @@ import logging
 from collections.abc import Callable, Iterator
 from collections.abc import Mapping as Map
 
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.delta_builder import SLICE, Gathering, partition_row, topic_facts
+from kafkawire.log.manifest.pending_changes import Added, Changes
+from kafkawire.log.manifest.summary import Outline, Slices, partition_print, topic_print
+from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.state import ClusterFacts
 from kafkawire.metadata.catalog import Catalog
-from log.env import Env
-from log.manifest.changes import Added, Changes
-from log.manifest.gathering import SLICE, Gathering, partition_row, topic_facts
-from log.manifest.outline import Outline, Slices, partition_print, topic_print
-from log.partition import Partition
 from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage
 
 logger = logging.getLogger(__name__)

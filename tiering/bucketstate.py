@@ -12,13 +12,13 @@ import logging
 import os.path
 from collections.abc import Callable
 
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.job import ManifestArguments, ManifestResult
+from kafkawire.log.manifest.summary import Outline
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import FormatError, NewerFormatError, pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
-from log.env import Env
-from log.manifest.job import ManifestArguments, ManifestResult
-from log.manifest.outline import Outline
 from tiering.owner import OwnedByOther, Owner
 from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, StoreError
 

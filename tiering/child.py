@@ -19,8 +19,8 @@ from functools import lru_cache
 from threading import Condition, Lock
 from typing import Any
 
+from kafkawire.log.io.worker_process import read_exactly, write_all
 from kafkawire.manifest.url import TierUrl, parse_tier
-from log.segments.worker import read_exactly, write_all
 from tiering.calls import (
     CALLS_PER_THREAD,
     LANES,

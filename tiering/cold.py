@@ -17,14 +17,20 @@ from functools import partial
 
 from kafkawire.codec.configs import BrokerConfig, TierLevel
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
-from log.env import Env
-from log.inflight import InFlight
-from log.lane import SlowLane
-from log.partition import Partition
-from log.segments.indexes import DamagedSegment, Key, WarmIndex, WarmIndexes, read_index
-from log.segments.reading import SLACK_BYTES
-from log.segments.remote import Ask, Exchanged, Taken
-from log.segments.store import Segment, SegmentStore
+from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.ports import Env
+from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.read.index_cache import (
+    DamagedSegment,
+    Key,
+    WarmIndex,
+    WarmIndexes,
+    read_index,
+)
+from kafkawire.log.segments.read.remote_port import Ask, Exchanged, Taken
+from kafkawire.log.segments.read.warm_reader import SLACK_BYTES
+from kafkawire.log.segments.store import Segment, SegmentStore
 from offsets.storage import Mapping, OffsetStorage, SegmentRow
 from tiering.cache import BLOCK_BYTES, BlockCache
 from tiering.cache import Key as BlockKey
@@ -77,10 +83,10 @@ class Tier:
 
 
 class ColdReader:
-    """See the module; log.segments.remote.Cold has the promises. `stores` gives the store of a
-    tier by its number; `indexes` are the warm reader's,
-    `lane` that of log.reader. `report` is called with each copy of a segment that is damaged while
-    the segment has another one."""
+    """See the module; kafkawire.log.segments.read.remote_port.Cold has the promises. `stores` gives
+    the store of a tier by its number; `indexes` are the warm reader's, `lane` that of
+    kafkawire.log.partition.reader. `report` is called with each copy of a segment that is damaged
+    while the segment has another one."""
 
     def __init__(
         self,
@@ -123,7 +129,7 @@ class ColdReader:
         return tier
 
     async def take(self, ask: Ask, mapping: Mapping, segment: Segment) -> Taken:
-        """See log.segments.remote.Cold."""
+        """See kafkawire.log.segments.read.remote_port.Cold."""
         row, deadline = segment.row, None
         most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
         ask = ask._replace(room=min(ask.room, most))
@@ -142,13 +148,13 @@ class ColdReader:
         return taken
 
     def file_damaged(self, segment: Segment) -> None:
-        """See log.segments.remote.Cold."""
+        """See kafkawire.log.segments.read.remote_port.Cold."""
         self._report(segment, Copy.FILE)
 
     async def since(
         self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
     ) -> int:
-        """See log.segments.remote.Cold."""
+        """See kafkawire.log.segments.read.remote_port.Cold."""
         row = segment.row
         try:
             self._check_refused(row)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from log.env import WorkerError
+from kafkawire.log.io.ports import WorkerError
 from tiering import rates, status
 from tiering.move import MoveError
 from tiering.scrubplan import ScrubReport

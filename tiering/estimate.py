@@ -16,11 +16,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from log.segments.cutplan import JOB_PARTITIONS
-from log.segments.cutting import SHARED_BYTES
-from log.segments.grouping import LARGE_BYTES
-from log.segments.mergeplan import limits_of
-from log.segments.timing import CUT_PART, LOOK_AT_LEAST_S, LOOKS_AHEAD, LOOKS_PER_LAG
+from kafkawire.log.segments.cut.cutter import SHARED_BYTES
+from kafkawire.log.segments.cut.grouping import LARGE_BYTES
+from kafkawire.log.segments.cut.plan import JOB_PARTITIONS
+from kafkawire.log.segments.cut.schedule import (
+    CUT_PART,
+    LOOK_AT_LEAST_S,
+    LOOKS_AHEAD,
+    LOOKS_PER_LAG,
+)
+from kafkawire.log.segments.merge.levels import limits_of
 from tiering.mergecost import pays, puts_of
 from tiering.mergemodel import UNENDING_S, Merges, merges_of
 from tiering.prices import GIGABYTE, Prices

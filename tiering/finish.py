@@ -12,10 +12,10 @@ from collections.abc import Mapping as Map
 from dataclasses import dataclass
 from typing import Protocol
 
-from log.env import Env
-from log.manifest.changes import Added
-from log.segments.store import Segment, SegmentStore
-from log.segments.swap import Swapper
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.swap import Swapper
 from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
 from tiering.dispatch import Candidate
 from tiering.progress import PAGE, Progress

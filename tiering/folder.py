@@ -18,8 +18,8 @@ from itertools import islice
 from threading import Lock
 from typing import BinaryIO, Protocol
 
+from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.manifest.keys import check_key
-from log.disk import DiskFileSystem
 from tiering.pace import Pace, Paces
 from tiering.provider import (
     GET_BYTES_AT_MOST,

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import os.path
 
+from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import Current, Obsolete
-from log.env import Env
 from tiering.bucketstate import BucketState, DamagedManifest
 from tiering.store import ConditionFailed, ObjectStore, StoreError
 

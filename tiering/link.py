@@ -8,7 +8,7 @@ from asyncio.subprocess import Process
 from collections.abc import Callable
 from typing import Any
 
-from log.segments.worker import exit_words, send
+from kafkawire.log.io.worker_process import exit_words, send
 from tiering.calls import (
     CALLS_PER_THREAD,
     LENGTH,

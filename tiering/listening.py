@@ -22,7 +22,7 @@ def listen(tiering: Tiering) -> None:
 
 
 class Listener:
-    """See the module and log.hooks."""
+    """See the module and kafkawire.log.hooks."""
 
     def __init__(self, tiering: Tiering) -> None:
         self._tiering = tiering

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from kafkawire.codec.configs import BrokerConfig
-from log.env import Env
+from kafkawire.log.io.ports import Env
 from tiering.cache import Block, BlockCache, Key
 from tiering.readahead import Window
 from tiering.requests import Object, Requests, within

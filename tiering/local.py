@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Map
 
 from kafkawire.codec.configs import BrokerConfig
-from log.env import Env
-from log.partition import Partition
-from log.segments.keeper import Segments
-from log.segments.store import Segment
+from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.manager import Segments
+from kafkawire.log.segments.store import Segment
 from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage
 from tiering.localfiles import LocalFiles
 from tiering.localplan import ConfigOf, LocalBytes, by_size, may_be_remote, stays_ms

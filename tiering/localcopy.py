@@ -9,8 +9,8 @@ import os.path
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from kafkawire.log.segments.jobs import Lost, ScrubArguments, ScrubResult
 from kafkawire.manifest.keys import segment_key
-from log.segments.jobs import Lost, ScrubArguments, ScrubResult
 from offsets.storage import ObjectRow
 from tiering.restore.asking import Asking
 from tiering.scrubrepair import Site, heal

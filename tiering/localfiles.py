@@ -3,7 +3,7 @@
 Nothing is remembered that a restart would lose: whatever has a file and no need of it is found by
 looking (`sweep`), and goes when nobody has pinned it for a grace. Before that SQL is asked again: a
 segment without an object keeps its file, which is all there is of it. What lies here after a crash
-is removed by the start (log.segments.keeper).
+is removed by the start (kafkawire.log.segments.manager).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from collections.abc import Callable, Collection, Iterable
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment import FormatError
+from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.segments.file.open import SegmentFile, check_file
+from kafkawire.log.segments.manager import Segments
+from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
-from log.env import Env, FileSystem
-from log.segments.files import SegmentFile, check_file
-from log.segments.keeper import Segments
-from log.segments.store import Segment
 from offsets.storage import LIVE
 from tiering.localplan import ConfigOf
 from tiering.mergecost import pays

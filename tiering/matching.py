@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from log.identity import IdentityError
+from kafkawire.log.identity import IdentityError
 from offsets.storage import COPY_FINISHED, CURRENT, OffsetStorage
 from tiering.owner import OwnedByOther, OwnerRecord, read_owner
 from tiering.store import ObjectStore, StoreError

@@ -1,4 +1,5 @@
-"""What log.segments.mergeplan does with traffic that flows evenly, in closed form. Pure.
+"""What kafkawire.log.segments.merge.levels does with traffic that flows evenly, in closed form.
+Pure.
 
 For `kafkawire tier estimate`; a test compares it with the plan itself.
 """
@@ -8,7 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from log.segments.mergeplan import MIN_INPUTS, TWICE_BYTES, WHOLE_PART, Limits, max_small
+from kafkawire.log.segments.merge.levels import (
+    MIN_INPUTS,
+    TWICE_BYTES,
+    WHOLE_PART,
+    Limits,
+    max_small,
+)
 
 UNENDING_S = 30 * 86_400.0
 """A class that is kept for ever is taken for this old."""

@@ -22,9 +22,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kafkawire.log.io.ports import WorkerError
 from kafkawire.manifest.keys import OWNER, segment_key
 from kafkawire.manifest.url import parse_tier
-from log.env import WorkerError
 from offsets.storage import (
     COPY_FINISHED,
     DELETE_STARTED,

@@ -12,8 +12,8 @@ import logging
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import OWNER
-from log.env import Env
 from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, Refused, StoreError
 
 logger = logging.getLogger(__name__)

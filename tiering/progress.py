@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Map
 
-from log.env import Env
-from log.partition import Partition
+from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.partition import Partition
 from offsets.storage import OffsetStorage, PartitionRow
 
 Has = Callable[[int], bool]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.cut.schedule import Timing
 from kafkawire.metadata.catalog import Catalog
-from log.env import Env
-from log.segments.timing import Timing
 from tiering.dispatch import Dispatcher
 from tiering.survey import Survey
 

@@ -14,8 +14,8 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.codec.configs import BROKER_CONFIGS, BrokerConfig, TopicConfig, check_topic, validate
-from log.partition import Partition
-from log.segments.grouping import retention_class
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.cut.grouping import retention_class
 from tiering.estimate import Estimate, Load, Machine, estimate
 from tiering.prices import parse_prices
 

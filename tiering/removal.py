@@ -20,9 +20,9 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.keys import segment_key
-from log.env import Env
-from log.segments.store import SegmentStore
 from offsets.storage import DELETE_STARTED, ObjectRow, OffsetStorage, unpack_ranges
 from tiering.backoff import wait_s
 from tiering.finish import Publisher

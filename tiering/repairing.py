@@ -12,8 +12,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from log.env import Env, WorkerError
-from log.segments.store import Segment, SegmentStore
+from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.segments.store import Segment, SegmentStore
 from tiering.cold import Copy
 from tiering.localcopy import local_copy, scrub_file, upload_again
 from tiering.restore.asking import Asking

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import segment_key
-from log.env import Env
 from tiering.backoff import wait_s
 from tiering.hedge import Hedge
 from tiering.store import ObjectStore, StoreError

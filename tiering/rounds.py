@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.manifest.delta_builder import Gathering
+from kafkawire.log.manifest.pending_changes import Added, Changes
+from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import delta_key
 from kafkawire.metadata.catalog import Catalog, TopicInfo
-from log.env import Env, WorkerError
-from log.manifest.changes import Added, Changes
-from log.manifest.gathering import Gathering
-from log.partition import Partition
 from offsets.storage import OffsetStorage
 from tiering.attaching import OBJECTS_AT_ONCE, Comparing, uploaded_end
 from tiering.backoff import wait_s

@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from kafkawire.log.io.ports import WorkerError
 from kafkawire.manifest.keys import SEGMENTS, segment_uuid
-from log.env import WorkerError
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from tiering.restore.asking import AT_ONCE, PAGE, Asking
 from tiering.scrubcheck import Checker

@@ -6,10 +6,10 @@ What turns out to be wrong becomes a finding, with what was or would be done abo
 from __future__ import annotations
 
 from kafkawire.codec.segment import FormatError
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.segments.jobs import DamagedRange, Lost
+from kafkawire.log.segments.unfinished import describe, find_unaccounted
 from kafkawire.manifest.keys import segment_key
-from log.env import WorkerError
-from log.segments.jobs import DamagedRange, Lost
-from log.segments.leftover import describe, find_unaccounted
 from offsets.storage import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
 from tiering.localcopy import is_sound_here, local_copy, scrub_file, skip
 from tiering.restore.asking import Asking

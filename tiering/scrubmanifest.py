@@ -5,9 +5,9 @@ from __future__ import annotations
 import os.path
 from bisect import bisect_left, bisect_right
 
+from kafkawire.log.manifest.summary import UUID_BYTES, Slices
 from kafkawire.manifest.keys import CURRENT
 from kafkawire.manifest.reader import unpack_current
-from log.manifest.outline import UUID_BYTES, Slices
 from tiering.bucketstate import BucketState
 from tiering.owner import Owner
 from tiering.restore.asking import Asking

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.segments.skip.skipper import Skipper
+from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.segments.swap import Swapper
+from kafkawire.log.segments.unfinished import Known
 from kafkawire.metadata.catalog import Catalog
-from log.env import Env
-from log.manifest.changes import Added
-from log.segments.leftover import Known
-from log.segments.skipping import Skipper
-from log.segments.store import SegmentStore
-from log.segments.swap import Swapper
 from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage, SegmentRow
 from tiering.finish import Publisher
 from tiering.store import ObjectStore

@@ -15,9 +15,9 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.manager import Log
 from kafkawire.metadata.catalog import Catalog
-from log.env import Env, WorkerError
-from log.manager import Log
 from offsets.storage import OffsetStorage
 from tiering.backoff import wait_s
 from tiering.cold import ColdReader

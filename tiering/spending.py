@@ -21,8 +21,8 @@ from typing import Any
 from crc32c import crc32c
 
 from kafkawire.codec.configs import BrokerConfig
-from log.env import Env, FileSystem
-from log.wholefile import write_whole_file
+from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.ports import Env, FileSystem
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, OffsetStorage
 from tiering.meter import OTHERS, Meter, Usage, Usages
 from tiering.prices import MONTH_MS, Prices, parse_prices

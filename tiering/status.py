@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from log.segments.timing import NEVER
+from kafkawire.log.segments.cut.schedule import NEVER
 from tiering.dispatch import Reason
 from tiering.why import Piece, Shape, code_of, held_up, pieces, shape_of, stored_shape
 

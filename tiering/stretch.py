@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kafkawire.codec.segment import SparseIndex
-from log.inflight import InFlight
-from log.lane import SlowLane
-from log.plan import next_offset, skip_before, whole_batches
-from log.segments.indexes import DamagedSegment, sound_part
-from log.segments.remote import Ask, Taken
+from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches
+from kafkawire.log.segments.read.index_cache import DamagedSegment, sound_part
+from kafkawire.log.segments.read.remote_port import Ask, Taken
 from offsets.storage import Mapping
 from tiering.cache import Block
 from tiering.loads import Loads

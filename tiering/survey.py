@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from kafkawire.codec.configs import TopicConfig
-from log.env import Env
-from log.segments.store import SegmentStore
-from log.segments.timing import CUT_PART
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.cut.schedule import CUT_PART
+from kafkawire.log.segments.store import SegmentStore
 from offsets.storage import LIVE, OffsetStorage, SegmentRow
 from tiering.dispatch import Candidate
 

@@ -14,8 +14,8 @@ import os.path
 from collections.abc import Callable
 from dataclasses import replace
 
-from log.env import Env, FileSystem
-from log.wholefile import write_whole_file
+from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.ports import Env, FileSystem
 from offsets.storage import BEING_LEFT, CURRENT, LEFT, OffsetStorage, TierRow
 from tiering.apart import overlap, same_place
 from tiering.meter import Meter, MeteredStore

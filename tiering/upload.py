@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from collections.abc import Mapping as Map
 from typing import Any
 
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult
+from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.keys import segment_key
-from log.env import Env
-from log.segments.jobs import ScrubArguments, ScrubResult
-from log.segments.store import SegmentStore
 from offsets.storage import COPY_STARTED, ObjectRow, OffsetStorage, SegmentRow, pack_ranges
 from tiering.backoff import wait_s
 from tiering.dispatch import Candidate, Dispatcher, Fault

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 
-from log.env import Env
+from kafkawire.log.io.ports import Env
 
 EVERY_S = 60.0
 """Between two lines about the same trouble."""

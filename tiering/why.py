@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.configs import TopicConfig
-from log.partition import Partition
-from log.segments.remote import local_log_start
-from log.segments.timing import CUT_PART, NEVER
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.cut.schedule import CUT_PART, NEVER
+from kafkawire.log.segments.read.remote_port import local_log_start
 from offsets.storage import PartitionRow
 from tiering.dispatch import Reason, Why
 from tiering.store import StoreError

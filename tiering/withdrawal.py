@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from kafkawire.log.manager import Log
+from kafkawire.log.segments.read.remote_port import local_log_start
 from kafkawire.metadata.catalog import Catalog, TopicInfo
-from log.manager import Log
-from log.segments.remote import local_log_start
 from offsets.storage import LIVE, OffsetStorage
 from tiering.dispatch import Dispatcher
 

@@ -22,20 +22,26 @@ from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
+from kafkawire.log.identity import (
+    Folder,
+    IdentityRecorder,
+    check_pairing,
+    inspect_folder,
+    refuse_absent,
+)
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manager import Log, lock_folder
+from kafkawire.log.recovery.unknown_topics import check_segments
 from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
-from log.env import Env
-from log.identity import Folder, IdentityRecorder, check_pairing, inspect_folder, refuse_absent
-from log.manager import Log, lock_folder
-from log.provenance import check_segments
 from offsets.opening import check_storage, open_storage
 from offsets.storage import OffsetStorage
 
 if TYPE_CHECKING:
     from groups.service import GroupService
-    from log.manifest.local import LocalManifest
+    from kafkawire.log.manifest.service import LocalManifest
     from tiering.service import Tiering
     from tiering.store import ObjectStore
 
@@ -168,7 +174,7 @@ class Broker:
 
     def _start_manifest(self) -> None:
         """The local manifest: at once, since what changes from now on is to be noted."""
-        from log.manifest.local import LocalManifest
+        from kafkawire.log.manifest.service import LocalManifest
 
         self.manifest = LocalManifest(self.env, self.log, self.storage, self.catalog)
         self.manifest.start()

@@ -29,8 +29,8 @@ from kafkawire.broker.overrides import (
 )
 from kafkawire.codec.configs import BROKER_CONFIGS, check_broker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
+from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange
-from log import slices
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker

@@ -1,10 +1,10 @@
 """The partitions this broker leads and has in memory, found by topic name or id and index.
 
-This is the table behind Produce, Fetch and ListOffsets: two plain dicts of lists, so the hot
-path pays one lookup and one list index. What is not in it is asked of the catalog, which knows
-every topic of the cluster and who leads it; a partition that is led here and not in memory yet is
-`NotLoaded` (log.loader). A hole (None) in a list is a partition that another broker leads, or one
-that nobody has touched.
+This is the table behind Produce, Fetch and ListOffsets: two plain dicts of lists, so the hot path
+pays one lookup and one list index. What is not in it is asked of the catalog, which knows every
+topic of the cluster and who leads it; a partition that is led here and not in memory yet is
+`NotLoaded` (kafkawire.log.partition.loader). A hole (None) in a list is a partition that another
+broker leads, or one that nobody has touched.
 
 Filled by the log's loader, emptied by broker.topics when a topic is deleted; read by the handlers.
 Both dicts share one list per topic, which grows in place.
@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.loader import NotLoaded
+from kafkawire.log.partition.loader import NotLoaded
 
 if TYPE_CHECKING:
+    from kafkawire.log.partition.loader import Loader
+    from kafkawire.log.partition.partition import Partition
     from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
-    from log.loader import Loader
-    from log.partition import Partition
 
 __all__ = ["NotLoaded", "PartitionTable", "check_leader_epoch"]
 

@@ -31,15 +31,15 @@ from kafkawire.broker.newtopics import (
 from kafkawire.broker.overrides import new_topic_overrides
 from kafkawire.codec.configs import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import NewTopic, alike_key
-from log import slices
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
+    from kafkawire.log.partition.partition import Partition
     from kafkawire.messages.create_partitions import CreatePartitionsTopic
     from kafkawire.messages.create_topics import CreatableTopic
     from kafkawire.metadata.catalog import TopicInfo
-    from log.partition import Partition
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class TopicService:
 
     async def delete(self, ids: Sequence[bytes]) -> dict[bytes, KafkaError]:
         """Delete topics by id, in one transaction; the errors of those that were not. The result is
-        to be freed with log.slices.emptied."""
+        to be freed with kafkawire.log.io.slices.emptied."""
         give_way = self._broker.env.slices.give_way
         refused: dict[bytes, KafkaError] = {}
         async with self._changing:

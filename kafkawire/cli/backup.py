@@ -31,9 +31,9 @@ from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.codec.batches import CONTROL, records
+from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying, schema
 from kafkawire.metadata.store import MetadataError
-from log.disk import DiskFileSystem
 
 FORMAT = 1
 MANIFEST = "manifest.json"

@@ -16,12 +16,12 @@ from kafkawire.cli.fsck import node_ids
 from kafkawire.cli.options import OptionError, parse_choice
 from kafkawire.cli.places import check_metadata_url
 from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.manager import lock_folder
 from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
-from log.disk import real_env
-from log.env import Env, LogError
-from log.manager import lock_folder
 from offsets import convert
 from offsets.opening import ROCKSDB, SQL, holds_rocks, holds_sql, rocks_folder
 from offsets.rocks_storage import RocksStore

@@ -1,8 +1,9 @@
 """`kafkawire dump FILE`: a journal frame by frame, for people or as JSON, a line a frame.
 
 Reads the file as it lies there, also while a broker writes to it, and changes nothing. What the
-bytes mean is in log.frame and log.dump; segments are shown by kafkawire.cli.dump_segment, files of
-a manifest by kafkawire.cli.dump_manifest. Called by kafkawire.cli.app.
+bytes mean is in kafkawire.log.journal.format and kafkawire.log.journal.dump; segments are shown by
+kafkawire.cli.dump_segment, files of a manifest by kafkawire.cli.dump_manifest. Called by
+kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from typing import Any
 from kafkawire.cli.dump_segment import batch_json, batch_text, dump_segment, records_of
 from kafkawire.cli.tables import fail, print_json_line
 from kafkawire.codec.segment import MAGIC
+from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
+from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
 from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC
-from log.dump import BatchShown, FrameShown, GapShown, walk
-from log.frame import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
 
 NOTHING_WE_KNOW = "no journal, no segment and no manifest"
 
@@ -89,7 +90,7 @@ def _print_records(frame: memoryview, as_json: bool) -> None:
 
 
 def _run(run: int) -> str:
-    """Start and failed writes since, as log.manager counts them."""
+    """Start and failed writes since, as kafkawire.log.manager counts them."""
     return f"{run >> 32}.{run & 0xFFFFFFFF}"
 
 

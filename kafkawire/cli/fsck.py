@@ -1,7 +1,7 @@
 """`kafkawire fsck --data DIR`: is everything in a data folder that should be, and as it should be?
 
 For a broker that is stopped. Exit code 0: nothing is wrong (any more), 1: something is, 2: it could
-not be looked at. The checks are log.fsck's. Called by kafkawire.cli.app.
+not be looked at. The checks are kafkawire.log.fsck's. Called by kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from urllib.parse import quote
 from kafkawire.cli.progress import bars
 from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.codec.segment import FormatError
-from kafkawire.metadata import pairing
-from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
-from log.disk import real_env
-from log.env import Env, LogError
-from log.fsck.check import check
-from log.fsck.report import Progress, Report
-from log.identity import (
+from kafkawire.log.fsck.check import check
+from kafkawire.log.fsck.report import Progress, Report
+from kafkawire.log.identity import (
     IdentityError,
     check_pairing,
     inspect_folder,
     rebuild_command,
     refuse_absent,
 )
-from log.manager import lock_folder
-from log.manifest.local import ENDED
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.manager import lock_folder
+from kafkawire.log.manifest.service import ENDED
+from kafkawire.metadata import pairing
+from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
 from offsets.opening import ROCKSDB, SQL, holds_rocks, open_storage
 
 

@@ -25,23 +25,23 @@ from kafkawire.cli.progress import bars
 from kafkawire.cli.tables import fail, print_json
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.segment import FormatError
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.identity import Folder, IdentityError, check_pairing, inspect_folder
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.manager import lock_folder
+from kafkawire.log.manifest.service import ENDED
+from kafkawire.log.rebuild.evidence import Evidence, gather
+from kafkawire.log.rebuild.insert import enter
+from kafkawire.log.rebuild.plan import Rebuilt, rebuild
+from kafkawire.log.rebuild.renumber import convert
+from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.manifest.layout import FormatError as ManifestError
 from kafkawire.metadata import pairing
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.session import Session, SqliteSession
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata, sqlite_file
-from log.disk import real_env
-from log.env import Env, LogError
-from log.fsck.report import Progress
-from log.identity import Folder, IdentityError, check_pairing, inspect_folder
-from log.manager import lock_folder
-from log.manifest.local import ENDED
-from log.quarantine import Quarantine
-from log.rebuild.convert import convert
-from log.rebuild.enter import enter
-from log.rebuild.evidence import Evidence, gather
-from log.rebuild.plan import Rebuilt, rebuild
 from offsets.opening import SQL, holds_rocks, open_storage
 from offsets.storage import CURRENT, TierRow
 from tiering.store import StoreError

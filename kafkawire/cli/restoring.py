@@ -20,9 +20,9 @@ from typing import Any
 from kafkawire.cli.backup import FORMAT, MANIFEST, METADATA, describe, sync
 from kafkawire.cli.tables import fail, print_json
 from kafkawire.client.errors import ClientError
+from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying
 from kafkawire.metadata.store import MetadataError
-from log.disk import DiskFileSystem
 from tiering.backups import fetch_backup, read_index
 from tiering.opening import parse_tier
 from tiering.process import StoreProcess

@@ -24,11 +24,11 @@ from kafkawire.cli.progress import Told, bars
 from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.segment import FormatError
+from kafkawire.log.io.disk import DiskFileSystem, real_env
+from kafkawire.log.io.ports import Env
 from kafkawire.manifest.layout import FormatError as ManifestError
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
-from log.disk import DiskFileSystem, real_env
-from log.env import Env
 from tiering.opening import open_store, parse_tier
 from tiering.restore.damage import find_damage
 from tiering.restore.enter import enter

@@ -6,7 +6,8 @@ The order of the checks and their codes are Kafka's (ProduceRequest.validateReco
 LogValidator), stricter in three points: bytes after the batch, offset deltas other than 0..n-1 and
 the timestamp type bit are always refused.
 
-Not here: producer sequences (`log.producers`), when to walk (`log.partition`). Called by the log.
+Not here: producer sequences (`kafkawire.log.partition.producers`), when to walk
+(`kafkawire.log.partition.partition`). Called by the log.
 """
 
 from collections.abc import Generator, Sequence

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from log import slices
+from kafkawire.log.io import slices
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
@@ -55,7 +55,8 @@ class RequestContext:
         self.on_park()
 
     async def give_way(self) -> None:
-        """Let others run if this request's slice of the event loop is used up (log.slices).
+        """Let others run if this request's slice of the event loop is used up
+        (kafkawire.log.io.slices).
 
         To be awaited between any two elements of a request or answer whose number a client
         decides. Raises ClientGone if the connection was closed meanwhile.

@@ -36,11 +36,11 @@ from kafkawire.handlers.budget import TurnBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.fetching import MEMORY_PATIENCE_S, Attempt, fill
 from kafkawire.handlers.longfetch import FULL, LongFetch
-from log.segments.remote import readable_log_start
+from kafkawire.log.segments.read.remote_port import readable_log_start
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from log.partition import Partition, Plan
+    from kafkawire.log.partition.partition import Partition, Plan
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.partitions import check_leader_epoch
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
+from kafkawire.log.segments.read.remote_port import local_log_start, readable_log_start
 from kafkawire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -16,10 +17,9 @@ from kafkawire.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from log.segments.remote import local_log_start, readable_log_start
 
 if TYPE_CHECKING:
-    from log.partition import Partition
+    from kafkawire.log.partition.partition import Partition
 
 LATEST = -1
 EARLIEST = -2

@@ -32,7 +32,7 @@ from kafkawire.messages.fetch import (
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch import Fetch
-    from log.partition import Partition, Plan
+    from kafkawire.log.partition.partition import Partition, Plan
 
 logger = logging.getLogger(__name__)
 

@@ -23,6 +23,7 @@ from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.handlers.turn import Waiting, failed, refused
+from kafkawire.log.io.slices import emptied
 from kafkawire.messages.produce import (
     BatchIndexAndErrorMessage,
     PartitionProduceResponse,
@@ -30,7 +31,6 @@ from kafkawire.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from log.slices import emptied
 
 if TYPE_CHECKING:
     from kafkawire.handlers.produce import Produce

@@ -26,11 +26,11 @@ from kafkawire.handlers.longproduce import Item, LongProduce, exchange_of
 from kafkawire.handlers.repeat import Repeat
 from kafkawire.handlers.shape import cut_shape
 from kafkawire.handlers.turn import ProduceExchange, Turn, Waiting, refused
-from log.longbatch import LongBatches
+from kafkawire.log.append.long_batch import LongBatches
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from log.partition import Inspected, Partition
+    from kafkawire.log.partition.partition import Inspected, Partition
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from kafkawire.handlers.turn import Waiting, why
 
 if TYPE_CHECKING:
     from kafkawire.handlers.produce import Produce
-    from log.partition import Partition
+    from kafkawire.log.partition.partition import Partition
 
 
 class Row(Waiting):

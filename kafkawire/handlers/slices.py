@@ -26,8 +26,8 @@ from kafkawire.codec.schema import fields_of
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
-    from log.env import Env
-    from log.slices import Slices
+    from kafkawire.log.io.ports import Env
+    from kafkawire.log.io.slices import Slices
 
 T = TypeVar("T")
 

@@ -23,7 +23,7 @@ from kafkawire.handlers.exchange import (
 )
 
 if TYPE_CHECKING:
-    from log.commitlog import CommitLog
+    from kafkawire.log.append.commit_log import CommitLog
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 
 from kafkawire.codec.configs import BrokerConfig
-from log.env import Env
+from kafkawire.log.io.ports import Env
 from tiering.backoff import wait_s
 from tiering.backups import read_index, store_backup
 from tiering.store import ObjectStore, StoreError

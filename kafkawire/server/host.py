@@ -27,11 +27,11 @@ from kafkawire.handlers.slices import (
     released,
 )
 from kafkawire.handlers.table import Api, serve_all
+from kafkawire.log.io.disk import untouched_memory
 from kafkawire.messages.registry import request_class, response_class
 from kafkawire.server.connection import DRAINING
 from kafkawire.server.memory import Memory
 from kafkawire.server.slow import Sweeper
-from log.disk import untouched_memory
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker

@@ -12,11 +12,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from kafkawire.log.identity import rebuild_command
+from kafkawire.log.io.ports import Env
 from kafkawire.metadata.engine import aside
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
-from log.env import Env
-from log.identity import rebuild_command
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from kafkawire.broker.broker import Broker
 from kafkawire.handlers.table import load_hot
+from kafkawire.log.identity import IdentityError, rebuild_command
+from kafkawire.log.io.disk import keep_freed_memory, real_env
 from kafkawire.metadata.store import (
     DamagedMetadata,
     MetadataError,
@@ -26,15 +28,13 @@ from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import AddressError, listen, listen_for_monitors
 from kafkawire.server.metadatacheck import MetadataCheck
 from kafkawire.server.reload import Reloader
-from log.disk import keep_freed_memory, real_env
-from log.identity import IdentityError, rebuild_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from kafkawire.broker.options import ServeOptions
+    from kafkawire.log.io.ports import Env
     from kafkawire.server.backups import ScheduledBackups
-    from log.env import Env
 
 logger = logging.getLogger(__name__)
 

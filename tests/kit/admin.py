@@ -20,11 +20,11 @@ from kafkawire.broker.topics import TopicService
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.handlers.context import RequestContext
+from kafkawire.log.io.slices import Slices
+from kafkawire.log.partition.segment_extents import SegmentRows
+from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
-from log.segments.rows import SegmentRows
-from log.slices import Slices
-from log.topicconfigs import TopicConfigs
 from offsets.manager import PartitionOffsetManager
 from offsets.storage import StoredStats
 from tests.kit.env import InlineOffload

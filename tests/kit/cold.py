@@ -12,9 +12,9 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from kafkawire.codec.batches import iter_batches
+from kafkawire.log.segments.read.index_cache import WarmIndexes
+from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
-from log.segments.indexes import WarmIndexes
-from log.segments.store import Segment
 from offsets.storage import LIVE, ObjectRow
 from tests.kit.env import EPOCH_MS, memory_env, sim_env
 from tests.kit.fakebucket import FakeBucket

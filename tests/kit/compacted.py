@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkawire.codec.batches import Record, build, iter_batches, records
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World
 from tests.kit.waiting import settle

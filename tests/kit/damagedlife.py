@@ -15,12 +15,12 @@ from collections.abc import Collection
 from itertools import count
 
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.log.fsck.check import check as fsck
+from kafkawire.log.journal.file import POSITION_MASK, journal_name
+from kafkawire.log.journal.ledger import read_ledger
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.metadata.catalog import Catalog
-from log.fsck.check import check as fsck
-from log.givenup import read_given_up
-from log.journal import POSITION_MASK, journal_name
-from log.ledger import read_ledger
-from log.partition import Partition
 from offsets.memory_storage import MemoryStorage
 from tests.kit.loglife import LastLife, Life, expect
 from tests.kit.logmodel import Model, Producer

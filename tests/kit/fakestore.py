@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from log.env import FileSystem
+from kafkawire.log.io.ports import FileSystem
 from tests.kit.fakebucket import Call, FakeBucket, StoreFaults
 from tiering.store import ConditionFailed, Listed, Part, Stored, StoreError
 

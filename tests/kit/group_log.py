@@ -19,7 +19,7 @@ from groups.coordinator import Coordinator, Phase
 from kafkawire.codec.batches import iter_batches, read_head, records
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from log.env import Env
+from kafkawire.log.io.ports import Env
 from tests.kit.env import OffloadWorker
 from tests.kit.script import GroupSettings
 

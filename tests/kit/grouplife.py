@@ -12,6 +12,7 @@ from groups.service import OFFSETS_TOPIC, Client, GroupService
 from groups.snapshot import Place
 from groups.states import State
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.manager import Log
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -23,7 +24,6 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 from kafkawire.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kafkawire.metadata.catalog import NewTopic, TopicInfo
-from log.manager import Log
 from tests.kit.env import sim_env
 from tests.kit.groupmodel import GROUPS, Consumer, Key, Model, known
 from tests.kit.loglife import die

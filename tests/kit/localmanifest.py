@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from kafkawire.codec.batches import Record, iter_batches, records
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.manager import Log
+from kafkawire.log.manifest.service import LocalManifest
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest, refresh_manifest
-from log.env import FileSystem
-from log.manager import Log
-from log.manifest.local import LocalManifest
-from log.partition import Partition
-from log.segments.store import SegmentStore
 from offsets.storage import LIVE
 from tests.kit.env import OffloadWorker
 from tests.kit.localtier import LocalWorld
@@ -166,8 +166,8 @@ class ManifestWorld(LocalWorld):
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits for others does not."""
-    monkeypatch.setattr("log.manifest.local.LINGER_S", 0.0)
-    monkeypatch.setattr("log.manifest.local.RETRY_S", 0.001)
+    monkeypatch.setattr("kafkawire.log.manifest.service.LINGER_S", 0.0)
+    monkeypatch.setattr("kafkawire.log.manifest.service.RETRY_S", 0.001)
 
 
 @asynccontextmanager

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.file.open import segment_path
+from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
-from log.partition import Partition
-from log.segments.files import segment_path
-from log.segments.store import Segment
 from offsets.storage import LIVE, ObjectRow, SegmentRow, pack_ranges
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.fakebucket import FakeBucket

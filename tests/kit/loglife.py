@@ -6,12 +6,12 @@ import asyncio
 from itertools import pairwise
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.fsck.check import check as fsck
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manager import Log
+from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import Catalog, NewTopic
 from kafkawire.metadata.store import MetadataError
-from log.env import Env
-from log.fsck.check import check as fsck
-from log.manager import Log
-from log.partition import Partition
 from offsets.memory_storage import MemoryStorage
 from offsets.storage import DELETING, LIVE, STARTED, Swap
 from tests.kit.env import EPOCH_MS, sim_env

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from log.partition import Partition
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import batch, settings
 from tests.kit.memfs import MemFileSystem

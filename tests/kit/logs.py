@@ -6,10 +6,10 @@ from typing import Any
 
 from kafkawire.codec.batches import Record, build, iter_batches, records
 from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Buffer, Env
+from kafkawire.log.manager import Log
+from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import NewTopic
-from log.env import Buffer, Env
-from log.manager import Log
-from log.partition import Partition
 from tests.kit.env import InlineOffload, OffloadWorker, memory_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata

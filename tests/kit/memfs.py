@@ -1,9 +1,10 @@
-"""A file system in memory that forgets what was not synced: the other side of log.disk.
+"""A file system in memory that forgets what was not synced: the other side of
+kafkawire.log.io.disk.
 
 `crash` throws away unsynced bytes as a power cut does: of the writes since a file's last sync each
 512-byte sector may have reached the disk or not, in any order; of the renames and removals since a
 folder's last sync a prefix has. Faults are data: `Faults` says how much room is left and which
-syncs fail. Held to log.env's promises by tests/test_log_ports.py.
+syncs fail. Held to kafkawire.log.io.ports's promises by tests/test_log_ports.py.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from log.env import Buffer
+from kafkawire.log.io.ports import Buffer
 
 SECTOR_BYTES = 512
 

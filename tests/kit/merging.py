@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from log.segments.mergeplan import Item, limits_of, max_small, next_merge
+from kafkawire.log.segments.merge.levels import Item, limits_of, max_small, next_merge
 
 GIB = 1 << 30
 START_MS = 1_700_000_000_000

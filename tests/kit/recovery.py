@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from log.journal import POSITION_MASK, journal_name
-from log.partition import Partition
+from kafkawire.log.journal.file import POSITION_MASK, journal_name
+from kafkawire.log.partition.partition import Partition
 from tests.kit.env import EPOCH_MS
 from tests.kit.logs import FOLDER, World, batch, read_all
 

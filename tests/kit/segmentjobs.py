@@ -6,9 +6,9 @@ import errno
 
 import pytest
 
-from log.env import FileSystem
-from log.segments.files import segment_path
-from log.segments.jobs import JobResult, ScrubArguments, ScrubResult, find_job, no_pace
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.segments.file.open import segment_path
+from kafkawire.log.segments.jobs import JobResult, ScrubArguments, ScrubResult, find_job, no_pace
 from tests.kit import segments
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segments import FOLDER, Part, segment, write

@@ -15,13 +15,13 @@ from crc32c import crc32c
 from kafkawire.codec import segment as codec
 from kafkawire.codec.batches import build, iter_batches
 from kafkawire.codec.segment import PartitionEntry, PartitionState, SegmentBuilder, SparseIndex
-from log import frame
-from log.env import FileSystem
-from log.frame import Header, padded
-from log.hotindex import Columns, empty_columns
-from log.journal import journal_name
-from log.journalindex import Extent, pack_index, write_index
-from log.segments.jobs import CutArguments, JournalFile, Output, Wanted, pack
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import journal_name
+from kafkawire.log.journal.format import Header, padded
+from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.segments.jobs import CutArguments, JournalFile, Output, Wanted, pack
 
 UUID = bytes(range(16))
 RUN = 1 << 32

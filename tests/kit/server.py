@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from kafkawire.broker.options import Listener, ServeOptions
+from kafkawire.log.io.disk import real_env
 from kafkawire.server.run import Server
-from log.disk import real_env
 
 QUICK = {"group.initial.rebalance.delay.ms": "0", "journal.bytes": str(1 << 20)}
 

@@ -11,10 +11,10 @@ from itertools import pairwise
 
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.configs import TopicConfig
+from kafkawire.log.segments.file.open import SUFFIX
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key, segment_uuid
 from kafkawire.manifest.reader import NoManifest, read_manifest
-from log.segments.files import SUFFIX
 from offsets.storage import (
     COPY_FINISHED,
     COPY_STARTED,

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manager import Log
+from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic, TopicInfo
 from kafkawire.metadata.store import MetadataError
-from log.env import Env
-from log.manager import Log
-from log.partition import Partition
 from offsets.kv_store import Writes
 from offsets.memory_storage import MemoryStorage
 from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.disk import real_env
 from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
-from log.disk import real_env
 from offsets.memory_storage import MemoryRows, MemoryStorage
 from tests.kit.minio import Minio
 from tiering.opening import open_store

@@ -50,7 +50,7 @@ def lost(*offsets: int, output: str = "") -> Seen:
     return Seen(unreadable={("t", 0): set(offsets)}, output=output)
 
 
-NAMED = "CRITICAL log.recovery: t-0: offsets 0-1 are damaged"
+NAMED = "CRITICAL kafkawire.log.recovery.recover: t-0: offsets 0-1 are damaged"
 
 
 def judged(one: Case, seen: Seen, told: Outcome = DAMAGED) -> str:

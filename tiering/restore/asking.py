@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from log.env import Env
-from log.fsck.report import Progress
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
 from tiering.backoff import wait_s
 from tiering.store import Listed, ObjectStore, Stored, StoreError
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os.path
 
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.file.verify import run as scrub
+from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, no_pace
 from kafkawire.manifest.keys import segment_key
-from log.env import Env
-from log.fsck.report import Progress
-from log.segments.jobs import ScrubArguments, ScrubResult, no_pace
-from log.segments.scrub import run as scrub
 from tiering.restore.asking import Asking
 from tiering.restore.plan import Used
 from tiering.restore.seen import Doubt, DoubtKind

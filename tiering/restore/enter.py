@@ -14,17 +14,17 @@ from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.configs import resolve_topic
 from kafkawire.codec.segment import PartitionState, TopicOrigin
 from kafkawire.codec.segment_lost import GONE, LostRange
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.cut.grouping import retention_class
+from kafkawire.log.segments.file.open import segment_path
+from kafkawire.log.segments.file.writer import Origins, SegmentWriter
+from kafkawire.log.segments.jobs import JobOrigin, Made, Output, entries_of, pack
 from kafkawire.manifest.columns import Entry
 from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.store import SqlStore
-from log.env import Env
-from log.fsck.report import Progress
-from log.segments.files import segment_path
-from log.segments.grouping import retention_class
-from log.segments.jobs import JobOrigin, Made, Output, entries_of, pack
-from log.segments.writing import Origins, SegmentWriter
 from offsets.opening import SQL, open_storage
 from offsets.storage import (
     COPY_FINISHED,

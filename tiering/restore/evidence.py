@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from kafkawire.codec.segment import FormatError, PartitionState
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
 from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
@@ -20,8 +22,6 @@ from kafkawire.manifest.layout import NewerFormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
 from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
-from log.env import Env
-from log.fsck.report import Progress
 from tiering.owner import OwnedByOther, OwnerRecord
 from tiering.restore.asking import Asking, side_by_side
 from tiering.restore.seen import (

@@ -9,10 +9,10 @@ in what the log does not say. Pure.
 from __future__ import annotations
 
 from kafkawire.codec.segment import PartitionEntry
+from kafkawire.log.rebuild.evidence import Evidence as LogEvidence
+from kafkawire.log.rebuild.evidence import PartitionSeen as LogPartition
+from kafkawire.log.rebuild.evidence import SegmentSeen, Share
 from kafkawire.manifest.columns import Entry
-from log.rebuild.evidence import Evidence as LogEvidence
-from log.rebuild.evidence import PartitionSeen as LogPartition
-from log.rebuild.evidence import SegmentSeen, Share
 from tiering.restore.seen import Evidence, ObjectSeen, PartitionSeen
 
 Owner = tuple[bytes, str, int]

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 
+from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
-from log.rebuild.topics import recovered_name
 from tiering.restore.seen import Doubt, DoubtKind, Evidence, ObjectSeen, PartitionSeen, TopicSeen
 from tiering.restore.tiling import Piece, choose, gaps, rivals
 

@@ -12,8 +12,8 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.server.metrics.families import counter, counters, gauge
 
 if TYPE_CHECKING:
+    from kafkawire.log.io.watchdog import Watchdog
     from kafkawire.server.run import Server
-    from log.watchdog import Watchdog
 
 PRODUCE, FETCH, HEARTBEAT = 0, 1, 12
 

@@ -19,7 +19,7 @@ from offsets.storage import DELETING, LIVE, STARTED
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from log.partition import Partition
+    from kafkawire.log.partition.partition import Partition
 
 STATES = {STARTED: "started", LIVE: "live", DELETING: "deleting"}
 

@@ -20,7 +20,7 @@ from tiering.dispatch import Reason
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
-    from log.partition import Partition
+    from kafkawire.log.partition.partition import Partition
     from tiering.service import Tiering
 
 

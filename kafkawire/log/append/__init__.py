@@ -1,0 +1,1 @@
+"""Appends: write batches, the commit log, and group commit."""

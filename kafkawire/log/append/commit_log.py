@@ -1,0 +1,390 @@
+"""The commit log: turns of appends become one write, writes become durable by one fsync.
+
+Partitions queue frames on the current turn; the first schedules the flush. The flush writes all of
+them with one gathered write at the tracked position and only then makes them state. A write that
+fails, or is short, leaves everything as before: all batches of the turn fail and the next write
+starts at the same position, under the next run number, so that remains of the failed one can never
+pass for data. While writes are slow a thread does them and turns pile up meanwhile. When the bytes
+are durable is kafkawire.log.append.group_commit' business; recovery is
+kafkawire.log.recovery.recover's.
+
+One CommitLog per broker process, made by kafkawire.log.manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.counts import Histogram
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.append.group_commit import Commits, call
+from kafkawire.log.append.write_batch import Callback, Frame, Stamp, Turn, Write, lay_out, write_all
+from kafkawire.log.hooks import Hooks
+from kafkawire.log.io.ports import Buffer, Env
+from kafkawire.log.journal.directory import Journals
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.format import KIND_ROLL, write_catalog
+from kafkawire.log.journal.ledger import Ledger
+from kafkawire.log.partition.read_plan import Plan
+from kafkawire.log.partition.reader import Reader
+from kafkawire.log.recovery.losses import Loss
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class CommitLog:
+    """Appends, commits and reads of all partitions.
+
+    `failed` is why nothing is written any more (after a failed fsync, or when closed); `full` that
+    the server should start no produce, `refusal` why it should answer them all with that; `run` is
+    the number frames carry. `frames`, `turn_bytes`, `scheduled` and `room_bytes` are the current
+    turn, for Partition.append alone. `hooks`: what those above are told (kafkawire.log.hooks).
+    `dirty` are the partitions the next checkpoint must hold, `producing` those with idempotent
+    producers as of the last one. `trimmed`: partition number -> log start, of those with segment
+    rows below it. `turn_number` is another one as soon as what is appended belongs to another turn.
+    `losses`: what recovery found damaged. `turns`, `appended_bytes`, `appended_records`: what was
+    written since the start.
+    """
+
+    __slots__ = (
+        "_commit_callbacks", "_flying", "_flying_since", "_slow", "_slow_s", "_trouble",
+        "_write_callbacks", "appended_bytes", "appended_records", "commits", "config", "dirty",
+        "env", "failed", "frames", "full", "hooks", "journals", "ledger", "losses", "producing",
+        "reader", "refusal", "room_bytes", "run", "save_log_starts", "scheduled", "trimmed",
+        "turn_bytes", "turn_number", "turns", "validate_all", "waiting_for_room", "write_seconds",
+        "written",
+    )  # fmt: skip
+
+    def __init__(self, env: Env, config: BrokerConfig, journals: Journals) -> None:
+        self.env = env
+        self.config = config
+        self.journals = journals
+        self.run = 0
+        self.written = 0
+        self.failed: str | None = None
+        self.full = False
+        self.refusal: str | None = None
+        self.validate_all = config.record_validation == "full"
+        self.dirty: list[Partition] = []
+        self.producing: set[Partition] = set()
+        self.trimmed: dict[int, int] = {}
+        self.frames: list[Frame] = []
+        self.turn_bytes = 0
+        self.turn_number = 0
+        self.room_bytes = 0
+        self.scheduled = False
+        self.waiting_for_room: list[Callable[[], None]] = []
+        self._write_callbacks: list[Callback] = []
+        self._commit_callbacks: list[Callback] = []
+        self._flying: asyncio.Future[float] | None = None
+        self._flying_since = 0.0
+        self._slow = False
+        self._slow_s = config.slow_write_ms / 1000
+        self._trouble = False
+        self.turns = 0
+        self.appended_bytes = 0
+        self.appended_records = 0
+        self.write_seconds = Histogram()
+        self.ledger = Ledger(env, os.path.dirname(journals.folder))
+        self.commits = Commits(self)
+        self.reader = Reader(env, journals, lambda: self.scheduled)
+        self.hooks = Hooks()
+        self.losses: Sequence[Loss] = ()
+        self.save_log_starts: Callable[[dict[int, int]], Awaitable[None]]
+
+    def start(self, run: int, written: int, losses: Sequence[Loss] = ()) -> None:
+        """Write on from what recovery found, all of which is durable but for the losses."""
+        self.run = run
+        self.losses = losses
+        self.written = written
+        self.commits.start(written)
+        self.measure_room()
+
+    def after_write(self, fn: Callback) -> None:
+        """Call `fn` when the current turn is written (None) or has failed (why); in order.
+
+        If nothing is queued: at the end of this turn.
+        """
+        self._write_callbacks.append(fn)
+        if not self.scheduled:
+            self.queued()
+
+    def after_commit(self, fn: Callback) -> None:
+        """Call `fn` when all that is appended so far is durable; a commit starts at once.
+
+        Under flush=os: when it is written, as acks=all on a single Kafka broker.
+        """
+        self._commit_callbacks.append(fn)
+        if not self.scheduled:
+            self.queued()
+
+    async def committed(self) -> None:
+        """Return when after_commit would call. Raises KAFKA_STORAGE_ERROR otherwise."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(failure: BaseException | None) -> None:
+            if done.done():
+                return
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+
+        self.after_commit(tell)
+        await done
+
+    def want_commit(self) -> None:
+        """A reader waits for what is written but not committed: commit at once."""
+        self.commits.want()
+
+    def when_room(self, fn: Callable[[], None]) -> None:
+        """Call `fn` once `full` is over."""
+        if self.full:
+            self.waiting_for_room.append(fn)
+        else:
+            self.env.call_soon(fn)
+
+    def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
+        """Views of a hot plan's bytes, and what to call when they have been sent."""
+        return self.reader.views(plan)
+
+    async def read(self, plan: Plan) -> list[Buffer]:
+        """The bytes of any plan, whole batches; sets plan.size_bytes to how many there are."""
+        return await self.reader.read(plan)
+
+    def append_catalog(self, kind: int, payload: bytes) -> Frame:
+        """Queue a catalog frame; once it is written the Frame knows its place."""
+        part = memoryview(payload)
+        frame = Frame(None, [part], 0, 0, len(part), -1, kind)
+        self.frames.append(frame)
+        self.turn_bytes += len(part)
+        if not self.scheduled:
+            self.queued()
+        return frame
+
+    def roll(self) -> None:
+        """Go on in the next journal, though the active one is not full; one must be ready."""
+        if self.journals.active.entries and not self.journals.rolling:
+            assert self.journals.ready, "a turn must not fail because of the age of a journal"
+            self.journals.rolling = True
+            self.append_catalog(KIND_ROLL, write_catalog({}))
+
+    def queued(self) -> None:
+        """Something was queued: see that the flush comes, and that there is room for more."""
+        if self.turn_bytes > self.room_bytes:
+            self.full = True
+        if not self.scheduled:
+            self.scheduled = True
+            if self._flying is None:
+                self.env.call_soon(self._flush)
+
+    def measure_room(self) -> None:
+        """See how much more may be queued, and wake who waits for that."""
+        self.room_bytes = self.commits.room_bytes()
+        self.full = self.turn_bytes > self.room_bytes or self.refusal is not None
+        if not self.full and self.waiting_for_room:
+            waiting, self.waiting_for_room = self.waiting_for_room, []
+            for fn in waiting:
+                self.env.call_soon(fn)
+
+    def refuse(self, why: str | None) -> None:
+        """Let produces be answered with KAFKA_STORAGE_ERROR at once, also those that wait for
+        room; None: no longer."""
+        self.refusal = why
+        self.measure_room()
+        if why is not None:
+            waiting, self.waiting_for_room = self.waiting_for_room, []
+            for fn in waiting:
+                self.env.call_soon(fn)
+
+    def busy_s(self) -> float:
+        """For how long the write or the fsync on its way has been running."""
+        now = self.env.clock.monotonic()
+        writing = now - self._flying_since if self._flying is not None else 0.0
+        return max(writing, self.commits.running_s())
+
+    def _flush(self) -> None:
+        """Write the turn: here, or in the writer thread while writes are slow."""
+        assert self._flying is None, "one turn is written at a time"
+        turn = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
+        self.frames = []
+        self.turn_bytes = 0
+        self.turn_number += 1
+        self._write_callbacks = []
+        self._commit_callbacks = []
+        self.scheduled = False
+        if not turn.frames:
+            self._finish(turn, None)
+            return
+        for frame in turn.frames:
+            if (partition := frame.partition) is not None:
+                partition.frame = None
+                if partition.producers.fresh:
+                    partition.producers.depart()
+        writes: list[Write] = []
+        try:
+            if self.failed is not None:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed)
+            stamp = Stamp(self.run, self.commits.committed)
+            now_ms = self.env.clock.now_ms()
+            writes = lay_out(turn, self.journals, stamp, self.config.journal_entries, now_ms)
+            if self._slow:
+                self._hand_over(turn, writes)
+                return
+            self._took(write_all(writes, self.env.clock.monotonic))
+        except Exception as failure:
+            self._fail(turn, writes, failure)
+            return
+        self._written(turn, writes)
+
+    def _took(self, seconds: float) -> None:
+        self._slow = seconds > self._slow_s
+        self.write_seconds.add(seconds)
+
+    def _hand_over(self, turn: Turn, writes: list[Write]) -> None:
+        future = self.env.offload.submit("write", write_all, writes, self.env.clock.monotonic)
+        self._flying = future
+        self._flying_since = self.env.clock.monotonic()
+
+        def landed(_: object) -> None:
+            failure = asyncio.CancelledError() if future.cancelled() else future.exception()
+            try:
+                if failure is None:
+                    # The backlog was in this write: if it went quickly the disk has caught up.
+                    self._took(future.result())
+                    self._written(turn, writes)
+                else:
+                    self._fail(turn, writes, failure)
+            finally:
+                self._flying = None  # only now: what the callbacks queue goes with the rest
+                if self.scheduled:
+                    self._flush()
+
+        future.add_done_callback(landed)
+
+    def _written(self, turn: Turn, writes: list[Write]) -> None:
+        """Make a turn state that is written whole, then call its waiters."""
+        rolled: list[Journal] = []
+        try:
+            self._apply(turn, writes, rolled)
+        except Exception as defect:  # part of the turn may be state
+            self.failed = (
+                f"a defect ({defect!r}): memory may differ from the journal, nothing is written "
+                "until the broker is restarted"
+            )
+            logger.critical("%s. Reads go on", self.failed, exc_info=True)
+            self.measure_room()
+            self._finish(turn, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed))
+            return
+        self._finish(turn, None)
+        if rolled:
+            call(lambda _: self.hooks.rolled(rolled), None)
+        if not self.journals.ready and self._half_full(self.journals.active):
+            self.journals.prepare()
+
+    def _apply(self, turn: Turn, writes: list[Write], rolled: list[Journal]) -> None:
+        """The state that follows from a turn. Hot."""
+        for write in writes:
+            self._account(write, rolled)
+        commits = self.commits
+        touched = commits.touched
+        dirty = self.dirty
+        watched = False
+        records = 0
+        for frame in turn.frames:
+            partition = frame.partition
+            if partition is None:
+                continue
+            base, end, length = frame.base, frame.end, frame.length
+            partition.rows.add(base, frame.place, length, end - base, frame.newest)
+            partition.offsets.apply(end)
+            partition.next_offset = end
+            partition.size_bytes += length
+            records += end - base
+            if not partition.dirty:
+                partition.dirty = True
+                dirty.append(partition)
+            if partition.producers.flying:
+                partition.producers.apply()
+            if not partition.touched:
+                partition.touched = True
+                touched.append(partition)
+            if partition.watchers:
+                watched = True
+        self.written = self.journals.active.end_place
+        self.turns += 1
+        self.appended_bytes += turn.size_bytes
+        self.appended_records += records
+        if self._trouble:
+            self._trouble = False
+            logger.warning("the disk takes writes again")
+        commits.wrote(turn.size_bytes, watched)
+
+    def _account(self, write: Write, rolled: list[Journal]) -> None:
+        journal = write.journal
+        if journal is not self.journals.active:
+            rolled.append(self.journals.advance())
+            assert journal is self.journals.active, "journals are written one after the other"
+        journal.end = write.position + write.length
+        journal.entries += write.entries
+        if write.named:
+            journal.numbers.update([partition.number for partition in write.named])
+        self.commits.soil(journal)
+
+    def _half_full(self, journal: Journal) -> bool:
+        """Time to make the next journal: an idle broker needs no room for one."""
+        bytes_at_most, entries_at_most = self.config.journal_bytes, self.config.journal_entries
+        return journal.end * 2 > bytes_at_most or journal.entries * 2 > entries_at_most
+
+    def _fail(self, turn: Turn, writes: list[Write], failure: BaseException) -> None:
+        """Leave everything as before the turn.
+
+        What was queued since fails with it: its offsets were given on top of the turn's.
+        """
+        if not self._trouble and self.failed is None:
+            self._trouble = True
+            logger.error(
+                "cannot write to the commit log, produces are refused: %s", failure,
+                exc_info=None if isinstance(failure, OSError | KafkaError) else failure,
+            )  # fmt: skip
+        self.run += 1
+        for write in writes:
+            write.unname()
+        queued = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
+        self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
+        self.turn_bytes = 0
+        self.turn_number += 1
+        for frame in [*turn.frames, *queued.frames]:
+            if frame.partition is not None:
+                frame.partition.rollback()
+        self.measure_room()
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        error.__cause__ = failure
+        self._finish(turn, error)
+        self._finish(queued, error)
+
+    def _finish(self, turn: Turn, error: BaseException | None) -> None:
+        """Tell those who waited for the write; those who wait for the commit go on waiting."""
+        for fn in turn.write_callbacks:
+            call(fn, error)
+        if error is None:
+            self.commits.wait(turn.commit_callbacks)
+        else:
+            for fn in turn.commit_callbacks:
+                call(fn, error)
+
+    async def close(self) -> None:
+        """Write and commit what is queued, then take no more."""
+        if self.failed is None:
+            await self.commits.durable()
+        self.commits.stop()
+        if self.failed is None:
+            self.failed = "the broker is shutting down"

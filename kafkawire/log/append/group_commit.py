@@ -1,0 +1,278 @@
+"""Commits: one fsync makes everything written before it durable, for all who wait (group commit).
+
+Under flush=commit the high watermark is what is committed: a commit starts at once when somebody
+waits (acks=all, a parked reader, ListOffsets), else within `commit.delay.ms`. While one runs, the
+next gathers. Under flush=os the high watermark is the log end and a commit runs in the background
+every `flush.os.ms`; only checkpoints wait for it.
+
+After a failed fsync nobody can tell which bytes are on the disk, so nothing more is written until a
+restart has read them back; reads go on. Owned by kafkawire.log.append.commit_log, which it calls
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.counts import Histogram
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.io.ports import File
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.ledger import Entry
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+Callback = Callable[[BaseException | None], None]
+
+WITHOUT_BOUND = 1 << 62
+"""Room under flush=os. `uncommitted.max.bytes` bounds what acks=all clients wait for and a crash
+can take; with flush=os nobody waits, and the kernel bounds its dirty pages itself by slowing the
+writes down, which the writer thread then takes over."""
+
+
+class Commits:
+    """What is written but not committed, who waits for it, and the fsync on its way.
+
+    `committed` is the place everything before which is durable; `touched` the partitions with
+    batches beyond their high watermark, to be moved by the next commit; `seconds` how long the
+    fsyncs took.
+    """
+
+    __slots__ = (
+        "_covered_bytes",
+        "_covered_callbacks",
+        "_delay_s",
+        "_dirty",
+        "_log",
+        "_running",
+        "_running_since",
+        "_target",
+        "_timer",
+        "_uncommitted_bytes",
+        "_waiting",
+        "_wanted",
+        "committed",
+        "os_mode",
+        "seconds",
+        "touched",
+    )
+
+    def __init__(self, log: CommitLog) -> None:
+        config = log.config
+        self._log = log
+        self.os_mode = config.flush == "os"
+        self._delay_s = (config.flush_os_ms if self.os_mode else config.commit_delay_ms) / 1000
+        self.committed = 0
+        self.seconds = Histogram()
+        self.touched: list[Partition] = []
+        self._dirty: list[Journal] = []
+        self._uncommitted_bytes = 0
+        self._waiting: list[Callback] = []
+        self._wanted = False
+        self._running = False
+        self._running_since = 0.0
+        self._target = 0
+        self._covered_bytes = 0
+        self._covered_callbacks: list[Callback] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, committed: int) -> None:
+        """Everything before `committed` is durable."""
+        self.committed = committed
+
+    def soil(self, journal: Journal) -> None:
+        """A journal was written to: the next commit must sync it."""
+        journal.dirty = True
+        if journal not in self._dirty:  # two at most, but for turns larger than a journal
+            self._dirty.append(journal)
+
+    def room_bytes(self) -> int:
+        """How much may be queued before produces have to wait."""
+        if self.os_mode or self._log.failed is not None:
+            return WITHOUT_BOUND
+        return self._log.config.uncommitted_max_bytes - self._uncommitted_bytes
+
+    def wrote(self, size_bytes: int, watched: bool) -> None:
+        """A turn is state. `watched`: a reader is parked on one of its partitions."""
+        log = self._log
+        self._uncommitted_bytes += size_bytes
+        if self.os_mode:
+            moved, self.touched = self.touched, []
+            for partition in moved:
+                partition.touched = False
+                partition.high_watermark = partition.next_offset
+                if partition.watchers:
+                    partition.moved()
+        elif watched:
+            self._wanted = True
+        if not self.os_mode:
+            log.measure_room()
+        self._go()
+
+    def wait(self, callbacks: list[Callback]) -> None:
+        """These wait for all that is written so far."""
+        if not callbacks:
+            return
+        if self.os_mode:
+            for fn in callbacks:
+                call(fn, None)
+        else:
+            self._await_durable(callbacks)
+
+    def want(self) -> None:
+        """Somebody waits: commit as soon as there is something to commit."""
+        if self.os_mode or (self.committed == self._log.written and not self._log.frames):
+            return
+        self._wanted = True
+        self._go()
+
+    async def durable(self) -> None:
+        """Return when all that is appended so far is on the disk, whatever `flush` is."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def tell(failure: BaseException | None) -> None:
+            if done.done():
+                return
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+
+        def written(failure: BaseException | None) -> None:
+            if failure is None:
+                self._await_durable([tell])
+            else:
+                tell(failure)
+
+        self._log.after_write(written)
+        await done
+
+    def running_s(self) -> float:
+        """For how long the fsync on its way has been running; 0: none is."""
+        return self._log.env.clock.monotonic() - self._running_since if self._running else 0.0
+
+    def stop(self) -> None:
+        """Start no more commits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _await_durable(self, callbacks: list[Callback]) -> None:
+        log = self._log
+        if log.failed is not None:
+            for fn in callbacks:
+                call(fn, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failed))
+        elif self.committed == log.written:
+            for fn in callbacks:
+                call(fn, None)
+        elif self._running and self._target == log.written:
+            self._covered_callbacks += callbacks
+        else:
+            self._waiting += callbacks
+            self._go()
+
+    def _go(self) -> None:
+        """Commit now if anybody waits, later otherwise, not at all if nothing was written."""
+        log = self._log
+        if self._running or self.committed == log.written or log.failed is not None:
+            return
+        if self._waiting or self._wanted:
+            self._commit()
+        elif self._timer is None:
+            self._timer = log.env.call_later(self._delay_s, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if not self._running and self.committed != self._log.written and self._log.failed is None:
+            self._commit()
+
+    def _commit(self) -> None:
+        self.stop()
+        log = self._log
+        self._running = True
+        self._running_since = log.env.clock.monotonic()
+        self._wanted = False
+        self._target = log.written
+        self._covered_bytes = self._uncommitted_bytes
+        self._covered_callbacks, self._waiting = self._waiting, []
+        journals, self._dirty = self._dirty, []
+        touched, self.touched = self.touched, []
+        ends = [partition.next_offset for partition in touched]
+        for partition in touched:
+            partition.touched = False
+        try:
+            files = [journal.opened() for journal in journals]
+            entry = log.ledger.entry(touched, journals)
+            future = log.env.offload.submit("commit", sync_all, files, entry)
+        except Exception as failure:  # such as no memory for a thread
+            self._running = False
+            self._fail(failure)
+            return
+
+        def synced(_: object) -> None:
+            self._running = False
+            if entry is not None:
+                log.ledger.stored(entry)
+            failure = asyncio.CancelledError() if future.cancelled() else future.exception()
+            if failure is not None:
+                self._fail(failure)
+                return
+            self.seconds.add(log.env.clock.monotonic() - self._running_since)
+            self.committed = self._target
+            log.ledger.mark(self._target)
+            self._uncommitted_bytes -= self._covered_bytes
+            for journal in journals:
+                journal.dirty = journal in self._dirty
+            self._publish(touched, ends)
+
+        future.add_done_callback(synced)
+
+    def _publish(self, touched: list[Partition], ends: list[int]) -> None:
+        """Move the high watermarks, tell everybody, and go on with what has gathered."""
+        for partition, end in zip(touched, ends, strict=True):
+            if end > partition.high_watermark:
+                partition.high_watermark = end
+                if partition.watchers:
+                    partition.moved()
+        callbacks, self._covered_callbacks = self._covered_callbacks, []
+        for fn in callbacks:
+            call(fn, None)
+        self._log.measure_room()
+        self._go()
+
+    def _fail(self, failure: BaseException) -> None:
+        log = self._log
+        log.failed = f"fsync failed ({failure}): nothing is written until the broker is restarted"
+        logger.critical(
+            "%s. Reads go on. Check the disk, then restart: recovery keeps what it can read back.",
+            log.failed,
+        )
+        callbacks = [*self._covered_callbacks, *self._waiting]
+        self._covered_callbacks, self._waiting = [], []
+        error = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, log.failed)
+        for fn in callbacks:
+            call(fn, error)
+        log.measure_room()
+
+
+def call(fn: Callback, failure: BaseException | None) -> None:
+    """Call back; an exception there must not keep the others from being called."""
+    try:
+        fn(failure)
+    except Exception:
+        logger.exception("a callback of the commit log failed")
+
+
+def sync_all(files: list[File], entry: Entry | None) -> None:
+    """Make the files durable, after what the ledger says of them. Runs in the commit thread."""
+    if entry is not None:
+        entry.store()
+    for file in files:
+        file.sync()

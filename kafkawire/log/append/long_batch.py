@@ -1,0 +1,67 @@
+"""Batches whose records cannot be looked at in one go on the event loop.
+
+A batch of 1 MB can unpack to 64 MiB with millions of records, and a producer may send nothing
+else. Such a batch is unpacked, and packed again for compression.type, in a thread (the codecs
+release the interpreter lock); its records are walked in slices of the event loop. Then the
+partition queues it without looking at its records again. One batch at a time: an unpacked one
+takes up to 64 MiB.
+
+Shell; one per broker, called by handlers.longproduce.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from kafkawire.codec.batches import stamp
+from kafkawire.codec.validate import Head, check_batch, unpack_long, walk_long
+from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.partition import (
+    WALKED_RECORDS_AT_MOST,
+    Inspected,
+    Partition,
+    StoredForm,
+)
+
+POOL = "read"
+"""Its threads wait for disks most of the time; there are four, and this takes one of them."""
+
+
+class LongBatches:
+    """Inspects one batch at a time, in the order of the calls."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._one = asyncio.Lock()
+
+    async def inspect(self, partition: Partition, batch: memoryview, now_ms: int) -> Inspected:
+        """What `Partition.queue` needs to know of a batch that it has refused as LongBatch.
+
+        `batch` must stay as it is until the end. Raises KafkaError as `queue` does.
+        """
+        async with self._one:
+            config = partition.config
+            head = check_batch(batch, config.max_message_bytes)
+            newest = head[8]
+            if head[12] <= WALKED_RECORDS_AT_MOST or partition.walks(head, now_ms):
+                data = await self._env.offload.submit(POOL, unpack_long, batch, head)
+                assert isinstance(data, bytes | bytearray)
+                try:
+                    newest = await self._env.slices.run(walk_long(data, head, config, now_ms))
+                finally:
+                    if isinstance(data, bytearray):  # giving 64 MiB back takes milliseconds
+                        await self._env.offload.submit(POOL, data.clear)
+                if newest != head[8]:
+                    stamp(batch, newest, log_append=False)
+            stored = None
+            if config.timestamp_type or config.compression >= 0:
+                stored = await self._env.offload.submit(
+                    POOL, _stored_form, partition, batch, head, newest, now_ms
+                )
+            return Inspected(newest, stored)
+
+
+def _stored_form(
+    partition: Partition, batch: memoryview, head: Head, newest: int, now_ms: int
+) -> StoredForm:
+    return partition.stored_form(batch, head, newest, now_ms, at_once=False)

@@ -1,0 +1,116 @@
+"""`check`: one broker's data folder, all of it: journals, segments, rows and offsets.
+
+Nobody may serve the folder meanwhile: the caller holds its lock. Called by kafkawire.cli.fsck and
+by the simulation after each crash.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+
+from kafkawire.log.fsck.give_up import GiveUp
+from kafkawire.log.fsck.journals import Held, JournalCheck
+from kafkawire.log.fsck.objects import beyond
+from kafkawire.log.fsck.offsets import cut_end, missing, stored_end
+from kafkawire.log.fsck.report import Progress, Report
+from kafkawire.log.fsck.segments import SegmentCheck
+from kafkawire.log.io.ports import Env
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.store import Metadata
+from offsets.storage import OffsetStorage
+
+PARTITIONS_AT_ONCE = 1000
+"""Of one round trip to the storage."""
+
+
+def silent(what: str, done: int, of: int) -> None:
+    """Show nothing."""
+
+
+async def check(
+    env: Env,
+    home: str,
+    node_id: int,
+    catalog: Catalog,
+    storage: OffsetStorage,
+    metadata: Metadata,
+    progress: Progress = silent,
+) -> Report:
+    """Everything that is wrong under `home` (`<data>/brokers/<node_id>`).
+
+    Changes nothing; `Report.repair` does. Raises LogError, FormatError where a newer program has
+    written the files, MetadataError and OSError where nothing can be read at all.
+    """
+    report = Report()
+    place = await storage.load_place(node_id)
+    give_up = GiveUp(env, home)
+    journals = JournalCheck(env, home, catalog.name_of, report, progress, give_up)
+    held = journals.run(place)
+    await _topics(journals, catalog, metadata, report)
+    usable = await SegmentCheck(
+        env, home, node_id, storage, report, progress, catalog, held, metadata.known_partitions
+    ).run()
+    await _partitions(catalog, node_id, storage, held, usable, report, progress, give_up)
+    return report
+
+
+async def _topics(
+    journals: JournalCheck, catalog: Catalog, metadata: Metadata, report: Report
+) -> None:
+    """Name the topics in the journals that the metadata does not know, alive or deleted."""
+    strange: set[str] = set()
+    unknown: set[int] = set()
+    for number in journals.held.ranges:
+        where = catalog.locate(number)
+        if where is None:
+            unknown.add(number)
+            continue
+        names = journals.held.names.get(number, {})
+        strange.update(name for each, name in names.items() if each != where.topic_id)
+    unknown -= await metadata.known_partitions(unknown) if unknown else set()
+    if unknown:
+        strange |= journals.not_deleted(unknown)
+    for name in sorted(strange):
+        report.add(
+            f"topic {name}",
+            "its records are in the journals, and the metadata does not know it: put the newest "
+            "copy of the metadata back, or rebuild it with `kafkawire restore --from-log`",
+        )
+
+
+async def _partitions(
+    catalog: Catalog,
+    node_id: int,
+    storage: OffsetStorage,
+    held: Held,
+    usable: set[int],
+    report: Report,
+    progress: Progress,
+    give_up: GiveUp,
+) -> None:
+    last = catalog.last_number()
+    for first in count(0, PARTITIONS_AT_ONCE):
+        if first > last:
+            break
+        progress("partitions", first, last + 1)
+        some = range(first, min(first + PARTITIONS_AT_ONCE, last + 1))
+        numbers = [number for number in some if catalog.leader_of(number) == node_id]
+        for row in await storage.load_partitions(numbers):
+            report.partitions += 1
+            where = catalog.locate(row.number)
+            assert where is not None, "only those of the catalog are asked for"
+            for problem in beyond(row):
+                report.add(f"{where.topic}-{where.index}", problem)
+            ranges = held.ranges.get(row.number, [])
+            next_offset = held.next_offset(row.number, stored_end(row))
+            name, border = f"{where.topic}-{where.index}", cut_end(row)
+            for start, end in missing(row, usable, ranges, next_offset):
+                text = f"offsets {start}-{end - 1} are in no segment and no journal"
+                if start < border:  # the check of the segment offers a repair
+                    report.add(name, text)
+                elif give_up.offsets(row.number, where.topic_id, start, end):
+                    text += "; they were given up, and the broker cuts past them"
+                    report.add(name, text, harmless=True)
+                else:
+                    report.add(name, text, skip=give_up.fix)
+    progress("partitions", last + 1, last + 1)

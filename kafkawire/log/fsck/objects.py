@@ -1,0 +1,106 @@
+"""Rows of the remote tier against those of segments and partitions; the bucket is not asked.
+
+Whether objects are where the rows say is `kafkawire tier scrub`'s to find out. What an upload or a
+removal that was cut short leaves behind is gone on with at the next start, and is no problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkawire.log.fsck.report import Fix, Report
+from kafkawire.log.io.ports import Env
+from offsets.storage import (
+    COPY_FINISHED,
+    LIVE,
+    ObjectRow,
+    OffsetStorage,
+    PartitionRow,
+    SegmentRow,
+)
+
+ROWS_AT_ONCE = 1000
+"""Object rows of one round trip."""
+
+
+class ObjectCheck:
+    """One look at the finished objects of a broker. `segments`: its rows, all of them."""
+
+    def __init__(
+        self,
+        env: Env,
+        node_id: int,
+        storage: OffsetStorage,
+        report: Report,
+        segments: Iterable[SegmentRow],
+    ) -> None:
+        self._env = env
+        self._node_id = node_id
+        self._storage = storage
+        self._report = report
+        self._segments = {row.id: row for row in segments}
+
+    async def run(self) -> set[int]:
+        """Check all of them; the ids of the LIVE segments that have a finished object."""
+        whole: set[int] = set()
+        after = b""
+        while True:
+            states = (COPY_FINISHED,)
+            rows = await self._storage.objects(self._node_id, states, ROWS_AT_ONCE, after)
+            for row in rows:
+                segment = self._segments.get(row.segment_id)
+                if segment is None or segment.state != LIVE:
+                    continue  # it is removed by and by
+                if segment.object == row.uuid and segment.tier == row.tier:
+                    whole.add(segment.id)
+                else:
+                    self._forgotten(segment, row)
+            if len(rows) < ROWS_AT_ONCE:
+                break
+            after = rows[-1].uuid
+        for segment in self._segments.values():
+            self._pointer(segment, segment.id in whole)
+        return whole
+
+    def _forgotten(self, segment: SegmentRow, row: ObjectRow) -> None:
+        other = f"is read from {segment.object.hex()}" if segment.object else "has no object"
+        self._report.add(
+            f"object {row.uuid.hex()}",
+            f"its row says that it is finished, but its segment {segment.uuid.hex()} {other}",
+            "the object is deleted from the remote tier once the broker runs",
+            self._delete(row),
+        )
+
+    def _delete(self, row: ObjectRow) -> Fix:
+        async def fix() -> None:
+            await self._storage.delete_objects([row.uuid], self._env.clock.now_ms())
+
+        return fix
+
+    def _pointer(self, segment: SegmentRow, whole: bool) -> None:
+        if segment.state != LIVE or whole:
+            return
+        where = f"segment {segment.uuid.hex()}"
+        if segment.object:
+            self._report.add(
+                where, f"its row points to the object {segment.object.hex()}, which is not finished"
+            )
+        elif not segment.local:
+            self._report.add(where, "its rows say that it is neither here nor in the remote tier")
+
+
+def beyond(row: PartitionRow) -> list[str]:
+    """What is wrong with how far a partition is tiered, in sentences. Pure."""
+    start = row.checkpoint.log_start if row.checkpoint is not None else 0
+    cut = max([start, *(mapping.end_offset for mapping in row.mappings)])
+    problems = []
+    if row.dispatch_offset > cut:
+        problems.append(
+            f"its dispatch offset {row.dispatch_offset} is beyond its segments, which end at {cut}"
+        )
+    if not 0 <= row.commit_offset <= row.dispatch_offset:
+        problems.append(
+            f"its commit offset {row.commit_offset} is not between 0 and its dispatch offset, "
+            f"{row.dispatch_offset}"
+        )
+    return problems

@@ -1,0 +1,44 @@
+"""Every offset from log start to log end must lie somewhere: in a segment below the cut, in a
+journal above it. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kafkawire.log.segments.unfinished import Range, uncovered
+from offsets.storage import Mapping, PartitionRow
+
+
+def missing(
+    row: PartitionRow, usable: set[int], held: Sequence[Range], next_offset: int
+) -> list[Range]:
+    """The offset ranges of a partition that are nowhere.
+
+    `usable`: segments whose files are there; `held`: its ranges in the journals; `next_offset`:
+    where it goes on. A range that the journals hold as well as a segment is no matter: readers
+    take the segment's.
+    """
+    checkpoint = row.checkpoint
+    start = checkpoint.log_start if checkpoint is not None else 0
+    living = [mapping for mapping in row.mappings if mapping.end_offset > start]
+    cut = cut_end(row)
+    holes = list(uncovered(start, cut, _covered(living, usable)))
+    return holes + list(uncovered(cut, max(cut, next_offset), sorted(held)))
+
+
+def cut_end(row: PartitionRow) -> int:
+    """Where the segments of a partition end: offsets from here on are in the journals."""
+    start = row.checkpoint.log_start if row.checkpoint is not None else 0
+    return max(start, row.mappings[-1].end_offset) if row.mappings else start
+
+
+def stored_end(row: PartitionRow) -> int:
+    """The next offset of a partition by what is stored of it."""
+    checkpoint = row.checkpoint
+    ends = [mapping.end_offset for mapping in row.mappings]
+    return max([0, *ends]) if checkpoint is None else max([checkpoint.next_offset, *ends])
+
+
+def _covered(living: Iterable[Mapping], usable: set[int]) -> list[Range]:
+    return [(m.base_offset, m.end_offset) for m in living if m.segment_id in usable]

@@ -1,0 +1,86 @@
+"""A file system that reads and changes nothing, so that recovery can be asked what it would do.
+
+Writing, renaming and removing succeed without effect. Only for `recover`, which never reads again
+what it has just written. Implements kafkawire.log.io.ports.FileSystem over another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafkawire.log.io.ports import Buffer, File, FileSystem, Lock
+
+
+class ReadOnlyFile:
+    """A file that keeps what it holds."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Does nothing; the bytes that would have been written."""
+        return sum(len(buffer) for buffer in buffers)
+
+    def pread(self, length: int, position: int) -> bytes:
+        """See kafkawire.log.io.ports.File."""
+        return self._file.pread(length, position)
+
+    def cached(self, length: int, position: int) -> bool:
+        """See kafkawire.log.io.ports.File."""
+        return self._file.cached(length, position)
+
+    def sync(self) -> None:
+        """Does nothing."""
+
+    def allocate(self, size_bytes: int) -> None:
+        """Does nothing."""
+
+    def truncate(self, size_bytes: int) -> None:
+        """Does nothing."""
+
+    def size(self) -> int:
+        """See kafkawire.log.io.ports.File."""
+        return self._file.size()
+
+    def map(self, size_bytes: int) -> memoryview:
+        """See kafkawire.log.io.ports.File."""
+        return self._file.map(size_bytes)
+
+    def close(self) -> None:
+        """See kafkawire.log.io.ports.File."""
+        self._file.close()
+
+
+class ReadOnlyFileSystem:
+    """See the module."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See kafkawire.log.io.ports.FileSystem; never makes one."""
+        return ReadOnlyFile(self._fs.open(path))
+
+    def rename(self, old: str, new: str) -> None:
+        """Does nothing."""
+
+    def remove(self, path: str) -> None:
+        """Does nothing."""
+
+    def listdir(self, path: str) -> list[str]:
+        """See kafkawire.log.io.ports.FileSystem."""
+        return self._fs.listdir(path)
+
+    def makedirs(self, path: str) -> None:
+        """Does nothing."""
+
+    def sync_dir(self, path: str) -> None:
+        """Does nothing."""
+
+    def lock(self, path: str) -> Lock:
+        """See kafkawire.log.io.ports.FileSystem."""
+        return self._fs.lock(path)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """See kafkawire.log.io.ports.FileSystem."""
+        return self._fs.free_bytes(path)

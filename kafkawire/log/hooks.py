@@ -1,0 +1,96 @@
+"""What a log tells those above it: the remote tier, the local manifest, whoever else enters itself.
+
+Each is called on the loop, in the step that changed memory and after SQL has the change; it must
+neither raise nor take long: who listens notes what it was told and does its work later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from kafkawire.log.journal.file import Journal
+    from kafkawire.metadata.catalog import TopicInfo
+
+
+def _nobody(*_: Any) -> None:
+    """Nobody listens."""
+
+
+class Listener(Protocol):
+    """Who is told."""
+
+    def segments(self, ids: Collection[int]) -> None:
+        """Segments that are new, or whose rows or mappings are others than before."""
+        ...
+
+    def log_starts(self, numbers: Collection[int]) -> None:
+        """Partitions whose log start has moved."""
+        ...
+
+    def topics(self, infos: Collection[TopicInfo]) -> None:
+        """Topics that are new or have got further partitions."""
+        ...
+
+    def topic_altered(self, info: TopicInfo) -> None:
+        """It has other settings."""
+        ...
+
+    def topic_removed(self, info: TopicInfo) -> None:
+        """It is deleted; as it was."""
+        ...
+
+    def defaults(self) -> None:
+        """The settings that topics have from the broker are others."""
+        ...
+
+
+@dataclass(slots=True)
+class Hooks:
+    """One for each log; `kafkawire.log.append.commit_log` holds it. `rolled`: journals take no more
+    (for the manager). `stored`: SQL has durably changed what journals or segments depend on (for
+    kafkawire.log.identity). `doubts`: transactions that failed and may have been done all the same,
+    so that nobody was told of what they changed."""
+
+    rolled: Callable[[list[Journal]], None] = _nobody
+    stored: Callable[[], None] = _nobody
+    listeners: list[Listener] = field(default_factory=list)
+    doubts: int = 0
+
+    def segments(self, ids: Collection[int]) -> None:
+        """See Listener."""
+        self.stored()
+        for each in self.listeners:
+            each.segments(ids)
+
+    def log_starts(self, numbers: Collection[int]) -> None:
+        """See Listener."""
+        self.stored()
+        for each in self.listeners:
+            each.log_starts(numbers)
+
+    def topics(self, infos: Collection[TopicInfo]) -> None:
+        """See Listener."""
+        self.stored()
+        for each in self.listeners:
+            each.topics(infos)
+
+    def topic_altered(self, info: TopicInfo) -> None:
+        """See Listener."""
+        self.stored()
+        for each in self.listeners:
+            each.topic_altered(info)
+
+    def topic_removed(self, info: TopicInfo) -> None:
+        """See Listener."""
+        self.stored()
+        for each in self.listeners:
+            each.topic_removed(info)
+
+    def defaults(self) -> None:
+        """See Listener."""
+        self.stored()
+        for each in self.listeners:
+            each.defaults()

@@ -1,0 +1,283 @@
+"""The identity of a data folder: which cluster and which metadata it belongs to.
+
+`<home>/identity` is one line of JSON and its checksum, replaced by a rename. SQL has the same
+`metadata_id` and a `generation` (kafkawire.metadata.pairing). After changes SQL raises the
+generation, and only when that transaction is durable does the folder record it: so SQL is never
+older than the folder, whenever the process ends. Metadata that is older is an old copy, metadata
+with another id belongs elsewhere; `check_pairing` refuses both in a sentence that names the command
+which repairs it. A folder of an older version has no identity: it gets one at its first start.
+
+Format version 1. Called by kafkawire.broker, kafkawire.cli.fsck and kafkawire.cli.rebuilding.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os.path
+from dataclasses import asdict, dataclass, replace
+
+from crc32c import crc32c
+
+from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.ports import Env, FileSystem, LogError
+from kafkawire.log.journal.format import FormatError
+from kafkawire.metadata import pairing
+from kafkawire.metadata.pairing import StoredPairing
+from kafkawire.metadata.store import Transactions
+
+logger = logging.getLogger(__name__)
+
+NAME = "identity"
+VERSION = 1
+MAX_IDENTITY_BYTES = 4096
+"""A line of short fields and a URL of 2,000 characters at most; a longer one is damaged."""
+SPACING_S = 1.0
+"""Between two recorded generations: two fsyncs and a small transaction a second at most."""
+MAX_RETRY_S = 60.0
+"""Between two attempts while the disk or SQL fails."""
+
+
+class IdentityError(LogError):
+    """Data folder, metadata and remote tier do not belong together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a folder says of itself. `metadata_id`: 32 hex digits, as SQL has it; `generation`: the
+    newest one of SQL that is known to be durable; `tier`: URL of the last remote tier, if any."""
+
+    cluster_id: str
+    node_id: int
+    metadata_id: str
+    generation: int
+    tier: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A broker's data folder as a start finds it. `data`: as given on the command line;
+    `has_log`: whether there are journals or segments."""
+
+    data: str
+    node_id: int
+    identity: Identity | None
+    has_log: bool
+
+
+def read_identity(fs: FileSystem, home: str) -> Identity | None:
+    """Read the identity of a broker's folder; None if there is none or it is damaged.
+
+    FormatError if a newer version wrote it."""
+    path = os.path.join(home, NAME)
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        lines = file.pread(MAX_IDENTITY_BYTES, 0).split(b"\n")
+    finally:
+        file.close()
+    try:
+        if len(lines) < 2 or int(lines[1], 16) != crc32c(lines[0]):
+            raise ValueError("its checksum is wrong")
+        body = json.loads(lines[0])
+        if body["version"] > VERSION:
+            raise FormatError(
+                f"{path} has format version {body['version']}, this kafkawire reads up to "
+                f"{VERSION}: start the newer version that wrote it"
+            )
+        return Identity(
+            str(body["cluster_id"]),
+            int(body["node_id"]),
+            bytes.fromhex(body["metadata_id"]).hex(),
+            int(body["generation"]),
+            str(body.get("tier", "")),
+        )
+    except (ValueError, KeyError, TypeError) as failure:
+        logger.warning("%s is damaged (%s); it is written again", path, failure)
+        return None
+
+
+def write_identity(fs: FileSystem, home: str, identity: Identity) -> None:
+    """Replace the file, durably. Raises OSError, and then the old one is still there."""
+    line = json.dumps({"version": VERSION, **asdict(identity)}).encode()
+    write_whole_file(fs, os.path.join(home, NAME), b"%s\n%08x\n" % (line, crc32c(line)))
+
+
+def has_log(fs: FileSystem, home: str) -> bool:
+    """Whether a broker's folder has journals or segments."""
+    for folder, suffix in (("journals", ".journal"), ("segments", ".segment")):
+        try:
+            names = fs.listdir(os.path.join(home, folder))
+        except FileNotFoundError:
+            continue
+        if any(name.endswith(suffix) for name in names):
+            return True
+    return False
+
+
+def inspect_folder(fs: FileSystem, data: str, home: str, node_id: int) -> Folder:
+    """What a broker's folder says of itself. FormatError."""
+    return Folder(data, node_id, read_identity(fs, home), has_log(fs, home))
+
+
+def rebuild_command(data: str) -> str:
+    """The command that rebuilds the metadata of a data folder, for error messages."""
+    return f"`kafkawire restore --from-log --data {data}`"
+
+
+def refuse_absent(folder: Folder, metadata: str) -> None:
+    """Raise IdentityError for a folder with records whose metadata is gone: opening it would
+    create an empty one. `metadata`: its name for messages."""
+    if folder.identity is None and not folder.has_log:
+        return
+    raise IdentityError(
+        f"{metadata} is missing or empty, and {folder.data} holds the log of broker "
+        f"{folder.node_id}: put its metadata back, name it with --metadata, or rebuild it with "
+        f"{rebuild_command(folder.data)}"
+    )
+
+
+def check_pairing(folder: Folder, stored: StoredPairing, metadata: str) -> None:
+    """Raise IdentityError unless the folder and the metadata may belong together.
+
+    A crash at any point of a start, of a change or of the pairing itself passes. Pure."""
+    identity, data = folder.identity, folder.data
+    rebuild = rebuild_command(data)
+    if identity is None:
+        _check_unpaired(folder, stored, metadata)
+    elif identity.node_id != folder.node_id:
+        raise IdentityError(
+            f"the folder brokers/{folder.node_id} in {data} holds the log of broker "
+            f"{identity.node_id}: rename it to brokers/{identity.node_id} and start with "
+            f"`kafkawire serve --set node.id={identity.node_id}`"
+        )
+    elif stored.version == 0 and not stored.metadata_id:
+        refuse_absent(folder, metadata)
+    elif identity.cluster_id != stored.cluster_id:
+        raise IdentityError(
+            f"{metadata} belongs to cluster {stored.cluster_id}, {data} to cluster "
+            f"{identity.cluster_id}: start with metadata and data of one cluster, or rebuild the "
+            f"metadata of this data folder with {rebuild}"
+        )
+    elif stored.metadata_id and identity.metadata_id != stored.metadata_id.hex():
+        raise IdentityError(
+            f"{metadata} is not the metadata that {data} was last used with: put that one back, or "
+            f"rebuild it with {rebuild}"
+        )
+    elif stored.generation < identity.generation:
+        raise IdentityError(
+            f"{metadata} is older than {data} (generation {stored.generation}, the data folder has "
+            f"recorded {identity.generation}): put the newest copy back, or rebuild it with "
+            f"{rebuild}"
+        )
+
+
+def _check_unpaired(folder: Folder, stored: StoredPairing, metadata: str) -> None:
+    """A folder without identity: new, of an older version, or ended while it was being paired."""
+    if folder.has_log:
+        if stored.version == 0:
+            refuse_absent(folder, metadata)
+        return
+    if stored.place or stored.segments or stored.generation > 1:
+        how = "kafkawire tier restore" if stored.objects else "kafkawire restore"
+        raise IdentityError(
+            f"{folder.data} holds nothing of broker {folder.node_id}, whose records {metadata} "
+            "describes: start with the data folder that belongs to it, or create one with "
+            f"`{how}` (see --help)"
+        )
+
+
+class IdentityRecorder:
+    """Pairs a folder with its metadata, and records generations while the broker runs.
+
+    `changed` is cheap and called on the loop after a transaction; a task does the rest."""
+
+    def __init__(
+        self,
+        env: Env,
+        metadata: Transactions,
+        home: str,
+        node_id: int,
+        cluster_id: str,
+        tier: str = "",
+    ) -> None:
+        self._env = env
+        self._metadata = metadata
+        self._home = home
+        self._node_id = node_id
+        self._cluster_id = cluster_id
+        self._tier = tier
+        self._identity: Identity | None = None
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, folder: Folder, stored: StoredPairing) -> None:
+        """Pair the two, SQL first, and record that this start has used them. Raises what SQL and
+        the disk raise."""
+        metadata_id, node_id = stored.metadata_id, self._node_id
+        if not metadata_id:
+            metadata_id = self._env.random.randbytes(16)
+            await self._metadata.transact(
+                lambda session: pairing.pair(session, node_id, metadata_id, 1)
+            )
+        if folder.identity is None and folder.has_log:
+            logger.info("%s gets an identity: it had none", self._home)
+        before = folder.identity.tier if folder.identity is not None else ""
+        tier = self._tier or before
+        self._identity = Identity(self._cluster_id, node_id, metadata_id.hex(), 0, tier)
+        await self.record()
+        self._task = self._env.spawn(self._run(), "record the identity")
+
+    def changed(self) -> None:
+        """Note that a transaction has changed what journals and segments depend on."""
+        self._woken.set()
+
+    async def record(self) -> None:
+        """Raise the generation in SQL, then record it in the folder. Raises what both raise."""
+        assert self._identity is not None, "paired before"
+        self._woken.clear()
+        node_id = self._node_id
+        try:
+            generation = await self._metadata.transact(
+                lambda session: pairing.raise_generation(session, node_id)
+            )
+            identity = replace(self._identity, generation=generation)
+            await self._env.offload.submit(
+                "files", write_identity, self._env.fs, self._home, identity
+            )
+        except BaseException:
+            self._woken.set()
+            raise
+        self._identity = identity
+
+    async def close(self) -> None:
+        """Record what is not yet recorded. Never raises for the disk or SQL: the next start only
+        knows less. Calling it again does nothing."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if self._woken.is_set():
+            try:
+                await self.record()
+            except OSError as failure:
+                logger.warning("%s: the identity was not recorded: %s", self._home, failure)
+
+    async def _run(self) -> None:
+        failures = 0
+        while True:
+            await self._woken.wait()
+            try:
+                await self.record()
+                failures = 0
+            except Exception as failure:
+                failures += 1
+                logger.warning(
+                    "%s: the identity was not recorded: %s", self._home, failure,
+                    exc_info=not isinstance(failure, OSError),
+                )  # fmt: skip
+            await self._env.sleep(min(SPACING_S * 2 ** min(failures, 10), MAX_RETRY_S))

@@ -1,0 +1,1 @@
+"""Ports to the machine and what implements them: disk, threads, worker process, event-loop time."""

@@ -1,0 +1,32 @@
+"""Files that are written whole: whoever opens one finds all of it, or the one before.
+
+Written beside its place, synced (but where that is said), renamed into it. Runs in a thread, or
+before anything is served.
+"""
+
+from __future__ import annotations
+
+import os.path
+
+from kafkawire.log.io.ports import FileSystem
+
+NEW = ".new"
+"""The end of the name while it is written; a crash may leave one, which means nothing."""
+
+
+def write_whole_file(fs: FileSystem, path: str, data: bytes, durably: bool = True) -> None:
+    """Replace a file, durably. Raises OSError, and then the old one is still there.
+
+    Not `durably`: the end of the process changes nothing, the machine's may leave anything."""
+    fs.remove(path + NEW)
+    file = fs.open(path + NEW, create=True)
+    try:
+        if file.pwritev([data], 0) != len(data):
+            raise OSError(f"short write of {path}{NEW}")
+        if durably:
+            file.sync()
+    finally:
+        file.close()
+    fs.rename(path + NEW, path)
+    if durably:
+        fs.sync_dir(os.path.dirname(path))

@@ -1,0 +1,257 @@
+"""The disk, the clocks and the threads: the real implementations of kafkawire.log.io.ports's ports.
+
+A device: the only module of the log that touches the operating system. Not portable beyond POSIX
+(pwritev, fcntl locks); fdatasync and fallocate are used where the platform has them.
+`kafkawire serve` calls `real_env()`; so do tests that want real files.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import mmap
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from kafkawire.log.io.ports import Buffer, Env
+from kafkawire.log.io.watchdog import Watchdog
+from kafkawire.log.io.worker_process import WorkerProcess
+
+T = TypeVar("T")
+
+POOL_THREADS = {"commit": 1, "write": 1, "read": 4, "warm": 4, "files": 1}
+"""Threads per pool. One commit and one writer, because both are ordered; four readers of journals,
+and as many of segments, keep a disk busy without letting consumers of old data take every core;
+one for housekeeping of files."""
+
+KEPT_BYTES = 64 << 20
+"""Freed memory an allocator arena keeps: as much as cold reads may have in flight."""
+MAPPED_FROM_BYTES = 32 << 20
+"""Larger blocks are mapped by themselves: the most glibc allows."""
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+
+SAMPLED_EVERY_BYTES = 64 << 10
+"""How closely the page cache is looked at: the kernel reads ahead, and reclaims, in larger runs."""
+
+_NO_FALLOCATE = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+
+
+class SystemClock:
+    """Clock of the machine."""
+
+    def now_ms(self) -> int:
+        """See kafkawire.log.io.ports.Clock."""
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        """See kafkawire.log.io.ports.Clock."""
+        return time.monotonic()
+
+
+class DiskFile:
+    """A file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """See kafkawire.log.io.ports.File."""
+        return os.pwritev(self._fd, buffers, position)
+
+    def pread(self, length: int, position: int) -> bytes:
+        """See kafkawire.log.io.ports.File."""
+        parts: list[bytes] = []
+        while length > 0:
+            part = os.pread(self._fd, length, position)
+            if not part:
+                break
+            parts.append(part)
+            length -= len(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def cached(self, length: int, position: int) -> bool:
+        """See kafkawire.log.io.ports.File. Reads a byte here and there that the kernel may not wait
+        for."""
+        if not hasattr(os, "RWF_NOWAIT"):
+            return True
+        samples = {*range(position, position + length, SAMPLED_EVERY_BYTES), position + length - 1}
+        try:
+            return all(os.preadv(self._fd, [bytearray(1)], at, os.RWF_NOWAIT) for at in samples)
+        except BlockingIOError:
+            return False
+        except OSError:  # a file system that does not know the flag; what is wrong, a read will say
+            return True
+
+    def sync(self) -> None:
+        """See kafkawire.log.io.ports.File."""
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves bytes in the drive's cache
+            fcntl.fcntl(self._fd, fcntl.F_FULLFSYNC)
+        elif hasattr(os, "fdatasync"):
+            os.fdatasync(self._fd)
+        else:
+            os.fsync(self._fd)
+
+    def allocate(self, size_bytes: int) -> None:
+        """See kafkawire.log.io.ports.File."""
+        before = self.size()
+        if size_bytes <= before:
+            return
+        if hasattr(os, "posix_fallocate"):
+            try:
+                os.posix_fallocate(self._fd, before, size_bytes - before)
+                return
+            except OSError as failure:
+                if failure.errno == errno.ENOSPC:
+                    os.ftruncate(self._fd, before)  # give back what it did get
+                elif failure.errno not in _NO_FALLOCATE:
+                    raise
+        os.ftruncate(self._fd, size_bytes)
+
+    def truncate(self, size_bytes: int) -> None:
+        """See kafkawire.log.io.ports.File."""
+        os.ftruncate(self._fd, size_bytes)
+
+    def size(self) -> int:
+        """See kafkawire.log.io.ports.File."""
+        return os.fstat(self._fd).st_size
+
+    def map(self, size_bytes: int) -> memoryview:
+        """See kafkawire.log.io.ports.File."""
+        if size_bytes == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(self._fd, size_bytes, mmap.MAP_SHARED, mmap.PROT_READ))
+
+    def close(self) -> None:
+        """See kafkawire.log.io.ports.File."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class DiskLock:
+    """A lock on an open file; the kernel drops it when the process dies."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def release(self) -> None:
+        """See kafkawire.log.io.ports.Lock."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class DiskFileSystem:
+    """The folders of this machine."""
+
+    def open(self, path: str, *, create: bool = False) -> DiskFile:
+        """See kafkawire.log.io.ports.FileSystem."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return DiskFile(os.open(path, flags, 0o644))
+
+    def rename(self, old: str, new: str) -> None:
+        """See kafkawire.log.io.ports.FileSystem."""
+        os.replace(old, new)
+
+    def remove(self, path: str) -> None:
+        """See kafkawire.log.io.ports.FileSystem."""
+        try:
+            os.remove(path)
+        except FileNotFoundError:
+            return
+
+    def listdir(self, path: str) -> list[str]:
+        """See kafkawire.log.io.ports.FileSystem."""
+        return sorted(os.listdir(path))
+
+    def makedirs(self, path: str) -> None:
+        """See kafkawire.log.io.ports.FileSystem."""
+        assert os.path.isabs(path), f"{path} is not absolute"  # the way up would have no end
+        missing: list[str] = []
+        while not os.path.isdir(path):
+            missing.append(path)
+            path = os.path.dirname(path)
+        for folder in reversed(missing):
+            os.makedirs(folder, exist_ok=True)
+            self.sync_dir(os.path.dirname(folder))
+
+    def sync_dir(self, path: str) -> None:
+        """See kafkawire.log.io.ports.FileSystem."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> DiskLock:
+        """See kafkawire.log.io.ports.FileSystem."""
+        return DiskLock(path)
+
+    def free_bytes(self, path: str) -> tuple[int, int]:
+        """See kafkawire.log.io.ports.FileSystem."""
+        stat = os.statvfs(path)
+        return stat.f_frsize * stat.f_blocks, stat.f_frsize * stat.f_bavail
+
+
+class ThreadOffload:
+    """Named thread pools, each made at its first use."""
+
+    def __init__(self) -> None:
+        self._pools: dict[str, ThreadPoolExecutor] = {}
+
+    def submit(self, pool: str, fn: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        """See kafkawire.log.io.ports.Offload."""
+        executor = self._pools.get(pool)
+        if executor is None:
+            executor = ThreadPoolExecutor(POOL_THREADS[pool], f"kafkawire-{pool}")
+            self._pools[pool] = executor
+        return asyncio.get_running_loop().run_in_executor(executor, fn, *args)
+
+    def close(self) -> None:
+        """See kafkawire.log.io.ports.Offload."""
+        for executor in self._pools.values():
+            executor.shutdown(wait=True)
+        self._pools.clear()
+
+
+def untouched_memory(size_bytes: int) -> memoryview:
+    """Zeroed memory of which the kernel gives each page when it is first written to."""
+    return memoryview(mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def keep_freed_memory() -> None:
+    """Let glibc keep the buffers of cold reads instead of giving each back to the kernel.
+
+    It otherwise maps a megabyte for each read and unmaps it after the answer: 256 page faults,
+    more than half of the CPU time of a cold read of a megabyte. Elsewhere this does nothing.
+    """
+    import ctypes  # only here: a start needs none
+
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return
+    mallopt(_M_MMAP_THRESHOLD, MAPPED_FROM_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
+
+
+def real_env() -> Env:
+    """The world of a broker that runs for real."""
+    clock, fs, offload = SystemClock(), DiskFileSystem(), ThreadOffload()
+    watchdog = Watchdog(time.perf_counter, time.thread_time)
+    return Env(clock, random.SystemRandom(), fs, offload, set(), WorkerProcess(), watchdog)

@@ -1,0 +1,84 @@
+"""Watching the disk: what is used of it, and whether it answers.
+
+Past `disk.warn.percent` the broker warns, past `disk.delete.percent` what retention allows to go
+goes at once, and so do the files of what is in a remote tier. If then `disk.refuse.percent` is
+passed all the same, produces are refused: a disk that is full to the last byte
+would take no transaction and no group's offsets either. While a write or an fsync takes longer
+than `busy.disk.ms`, produces are refused as well, since they would only wait (RocketMQ does so when
+its page cache is busy); clients retry them. Reads go on in any case.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from kafkawire.log.append.commit_log import CommitLog
+
+logger = logging.getLogger(__name__)
+
+MEASURED_EVERY_S = 5.0
+"""The use of the disk: at a gigabyte a second, five more are written until the next look."""
+REFUSED_BELOW_BYTES = 16 << 30
+"""With more than that free nothing is refused: on a large disk a percent is much."""
+
+
+class DiskWatch:
+    """See the module. `relieve` lets go at once of what may go."""
+
+    __slots__ = ("_commit_log", "_folder", "_full", "_relieve", "_warned")
+
+    def __init__(
+        self, commit_log: CommitLog, folder: str, relieve: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._commit_log = commit_log
+        self._folder = folder
+        self._relieve = relieve
+        self._full: str | None = None
+        self._warned = False
+
+    def look(self) -> None:
+        """See whether the disk is busy; to be called some times in `busy.disk.ms`."""
+        log = self._commit_log
+        busy_s = log.busy_s()
+        why = self._full
+        if busy_s * 1000 > log.config.busy_disk_ms:
+            why = f"the disk is busy: a write has been on its way for {busy_s:.1f} s"
+        if (why is None) != (log.refusal is None):
+            if why is not None:
+                logger.warning("produces are refused: %s", why)
+            else:
+                logger.warning("produces are taken again")
+        if why != log.refusal:
+            log.refuse(why)
+
+    async def measure(self) -> None:
+        """See how full the disk is, and act on it. Raises what `relieve` raises."""
+        used, free = await self._used()
+        try:
+            if used >= self._commit_log.config.disk_delete_percent:
+                await self._relieve()
+                used, free = await self._used()
+        finally:
+            self._judge(used, free)
+
+    async def _used(self) -> tuple[int, int]:
+        """(percent of the disk that are used, free bytes)."""
+        env = self._commit_log.env
+        total, free = await env.offload.submit("files", env.fs.free_bytes, self._folder)
+        return 100 * (total - free) // max(total, 1), free
+
+    def _judge(self, used: int, free: int) -> None:
+        config = self._commit_log.config
+        full = used >= config.disk_refuse_percent and free < REFUSED_BELOW_BYTES
+        self._full = f"{used} % of the disk of {self._folder} are used" if full else None
+        self.look()
+        if (used >= config.disk_warn_percent) != self._warned:
+            self._warned = not self._warned
+            if self._warned:
+                logger.warning(
+                    "%d %% of the disk of %s are used, %d MiB are free",
+                    used,
+                    self._folder,
+                    free >> 20,
+                )

@@ -1,0 +1,130 @@
+"""Long computations on the event loop, one slice at a time.
+
+The event loop belongs to every client: nothing may compute on it for more than MAX_STRETCH_S
+without letting the others run. A computation whose length a client decides asks `over` (or awaits
+`give_way`) between two steps and awaits `pause` when the slice is used up. All computations share
+one queue and each event-loop iteration has one slice, so a hundred of them delay small requests
+no more than one does, and each of them progresses at the same rate.
+
+Shell; one per broker, in kafkawire.log.io.ports.Env. Its clock stands still in the simulation, so a
+simulated computation pauses at most once for each moment of virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MAX_STRETCH_S = 0.005
+"""The longest a request may hold the event loop, in CPU time. The watchdog reports longer ones,
+and tests/test_loop_stretches.py holds every API to it."""
+
+SLICE_S = 0.0005
+"""CPU time between two runs of the event loop: well below the 1 ms that a small request may wait at
+the 99th percentile, and long enough that pausing costs little compared with the work."""
+
+
+async def collect(items: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> list[T]:
+    """Return the items as a list; `give_way` is awaited after each."""
+    found: list[T] = []
+    for item in items:
+        found.append(item)
+        await give_way()
+    return found
+
+
+async def counted(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> dict[T, int]:
+    """Return how often each key occurs, in the order of first occurrence; `give_way` is awaited
+    after each key. To be freed with `emptied`."""
+    counts: dict[T, int] = {}
+    for key in keys:
+        counts[key] = counts.get(key, 0) + 1
+        await give_way()
+    return counts
+
+
+async def duplicates(keys: Iterable[T], give_way: Callable[[], Awaitable[None]]) -> set[T]:
+    """Return the keys that occur more than once; `give_way` is awaited after each. To be freed
+    with `emptied`."""
+    seen: set[T] = set()
+    twice: set[T] = set()
+    for key in keys:
+        if key in seen:
+            twice.add(key)
+        seen.add(key)
+        await give_way()
+    await emptied(seen, give_way)
+    return twice
+
+
+async def emptied(
+    collection: list[Any] | set[Any] | dict[Any, Any], give_way: Callable[[], Awaitable[None]]
+) -> None:
+    """Remove all elements; `give_way` is awaited after each. Freeing tens of thousands of objects
+    in one go would hold the event loop for milliseconds. Messages are freed with
+    kafkawire.handlers.slices.released, which also frees their lists."""
+    remove = collection.popitem if isinstance(collection, dict) else collection.pop
+    while collection:
+        remove()
+        await give_way()
+
+
+class Slices:
+    """The queue of computations that wait for their next slice."""
+
+    __slots__ = ("_granting", "_monotonic", "_until", "_waiting")
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._until = -1.0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._granting = False
+
+    def over(self) -> bool:
+        """Whether the current slice is used up."""
+        return self._monotonic() >= self._until
+
+    async def give_way(self) -> None:
+        """Pause if the slice is used up; otherwise return at once."""
+        if self._monotonic() >= self._until:
+            await self.pause()
+
+    async def pause(self) -> None:
+        """Wait for the next slice: first come, first served."""
+        loop = asyncio.get_running_loop()
+        granted = loop.create_future()
+        self._waiting.append(granted)
+        if not self._granting:
+            self._granting = True
+            loop.call_soon(self._grant)
+        await granted
+
+    async def run(self, steps: Generator[None, None, T]) -> T:
+        """Run `steps` to their end, pausing between two of them when a slice is used up.
+
+        Returns what the generator returns and raises what it raises.
+        """
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            if self._monotonic() >= self._until:
+                await self.pause()
+
+    def _grant(self) -> None:
+        """Wake the first waiting computation: it runs in the next event-loop iteration."""
+        waiting = self._waiting
+        while waiting:
+            granted = waiting.popleft()
+            if not granted.done():  # else its task was cancelled
+                self._until = self._monotonic() + SLICE_S
+                granted.set_result(None)
+                break
+        self._granting = bool(waiting)
+        if waiting:
+            asyncio.get_running_loop().call_soon(self._grant)

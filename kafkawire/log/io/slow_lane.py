@@ -1,0 +1,64 @@
+"""The slow lane: work for readers of old data, one piece in a turn of the loop.
+
+What is checked and sent for them holds the loop for a fraction of a millisecond each time. So only
+one piece has its turn between two looks at the sockets, and none while a produce waits to be
+written, for some turns: nobody who reads old data can tell, everybody else can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+from kafkawire.log.io.ports import Env
+
+POSTPONED_AT_MOST = 8
+"""Turns in a row that go to others: under a load of produces without end a ninth is left."""
+SHARED_S = 1.0
+"""After a piece of work was postponed: how long the loop counts as shared."""
+
+
+class SlowLane:
+    """See the module. `busy`: whether something waits that is more urgent."""
+
+    __slots__ = ("_busy", "_env", "_postponed", "_scheduled", "_shared_until", "_waiting")
+
+    def __init__(self, env: Env, busy: Callable[[], bool]) -> None:
+        self._env = env
+        self._busy = busy
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._scheduled = False
+        self._postponed = 0
+        self._shared_until = 0.0
+
+    @property
+    def shared(self) -> bool:
+        """Whether others want the loop these days: pieces of work should be smaller then."""
+        return self._env.clock.monotonic() < self._shared_until
+
+    async def turn(self) -> None:
+        """Wait for one's turn, in order."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        self._schedule()
+        await turn
+
+    def _schedule(self) -> None:
+        if self._waiting and not self._scheduled:
+            self._scheduled = True
+            self._env.call_soon(self._give)
+
+    def _give(self) -> None:
+        self._scheduled = False
+        if self._busy() and self._postponed < POSTPONED_AT_MOST:
+            self._postponed += 1
+            self._shared_until = self._env.clock.monotonic() + SHARED_S
+        else:
+            self._postponed = 0
+            while self._waiting:
+                turn = self._waiting.popleft()
+                if not turn.done():
+                    turn.set_result(None)
+                    break
+        self._schedule()

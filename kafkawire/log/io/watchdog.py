@@ -1,0 +1,122 @@
+"""Reports whatever held the event loop longer than kafkawire.log.io.slices.MAX_STRETCH_S of CPU
+time.
+
+Three kinds of work are measured: what a connection does with received bytes, each step of a task
+started by kafkawire.log.io.ports.Env, and each callback of a timer. A stretch that is too long is a
+defect: it is counted, and logged with the API, the client and the duration, at most once a second.
+
+The CPU clock costs four times the wall clock, so a stretch is measured by the wall clock and only
+a long one by the CPU time since the last mark, which is MARK_S older than its start at most: on
+a machine where other processes take the processor, nothing is reported.
+
+Shell; made by kafkawire.log.io.disk for a real broker, absent in the simulation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Generator
+from typing import Any
+
+from kafkawire.log.io.slices import MAX_STRETCH_S
+
+logger = logging.getLogger(__name__)
+
+MARK_S = 0.001
+LOG_INTERVAL_S = 1.0
+
+
+class Watchdog:
+    """Measures stretches. `count` of those over the limit; `longest_s` of all since it was read."""
+
+    __slots__ = ("_cpu", "_logged_at", "_mark_cpu", "_mark_wall", "_unlogged", "_wall", "count",
+                 "longest_s")  # fmt: skip
+
+    def __init__(self, wall: Callable[[], float], cpu: Callable[[], float]) -> None:
+        self._wall = wall
+        self._cpu = cpu
+        self._mark_wall = self._mark_cpu = 0.0
+        self._logged_at = -LOG_INTERVAL_S
+        self._unlogged = 0
+        self.count = 0
+        self.longest_s = 0.0
+
+    def begin(self) -> float:
+        """Start a stretch; returns what `end` takes. Hot."""
+        now = self._wall()
+        if now - self._mark_wall > MARK_S:
+            self._mark_wall = now
+            self._mark_cpu = self._cpu()
+        return now
+
+    def end(self, begun: float, who: Callable[[], str]) -> None:
+        """End a stretch; `who` names its cause if it has to be reported. Hot."""
+        if self._wall() - begun > MAX_STRETCH_S:
+            self._report(begun, who)
+
+    def _report(self, begun: float, who: Callable[[], str]) -> None:
+        now, cpu = self._wall(), self._cpu()
+        took_s = min(now - begun, cpu - self._mark_cpu)
+        self._mark_wall, self._mark_cpu = now, cpu
+        if took_s <= MAX_STRETCH_S:
+            return
+        self.count += 1
+        self.longest_s = max(self.longest_s, took_s)
+        if now - self._logged_at < LOG_INTERVAL_S:
+            self._unlogged += 1
+            return
+        more = f" ({self._unlogged} more since the last report)" if self._unlogged else ""
+        self._logged_at, self._unlogged = now, 0
+        logger.warning(
+            "%s held the event loop for %.1f ms of CPU time; no other client was served "
+            "meanwhile%s", who(), took_s * 1000, more,
+        )  # fmt: skip
+
+    def timed(self, name: str, fn: Callable[..., object], *args: Any) -> None:
+        """Call fn(*args) as one stretch."""
+        begun = self.begin()
+        try:
+            fn(*args)
+        finally:
+            self.end(begun, lambda: name)
+
+    def stepwise(self, coro: Coroutine[Any, Any, Any], name: str) -> Coroutine[Any, Any, Any]:
+        """`coro` with each of its steps as one stretch."""
+        return _Stepwise(self, coro, name)
+
+
+class _Stepwise(Coroutine[Any, Any, Any]):
+    """A coroutine that measures its steps: what a task sends and throws goes through."""
+
+    __slots__ = ("_coro", "_name", "_watchdog")
+
+    def __init__(self, watchdog: Watchdog, coro: Coroutine[Any, Any, Any], name: str) -> None:
+        self._watchdog = watchdog
+        self._coro = coro
+        self._name = name
+
+    def _who(self) -> str:
+        return self._name
+
+    def send(self, value: Any) -> Any:
+        """One step."""
+        begun = self._watchdog.begin()
+        try:
+            return self._coro.send(value)
+        finally:
+            self._watchdog.end(begun, self._who)
+
+    def throw(self, *failure: Any) -> Any:
+        """One step that begins with an exception."""
+        begun = self._watchdog.begin()
+        try:
+            return self._coro.throw(*failure)
+        finally:
+            self._watchdog.end(begun, self._who)
+
+    def close(self) -> None:
+        """End the coroutine where it waits."""
+        self._coro.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._coro.__await__()

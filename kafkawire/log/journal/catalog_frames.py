@@ -1,0 +1,143 @@
+"""Catalog frames: topics in the journals, so that these alone can rebuild the catalog.
+
+A topic's frame says what the catalog says: id, name, partition numbers, settings. It must outlive
+the journal it lies in: before a journal is recycled, the topics whose newest frame is in it are
+written again, many in a frame. A deletion is written again as long as an older journal may still
+name the topic. Which topics a journal holds is listed per journal, which journal a topic is in
+stands in a column of the catalog; nothing walks all topics, but for one case: those of an earlier
+start count as lying in every journal from before it, and are written once, when the first of
+these is recycled. Called by kafkawire.log.manager and kafkawire.log.maintenance.retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kafkawire.codec.types import uuid_text
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.format import (
+    KIND_CONFIGS,
+    KIND_TOPIC_CREATED,
+    KIND_TOPIC_DELETED,
+    write_catalog,
+)
+from kafkawire.metadata.catalog import Catalog, TopicInfo
+
+TOPICS_AT_MOST = 100
+"""In one frame; writing them keeps the loop for half a millisecond."""
+PARTITIONS_AT_MOST = 1000
+"""In the topics of one frame, which so stays below a few ten KB (but for one larger topic)."""
+
+
+class CatalogFrames:
+    """Where the newest frame of each topic is.
+
+    `_topics_in`: journal number -> topics with a frame in it, in this run; whether it is their
+    newest says Catalog.described_in. Topics that are described nowhere are those of an earlier
+    start: they count as lying in every journal up to `_unknown_until`.
+    """
+
+    __slots__ = ("_catalog", "_commit_log", "_deleted", "_topics_in", "_unknown_until")
+
+    def __init__(self, commit_log: CommitLog, catalog: Catalog, unknown_until: int) -> None:
+        self._catalog = catalog
+        self._commit_log = commit_log
+        self._unknown_until = unknown_until
+        self._topics_in: dict[int, list[bytes]] = {}
+        self._deleted: dict[bytes, tuple[str, int]] = {}  # id -> name, journal; -1: not written
+
+    def created(self, infos: Sequence[TopicInfo]) -> None:
+        """Write topics, or topics again."""
+        for part in _parts(infos):
+            body = _topic(part[0]) if len(part) == 1 else {"topics": [_topic(t) for t in part]}
+            self._append([info.id for info in part], KIND_TOPIC_CREATED, body)
+
+    def configured(self, info: TopicInfo) -> None:
+        """Write a topic's settings.
+
+        As the whole topic: the newest frame of a topic then always suffices to rebuild it.
+        """
+        self._append([info.id], KIND_CONFIGS, _topic(info))
+
+    def deleted(self, topic_id: bytes, name: str) -> None:
+        """Write that a topic is gone."""
+        self._deleted[topic_id] = name, -1
+        self._append([topic_id], KIND_TOPIC_DELETED, {"id": uuid_text(topic_id), "name": name})
+
+    async def describe_all(self) -> None:
+        """Write every topic to journals that hold none yet: those of a folder that was restored
+        without them. Otherwise lost metadata could not be rebuilt from the journals alone."""
+        ids = self._catalog.not_described()
+        for start in range(0, len(ids), TOPICS_AT_MOST):
+            infos = map(self._catalog.by_id.get, ids[start : start + TOPICS_AT_MOST])
+            self.created([info for info in infos if info is not None])
+            await self._commit_log.commits.durable()
+
+    async def carry(self, number: int, oldest: int) -> bool:
+        """Journal `number` goes, `oldest` is the oldest that stays: write what it alone says.
+
+        Returns whether anything had to be written; it must be committed before the journal goes.
+        """
+        catalog = self._catalog
+        listed = self._topics_in.get(number, [])
+        ids = [topic_id for topic_id in dict.fromkeys(listed)
+               if catalog.described_in(topic_id) == number]  # fmt: skip
+        if number <= self._unknown_until:
+            ids += catalog.not_described()
+        for start in range(0, len(ids), TOPICS_AT_MOST):
+            infos = map(catalog.by_id.get, ids[start : start + TOPICS_AT_MOST])
+            self.created([info for info in infos if info is not None])
+            await self._commit_log.env.sleep(0)
+        gone = [i for i in dict.fromkeys(listed) if self._deleted.get(i, ("", -1))[1] == number]
+        for topic_id in gone:
+            if oldest < number:
+                self.deleted(topic_id, self._deleted[topic_id][0])
+            else:
+                del self._deleted[topic_id]
+        return bool(ids) or (bool(gone) and oldest < number)
+
+    def forget(self, number: int) -> None:
+        """The journal is gone."""
+        self._topics_in.pop(number, None)
+
+    def _append(self, ids: list[bytes], kind: int, body: dict[str, Any]) -> None:
+        body = {**body, "cluster": self._catalog.cluster_id}
+        frame = self._commit_log.append_catalog(kind, write_catalog(body))
+
+        def written(failure: BaseException | None) -> None:
+            if failure is not None:
+                return
+            journal = frame.place >> PLACE_BITS
+            self._topics_in.setdefault(journal, []).extend(ids)
+            for topic_id in ids:
+                self._catalog.describe(topic_id, journal)
+                if topic_id in self._deleted:
+                    self._deleted[topic_id] = self._deleted[topic_id][0], journal
+
+        self._commit_log.after_write(written)
+
+
+def _parts(infos: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:
+    """The topics by frames."""
+    part: list[TopicInfo] = []
+    room = PARTITIONS_AT_MOST
+    for info in infos:
+        room -= len(info.partitions)
+        if part and (room < 0 or len(part) == TOPICS_AT_MOST):
+            yield part
+            part, room = [], PARTITIONS_AT_MOST - len(info.partitions)
+        part.append(info)
+    if part:
+        yield part
+
+
+def _topic(info: TopicInfo) -> dict[str, Any]:
+    return {
+        "id": uuid_text(info.id),
+        "name": info.name,
+        "internal": info.internal,
+        "configs": info.configs,
+        "partitions": [[row.number, row.index] for row in info.partitions],
+    }

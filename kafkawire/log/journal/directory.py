@@ -1,0 +1,287 @@
+"""The folder of journals: which there are, the next one made ready ahead, the spares.
+
+A journal that is needed no more becomes a spare: its blocks are written already, and writing them
+again is two to four times as fast as a file's first write. A spare is renamed to its next number,
+and the folder synced, before anything is written to it under that number; the run and journal
+numbers in each frame tell the new bytes from the old. kafkawire.log.append.commit_log asks for the
+next journal, log.reclaim gives dead ones back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os.path
+from collections.abc import Iterable, Iterator
+
+from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, index_name, journal_name
+
+logger = logging.getLogger(__name__)
+
+SPARE_PREFIX = "spare-"
+
+RESERVE_PART = 20
+RESERVE_BYTES_MAX = 256 << 20
+"""A twentieth of the volume, and at most 256 MiB, is never taken by a new journal: deleting a topic
+or moving a log start is a transaction, and a disk that is full to the last byte takes none."""
+
+
+class Journals:
+    """The journals of one broker, oldest first; the last one is `active`.
+
+    `ready` are journals that have their final name but no frame yet. `hot_from` is the place
+    from which on everything is mapped; from `viewed_from` on it may be sent from there, after the
+    bytes of earlier starts that are not verified. `rolling`: the active one takes no more, full or
+    not.
+    """
+
+    __slots__ = (
+        "_tried",
+        "active",
+        "by_number",
+        "env",
+        "folder",
+        "hot_bytes",
+        "hot_from",
+        "journal_bytes",
+        "next_number",
+        "preparing",
+        "previous_end",
+        "ready",
+        "recycle_bytes",
+        "rolling",
+        "spares",
+        "viewed_from",
+    )
+
+    def __init__(
+        self, env: Env, folder: str, journal_bytes: int, hot_bytes: int, recycle_bytes: int
+    ) -> None:
+        self.env = env
+        self.folder = folder
+        self.journal_bytes = journal_bytes
+        self.hot_bytes = hot_bytes
+        self.recycle_bytes = recycle_bytes
+        self.by_number: dict[int, Journal] = {}
+        self.ready: list[Journal] = []
+        self.spares: list[tuple[str, int]] = []
+        self.hot_from = 0
+        self.viewed_from = 0
+        self.preparing = False
+        self.rolling = False
+        self._tried = -1
+        self.next_number = 1
+        self.previous_end = 0
+        self.active: Journal
+
+    def start(
+        self, journals: list[Journal], spares: list[tuple[str, int]], next_number: int
+    ) -> None:
+        """Take over what recovery found; the last journal is written on unless it is rolled."""
+        self.spares = spares
+        self.next_number = next_number
+        if not journals or journals[-1].rolled:
+            self.previous_end = journals[-1].end_place if journals else 0
+            journals = [*journals, self._make()]
+        self.by_number = {journal.number: journal for journal in journals}
+        self.active = journals[-1]
+        if self.active.file is None:
+            self.active.file = self.env.fs.open(self.active.path)
+        self.active.reserve(self.journal_bytes)
+        self._warm()
+
+    def __iter__(self) -> Iterator[Journal]:
+        return iter(list(self.by_number.values()))
+
+    def upcoming(self, ahead: int) -> Journal:
+        """The journal `ahead` after the active one, made now if it is not ready. May raise."""
+        while len(self.ready) < ahead:
+            self.ready.append(self._make())
+        return self.ready[ahead - 1]
+
+    def mapped(self, place: int) -> tuple[memoryview, int]:
+        """The view of a hot journal, and the position in it."""
+        view = self.by_number[place >> PLACE_BITS].view
+        assert view is not None, "only hot places are looked at"
+        return view, place & POSITION_MASK
+
+    def advance(self) -> Journal:
+        """The first ready journal becomes the active one; returns the one before."""
+        before = self.active
+        before.rolled = True
+        self.rolling = False
+        self.previous_end = before.end_place
+        self.active = self.ready.pop(0)
+        assert self.active.number > before.number
+        self.by_number[self.active.number] = self.active
+        self._warm()
+        return before
+
+    def prepare(self, *, again: bool = False) -> None:
+        """Make the next journal ready in a thread, so that rolling costs the loop nothing.
+
+        The number is taken now: a roll that cannot wait makes itself another journal under a
+        later number, and the one of the thread becomes a spare. Numbers may have gaps. `again`:
+        also if that has failed since the active one began.
+        """
+        if self.ready or self.preparing or (self._tried == self.active.number and not again):
+            return
+        self._tried = self.active.number  # once: if it fails, the roll tries again and reports
+        spare: tuple[str, int] | None = None
+        try:
+            if not self.spares and not self._has_room():
+                return
+            spare = self.spares.pop() if self.spares else None
+            future = self.env.offload.submit(
+                "files",
+                make_journal,
+                self.env.fs,
+                self.folder,
+                self._number(),
+                self.journal_bytes,
+                spare,
+            )
+        except (OSError, RuntimeError) as failure:  # no answer of the volume; no thread
+            logger.warning("cannot prepare the next journal: %s", failure)
+            if spare is not None:
+                self.spares.append(spare)
+            return
+        self.preparing = True
+        future.add_done_callback(self._prepared)
+
+    def _prepared(self, future: asyncio.Future[Journal]) -> None:
+        self.preparing = False
+        if future.cancelled():
+            return
+        failure = future.exception()
+        if failure is not None:
+            logger.warning("cannot prepare the next journal: %s", failure)
+            return
+        journal = future.result()
+        if self.ready or self.active.number > journal.number:
+            self._retire(journal)
+        else:
+            self.ready.append(journal)
+
+    def _number(self) -> int:
+        self.next_number += 1
+        return self.next_number - 1
+
+    def _has_room(self) -> bool:
+        """Whether a fresh journal leaves the reserve alone."""
+        total, free = self.env.fs.free_bytes(self.folder)
+        return free >= self.journal_bytes + min(total // RESERVE_PART, RESERVE_BYTES_MAX)
+
+    def _make(self) -> Journal:
+        spare = self.spares.pop() if self.spares else None
+        if spare is None and not self._has_room():
+            raise OSError(errno.ENOSPC, f"no room for another journal in {self.folder}")
+        return make_journal(self.env.fs, self.folder, self._number(), self.journal_bytes, spare)
+
+    def measure_views(self) -> None:
+        """See from where on bytes may be sent from their mappings."""
+        doubted = [
+            journal.place | max(journal.unverified, journal.bad[-1][1] if journal.bad else 0)
+            for journal in self.by_number.values()
+            if journal.unverified or journal.bad
+        ]
+        self.viewed_from = max([self.hot_from, *doubted])
+
+    def _warm(self) -> None:
+        """Map the newest journals within `hot.bytes` (the active one always), cool the rest."""
+        self._map()
+        self.measure_views()
+
+    def _map(self) -> None:
+        room = self.hot_bytes
+        hot = True
+        for journal in reversed(self.by_number.values()):
+            size = journal.capacity if journal is self.active else journal.end
+            hot = journal is self.active or (hot and size <= room)
+            room -= size
+            if hot:
+                if journal.file is None:
+                    journal.file = self.env.fs.open(journal.path)
+                journal.map()
+                self.hot_from = journal.place
+            elif journal.view is None and journal.file is None:
+                return  # those below were cooled when this one was
+            elif not journal.dirty:
+                journal.cool()
+            else:
+                journal.view = None
+
+    def size_bytes(self) -> int:
+        """What the journals take on disk, spares not counted."""
+        return sum(journal.capacity for journal in self.by_number.values())
+
+    def remove(self, journal: Journal) -> None:
+        """Let a dead journal go. Costs a rename, so the loop may do it."""
+        self.take_out(journal)
+        self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
+        self._retire(journal)
+
+    def take_out(self, journal: Journal) -> str:
+        """Forget a dead journal and leave its files as they are; the path of it."""
+        assert journal.rolled, "only rolled journals die"
+        assert not journal.pins, "a reader holds this journal"
+        assert not journal.dirty, "this journal is not committed"
+        del self.by_number[journal.number]
+        journal.cool()
+        return journal.path
+
+    def _retire(self, journal: Journal) -> None:
+        """A file nobody needs becomes a spare if there is room for one, else it is deleted."""
+        journal.cool()
+        kept = sum(size for _, size in self.spares)
+        if journal.capacity >= self.journal_bytes and kept + journal.capacity <= self.recycle_bytes:
+            spare = os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
+            self.env.fs.rename(journal.path, spare)
+            self.spares.append((spare, journal.capacity))
+        else:
+            self.env.fs.remove(journal.path)
+
+    def discard(self, journals: Iterable[Journal]) -> None:
+        """Make spares of files in which nothing counts, durably. Blocks."""
+        for journal in journals:
+            journal.cool()
+            self.env.fs.remove(os.path.join(self.folder, index_name(journal.number)))
+            spare = os.path.join(self.folder, f"{SPARE_PREFIX}{journal.number:010d}")
+            self.env.fs.rename(journal.path, spare)
+            self.spares.append((spare, journal.capacity))
+        self.env.fs.sync_dir(self.folder)
+
+    def drop_spares(self) -> None:
+        """Delete what is kept to be written over: the disk is full."""
+        while self.spares:
+            path, _ = self.spares.pop()
+            self.env.fs.remove(path)
+
+    def close(self) -> None:
+        """Give all handles back. A journal that was only made ready becomes a spare again."""
+        for journal in self.ready:
+            self._retire(journal)
+        self.ready.clear()
+        for journal in self.by_number.values():
+            journal.cool()
+
+
+def make_journal(
+    fs: FileSystem, folder: str, number: int, capacity: int, spare: tuple[str, int] | None
+) -> Journal:
+    """A journal with room and its durable name, from a spare if there is one. May block."""
+    path = os.path.join(folder, journal_name(number))
+    if spare is not None:
+        fs.rename(spare[0], path)
+    file = fs.open(path, create=True)
+    try:
+        file.allocate(capacity)
+        fs.sync_dir(folder)
+        journal = Journal(number, path, file, file.size())
+        journal.map()
+    except BaseException:
+        file.close()
+        raise
+    return journal

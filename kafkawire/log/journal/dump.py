@@ -1,0 +1,109 @@
+"""What is in a journal, frame by frame, for people: the reading side of `kafkawire dump`.
+
+Pure: bytes in, values out, lazily, so a journal of half a million frames costs no memory. Unlike
+kafkawire.log.journal.scan it keeps nothing, shows every kind of frame with what it says, and judges
+no gap: a gap here is bytes between two frames that are no frame, whatever recovery would make of
+them. Called by kafkawire.cli.dump.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import CRC_FROM, BatchHead, read_head
+from kafkawire.codec.types import uuid_text
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Head, padded
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShown:
+    """A batch in a frame; `sound`: its own CRC fits its records."""
+
+    head: BatchHead
+    sound: bool
+
+
+@dataclass(slots=True)
+class FrameShown:
+    """A whole frame at `position`. `says`: what a naming or catalog frame holds."""
+
+    position: int
+    head: Head
+    batches: list[BatchShown] = field(default_factory=list)
+    says: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """In words."""
+        return frame.KIND_NAMES[self.head.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class GapShown:
+    """Bytes [start, end) that are no frame. `last`: no frame of this journal comes after them,
+    so this is where the log ended when the file was the newest journal."""
+
+    start: int
+    end: int
+    last: bool
+
+
+def walk(buf: memoryview, number: int) -> Iterator[FrameShown | GapShown]:
+    """The frames of journal `number` in the order they lie in, and what is between them.
+
+    As in recovery, a frame of an older run than one before it is not taken: it was left by a
+    write that failed. Raises FormatError for a catalog frame of a newer program.
+    """
+    position, run, end = HEADER_BYTES, 0, len(buf)
+    while position < end:
+        head = frame.read_head(buf, position)
+        starts = None
+        if head is not None and head.run >= run:
+            starts = frame.check(buf, position, head, number)
+        if head is None or starts is None:
+            found = _next(buf, position, number, run)
+            yield GapShown(position, end if found < 0 else found, found < 0)
+            if found < 0:
+                return
+            position = found
+            continue
+        yield _shown(buf, position, head, starts)
+        run = head.run
+        position += padded(HEAD_BYTES + head.length)
+
+
+def _next(buf: memoryview, position: int, number: int, run: int) -> int:
+    while True:
+        position = frame.find_frame(buf, (position + 8) & ~7, len(buf), number)
+        head = frame.read_head(buf, position) if position >= 0 else None
+        if head is None or head.run >= run:
+            return position
+
+
+def _shown(buf: memoryview, position: int, head: Head, starts: list[int]) -> FrameShown:
+    shown = FrameShown(position, head)
+    start = position + HEAD_BYTES
+    payload = buf[start : start + head.length]
+    if head.kind == frame.KIND_BATCH:
+        for at in starts:
+            batch = read_head(buf, at)
+            sound = crc32c(buf[at + CRC_FROM : at + batch.size_bytes]) == batch.crc & 0xFFFFFFFF
+            shown.batches.append(BatchShown(batch, sound))
+    elif head.kind == frame.KIND_NAMING:
+        naming = frame.read_naming(payload)
+        shown.says = {
+            "topic": naming.topic,
+            "index": naming.index,
+            "topic_id": uuid_text(naming.topic_id),
+            "leader_epoch": naming.leader_epoch,
+            "next_offset": naming.next_offset,
+            "log_start": naming.log_start,
+        }
+    else:
+        shown.says = frame.read_catalog(payload)
+    return shown

@@ -1,0 +1,195 @@
+"""One journal: a file of the commit log, its mapping, and who is looking at it.
+
+A Journal knows where it ends and whether somebody reads it; what is in it is the business of
+kafkawire.log.journal.format and of the partitions' indexes. kafkawire.log.journal.directory makes,
+rolls and recycles them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os.path
+from collections.abc import Sequence
+
+from kafkawire.log.io.ports import Buffer, File, FileSystem
+
+PLACE_BITS = 32
+POSITION_MASK = (1 << PLACE_BITS) - 1
+"""A place is journal number << 32 | position, so a journal stays under 4 GiB."""
+
+IOV_AT_MOST = 1000
+"""Buffers per pwritev: Linux takes 1024 (IOV_MAX)."""
+WRITE_BYTES_AT_MOST = 1 << 30
+"""Bytes per pwritev: Linux takes 2 GiB less a page and writes less if asked for more."""
+
+
+def journal_name(number: int) -> str:
+    """File name of a journal."""
+    return f"{number:010d}.journal"
+
+
+def index_name(number: int) -> str:
+    """File name of a rolled journal's index columns."""
+    return f"{number:010d}.index"
+
+
+class Journal:
+    """One file of the commit log.
+
+    `end` is the position after the last frame written (0: not even a header), `entries` the frames
+    so far, `numbers` the partitions with batches in it (each named by a naming frame), `live` how
+    many of those still have batches above their log start (counted once it is rolled), `view` the
+    mapping while the journal is hot, `dirty` whether it holds bytes no fsync has covered, `indexed`
+    whether its columns are next to it on disk. Up to `unverified` only the index file vouches for
+    the bytes (kafkawire.log.recovery.verification); `bad` are ranges [start, end) that are damaged.
+    """
+
+    __slots__ = (
+        "bad",
+        "capacity",
+        "dirty",
+        "end",
+        "entries",
+        "file",
+        "indexed",
+        "live",
+        "number",
+        "numbers",
+        "path",
+        "pins",
+        "rolled",
+        "unverified",
+        "view",
+    )
+
+    def __init__(self, number: int, path: str, file: File | None, capacity: int) -> None:
+        self.number = number
+        self.path = path
+        self.file = file
+        self.capacity = capacity
+        self.end = 0
+        self.entries = 0
+        self.numbers: set[int] = set()
+        self.live = 0
+        self.rolled = False
+        self.indexed = False
+        self.dirty = False
+        self.pins = 0
+        self.unverified = 0
+        self.bad: list[tuple[int, int]] = []
+        self.view: memoryview | None = None
+
+    @property
+    def place(self) -> int:
+        """The place of its first byte."""
+        return self.number << PLACE_BITS
+
+    @property
+    def end_place(self) -> int:
+        """The place after its last frame."""
+        return self.number << PLACE_BITS | self.end
+
+    @property
+    def folder(self) -> str:
+        """Where it lies."""
+        return os.path.dirname(self.path)
+
+    def opened(self) -> File:
+        """The file of a journal that is written or hot."""
+        assert self.file is not None, f"journal {self.number} is closed"
+        return self.file
+
+    def map(self) -> None:
+        """Make the whole file readable as `view`."""
+        if self.view is None:
+            self.view = self.opened().map(self.capacity)
+
+    def warm(self, fs: FileSystem) -> memoryview:
+        """Open and map it if it is not; the mapping."""
+        if self.file is None:
+            self.file = fs.open(self.path)
+        self.map()
+        assert self.view is not None, "it was just mapped"
+        return self.view
+
+    def reserve(self, capacity: int) -> None:
+        """Make it at least `capacity` bytes long (one frame may be larger than a journal)."""
+        if capacity > self.capacity:
+            assert capacity <= POSITION_MASK, "a frame and its journal stay under 4 GiB"
+            self.opened().allocate(capacity)
+            self.capacity = capacity
+            if self.view is not None:
+                self.view = self.opened().map(capacity)
+
+    def cool(self) -> None:
+        """Drop mapping and handle. Views handed out stay valid: they keep the mapping alive."""
+        self.view = None
+        if self.file is not None:
+            self.file.close()
+            self.file = None
+
+    def read(self, fs: FileSystem, spans: Sequence[tuple[int, int]]) -> list[bytes]:
+        """The bytes of each (position, length). Runs in a reader thread; the caller pins."""
+        file = fs.open(self.path)
+        try:
+            parts = [file.pread(length, position) for position, length in spans]
+        finally:
+            file.close()
+        for part, (position, length) in zip(parts, spans, strict=True):
+            if len(part) != length:
+                raise OSError(
+                    errno.EIO, f"{self.path} ends before {position + length}: it was cut short"
+                )
+        return parts
+
+
+def write_whole(file: File, buffers: list[Buffer], position: int, length: int) -> None:
+    """Write all buffers at `position`, or raise OSError (then some may have been written)."""
+    if len(buffers) <= IOV_AT_MOST and length <= WRITE_BYTES_AT_MOST:
+        written = file.pwritev(buffers, position)
+    else:
+        written = _write_chunks(file, buffers, position)
+    if written != length:
+        raise OSError(errno.ENOSPC, f"short write: {written} of {length} bytes")
+
+
+def _write_chunks(file: File, buffers: list[Buffer], position: int) -> int:
+    written = 0
+    start = 0
+    while start < len(buffers):
+        stop, size = start, 0
+        while stop < len(buffers) and stop - start < IOV_AT_MOST:
+            more = len(buffers[stop])
+            if size + more > WRITE_BYTES_AT_MOST and stop > start:
+                break
+            size += more
+            stop += 1
+        done = file.pwritev(buffers[start:stop], position + written)
+        written += done
+        if done != size:
+            break
+        start = stop
+    return written
+
+
+class Pins:
+    """Journals that must not be recycled while their bytes are on the way to somebody."""
+
+    __slots__ = ("journals",)
+
+    def __init__(self) -> None:
+        self.journals: list[Journal] = []
+
+    def add(self, journal: Journal) -> None:
+        """Hold it."""
+        journal.pins += 1
+        self.journals.append(journal)
+
+    def release(self) -> None:
+        """Let go of all. A second call does nothing."""
+        for journal in self.journals:
+            journal.pins -= 1
+            assert journal.pins >= 0, "a journal was released more often than pinned"
+        self.journals.clear()
+
+    __call__ = release

@@ -1,0 +1,277 @@
+"""The index file beside a rolled journal: its rows of every partition's hot index, in columns.
+
+    0  magic 8s "KWINDEX\\0"     8  format version u32    12  checksum u32 (everything from 16)
+    16 journal number u64      24  end position u64     32  greatest run u64
+    40 greatest committed place claimed u64             48  rows u32   52  partitions u32
+    56 frames u32              60  zeros
+    64 directory, sorted by number: (partition number u64, first row u32, rows u32) * partitions
+    .. base offset u64 * rows | place u64 * rows | newest timestamp i64 * rows
+    .. length u32 * rows      | offset count u32 * rows
+
+Integers are little-endian, so that columns can be looked at as they lie, without copying. Recovery
+reads the file instead of scanning its journal up to `end`; readers bisect it when the rows are no
+longer in memory. It can be made again from the journal at any time: damage costs time, not data.
+Format version 1.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Literal
+
+from crc32c import crc32c
+
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.ports import Env, FileSystem, WorkerError
+from kafkawire.log.journal.directory import Journals
+from kafkawire.log.journal.file import index_name
+from kafkawire.log.journal.format import FormatError
+from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.partition.read_plan import RUNS_AT_MOST
+from kafkawire.log.segments.jobs import JournalFile
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+MAGIC = b"KWINDEX\0"
+HEADER_BYTES = 64
+_HEADER = Struct("<8sIIQQQQIIII")
+_ENTRY = Struct("<QII")
+_COLUMNS: tuple[tuple[Literal["q", "I"], int], ...] = (
+    ("q", 8),  # base offset
+    ("q", 8),  # place
+    ("q", 8),  # newest timestamp
+    ("I", 4),  # length
+    ("I", 4),  # offset count
+)
+
+CACHED_INDEXES = 4
+"""Index files kept open for lookups: consumers that read old data read forward, each within one
+journal at a time, and a file of the largest size maps 16 MB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How far the rows of an index reach, and what the scan that made it saw on the way."""
+
+    end: int
+    run: int
+    claimed: int
+    frames: int
+
+
+def pack_index(number: int, extent: Extent, rows: Mapping[int, Columns]) -> bytes:
+    """The bytes of an index file."""
+    directory = bytearray()
+    columns: list[array[int]] = [array(code) for code, _ in _COLUMNS]
+    for partition in sorted(rows):
+        part = rows[partition]
+        directory += _ENTRY.pack(partition, len(columns[0]), len(part))
+        for column, more in zip(
+            columns, (part.base, part.place, part.newest, part.length, part.count), strict=True
+        ):
+            column.extend(more)
+    if sys.byteorder == "big":
+        for column in columns:
+            column.byteswap()
+    total = len(columns[0])
+    body = directory + b"".join(column.tobytes() for column in columns)
+    front = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        0,
+        number,
+        extent.end,
+        extent.run,
+        extent.claimed,
+        total,
+        len(rows),
+        extent.frames,
+        0,
+    )
+    checksum = crc32c(body, crc32c(front[16:]))
+    return front[:12] + checksum.to_bytes(4, "little") + front[16:] + body
+
+
+class JournalIndex:
+    """An index file as it lies in memory; raises FormatError if it is not one."""
+
+    __slots__ = ("_columns", "_firsts", "_numbers", "_sizes", "extent", "number")
+
+    def __init__(self, data: memoryview, number: int) -> None:
+        if len(data) < HEADER_BYTES or data[:8] != MAGIC:
+            raise FormatError("no index file")
+        _, version, checksum, found, end, run, claimed, rows, partitions, frames, _ = (
+            _HEADER.unpack_from(data)
+        )
+        if version > VERSION:
+            raise FormatError(f"index format {version} is newer than {VERSION}")
+        size = HEADER_BYTES + partitions * _ENTRY.size + rows * sum(w for _, w in _COLUMNS)
+        if found != number or size > len(data) or crc32c(data[16:size]) != checksum:
+            raise FormatError("damaged index file")
+        self.number = number
+        self.extent = Extent(end, run, claimed, frames)
+        at = HEADER_BYTES + partitions * _ENTRY.size
+        directory = data[HEADER_BYTES:at]
+        self._numbers: Sequence[int]
+        self._firsts: Sequence[int]
+        self._sizes: Sequence[int]
+        if sys.byteorder == "big":
+            entries = list(_ENTRY.iter_unpack(directory))
+            self._numbers, self._firsts, self._sizes = (
+                [entry[field] for entry in entries] for field in range(3)
+            )
+        else:  # looked at as it lies: a start opens every index there is
+            self._numbers = directory.cast("Q")[::2]
+            self._firsts = directory.cast("I")[2::4]
+            self._sizes = directory.cast("I")[3::4]
+        self._columns: list[memoryview | array[int]] = []
+        for code, width in _COLUMNS:
+            part = data[at : at + rows * width]
+            at += rows * width
+            if sys.byteorder == "big":
+                column: array[int] = array(code)
+                column.frombytes(part)
+                column.byteswap()
+                self._columns.append(column)
+            else:
+                self._columns.append(part.cast(code))
+
+    def numbers(self) -> list[int]:
+        """The partitions that have rows."""
+        return list(self._numbers)
+
+    def singles(self) -> Iterator[tuple[int, int, int, int, int, int]]:
+        """(partition, base offset, place, newest timestamp, length, offset count) of each
+        partition that has one row here; the others are in `multiples`."""
+        base, place, newest, length, count = self._columns
+        for number, first, size in zip(self._numbers, self._firsts, self._sizes, strict=True):
+            if size == 1:
+                yield number, base[first], place[first], newest[first], length[first], count[first]
+
+    def multiples(self) -> list[int]:
+        """The partitions that have more than one row."""
+        return [n for n, size in zip(self._numbers, self._sizes, strict=True) if size > 1]
+
+    def rows(self, partition: int) -> Columns:
+        """A copy of one partition's rows."""
+        start, stop = self._range(partition)
+        parts = [
+            array(code, column[start:stop].tobytes())
+            for (code, _), column in zip(_COLUMNS, self._columns, strict=True)
+        ]
+        base, place, newest, length, count = parts
+        return Columns(base, place, length, count, newest)
+
+    def runs(
+        self, partition: int, offset: int, end: int, max_bytes: int, first: bool
+    ) -> list[tuple[int, int]]:
+        """(place, length) of the rows from `offset` on, as Partition.plan gives them."""
+        start, stop = self._range(partition)
+        base, place, _, length, count = self._columns
+        row = bisect_right(base, offset, start, stop) - 1
+        if row < start or offset >= base[row] + count[row]:
+            following = base[row + 1] if start <= row + 1 < stop else offset + 1
+            raise DamagedOffsets(following, f"damaged at offset {offset}")
+        runs: list[tuple[int, int]] = []
+        room = max_bytes
+        stop = min(stop, row + RUNS_AT_MOST)
+        while row < stop and base[row] < end and (length[row] <= room or (first and not runs)):
+            runs.append((place[row], length[row]))
+            room -= length[row]
+            row += 1
+            if row < stop and base[row] != base[row - 1] + count[row - 1]:
+                break
+        return runs
+
+    def _range(self, partition: int) -> tuple[int, int]:
+        at = bisect_left(self._numbers, partition)
+        if at == len(self._numbers) or self._numbers[at] != partition:
+            return 0, 0
+        return self._firsts[at], self._firsts[at] + self._sizes[at]
+
+
+def read_index(fs: FileSystem, folder: str, number: int) -> JournalIndex | None:
+    """The index file of a journal; None if there is none or it is damaged. May block."""
+    try:
+        file = fs.open(os.path.join(folder, index_name(number)))
+    except FileNotFoundError:
+        return None
+    try:
+        return JournalIndex(file.map(file.size()), number)
+    except FormatError:
+        return None
+    finally:
+        file.close()
+
+
+def write_index(fs: FileSystem, folder: str, number: int, data: bytes) -> None:
+    """Write an index file whole and durable, under its name only when it is. May block."""
+    write_whole_file(fs, os.path.join(folder, index_name(number)), data)
+
+
+class IndexCache:
+    """The index files that lookups used last."""
+
+    __slots__ = ("_cached", "_env", "_journals", "_rebuilding")
+
+    def __init__(self, env: Env, journals: Journals) -> None:
+        self._env = env
+        self._journals = journals
+        self._cached: dict[int, JournalIndex] = {}
+        self._rebuilding: dict[int, asyncio.Task[None]] = {}
+
+    async def get(self, number: int) -> JournalIndex:
+        """The index of a journal whose rows left memory; one that is damaged is made again.
+        OSError if the journal cannot be read, WorkerError is KAFKA_STORAGE_ERROR."""
+        index = self._cached.pop(number, None)
+        if index is None:
+            index = await self._read(number)
+        if index is None:
+            index = await self._rebuild(number)
+        self._cached[number] = index
+        while len(self._cached) > CACHED_INDEXES:
+            del self._cached[next(iter(self._cached))]
+        return index
+
+    async def _read(self, number: int) -> JournalIndex | None:
+        env = self._env
+        return await asyncio.shield(
+            env.offload.submit("read", read_index, env.fs, self._journals.folder, number)
+        )
+
+    async def _rebuild(self, number: int) -> JournalIndex:
+        """Have the worker write a damaged index again, once for all who wait for it."""
+        task = self._rebuilding.get(number)
+        if task is None:
+            task = self._env.spawn(self._run(number), f"index journal {number}")
+            self._rebuilding[number] = task
+            task.add_done_callback(lambda _: self._rebuilding.pop(number, None))
+        await asyncio.shield(task)
+        index = await self._read(number)
+        if index is None:
+            text = f"the index of journal {number} is damaged and was not made again"
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+        return index
+
+    async def _run(self, number: int) -> None:
+        journal = self._journals.by_number[number]
+        logger.warning("the index of journal %d is damaged: it is made again", number)
+        order = JournalFile(number, journal.path, journal.end)
+        try:
+            await self._env.worker.run("index", order, -1)
+        except WorkerError as failure:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure)) from failure
+
+    def forget(self, number: int) -> None:
+        """Its journal is gone."""
+        self._cached.pop(number, None)

@@ -1,0 +1,87 @@
+"""Index files of rolled journals: written once their journal is durable, again if that fails.
+
+A journal that has its index can be cut, its rows may leave memory, and recovery need not scan it.
+Called by kafkawire.log.manager when a journal is rolled, and by kafkawire.log.maintenance.scheduler
+to try again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.maintenance.checkpoints import Checkpoints
+from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.partition.index_eviction import close_portions, evict, rows_in
+from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class Indexer:
+    """See the module. `_missing`: journals without an index, with what theirs must say. That
+    is kept from when they were rolled: a run number that rose since must not get into it."""
+
+    __slots__ = ("_checkpoints", "_commit_log", "_missing", "_partitions", "_running")
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        partitions: Mapping[int, Partition],
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._commit_log = commit_log
+        self._partitions = partitions
+        self._checkpoints = checkpoints
+        self._missing: dict[int, tuple[Extent, dict[int, Columns] | None]] = {}
+        self._running = False
+
+    def owe(self, journal: Journal, extent: Extent) -> None:
+        """A journal of an earlier start has no index."""
+        self._missing[journal.number] = extent, None
+
+    def rolled(self, journal: Journal) -> None:
+        """A journal is full: its shares become portions, its index is to be written."""
+        rows = close_portions(journal, self._partitions)
+        extent = Extent(journal.end, self._commit_log.run, journal.end_place, journal.entries)
+        self._missing[journal.number] = extent, rows
+
+    async def run(self) -> None:
+        """Write what is missing, then a checkpoint. Raises what the disk or SQL raises."""
+        if self._running or not self._missing:
+            return
+        self._running = True
+        try:
+            numbers = sorted(self._missing)  # those rolled from here on may not be durable then
+            await self._commit_log.commits.durable()
+            for number in numbers:
+                extent, rows = self._missing[number]
+                self._missing[number] = extent, None  # if it fails they are copied again
+                await self._write(number, extent, rows)
+                del self._missing[number]
+            evict(self._commit_log.journals, self._partitions)
+            await self._checkpoints.save()
+        finally:
+            self._running = False
+
+    async def _write(self, number: int, extent: Extent, rows: dict[int, Columns] | None) -> None:
+        """The index file vouches for its journal's bytes, so these must be durable first."""
+        journals = self._commit_log.journals
+        journal = journals.by_number.get(number)
+        if journal is None:
+            return  # recycled meanwhile
+        env = self._commit_log.env
+        rows = rows_in(journal, self._partitions) if rows is None else rows
+        await env.offload.submit("files", write, env.fs, journals.folder, number, extent, rows)
+        journal.indexed = True
+
+
+def write(
+    fs: FileSystem, folder: str, number: int, extent: Extent, rows: Mapping[int, Columns]
+) -> None:
+    """Pack and write one index file. Runs in a thread, or blocks."""
+    write_index(fs, folder, number, pack_index(number, extent, rows))

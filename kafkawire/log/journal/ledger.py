@@ -1,0 +1,317 @@
+"""The ledger: how far the journals must reach, kept apart from them, so that a loss is noticed.
+
+Before a commit is acknowledged the ledger durably names every journal it wrote to, and for every
+partition a bound that the acknowledged offsets do not reach. Journals are named and bounds raised
+seldom, and far ahead, so that nearly all commits find nothing to do: a partition needs a new bound
+when it was idle for a checkpoint, or has used up its reserve, and then its commit writes the ledger
+too, in the same thread. The committed place is written after each commit without a sync, which the
+end of the process leaves intact; a sync once a second bounds what the end of the machine can undo.
+
+The ledger never claims more than was committed and may claim less. It is a second line of defence:
+where it cannot be written the log goes on without it, with a warning, and tries again. Format:
+kafkawire.log.journal.ledger_file. Owned by kafkawire.log.append.commit_log;
+kafkawire.log.recovery.recover reads what it says at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from kafkawire.log.io.ports import Env, File, FileSystem
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.ledger_file import (
+    END,
+    NAMES,
+    RECORDS_AT,
+    SLOT_BYTES,
+    Change,
+    Contents,
+    pack_record,
+    pack_slot,
+)
+from kafkawire.log.journal.ledger_file import read_ledger as read_file
+
+if TYPE_CHECKING:
+    from kafkawire.log.journal.run_file import Run
+    from kafkawire.log.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+MIN_RESERVE = 1024
+"""Offsets for which a partition's bound is raised ahead: what a loss of the whole journal costs it
+in offsets that are passed over. A busy partition's reserve grows with what it uses in a second."""
+MAX_CHANGES_BYTES = 32 << 10
+"""Changes after the whole state; then the state is written again, into the other file."""
+ALLOCATED_BYTES = 40 << 10
+"""Made ready at the start, so that a full disk does not keep a usual ledger from being written."""
+SLICE = 1000
+"""Partitions looked at between two iterations of the event loop: a fraction of a millisecond."""
+TICK_MS = 1000
+"""How often the committed place is made durable while it moves."""
+MAX_FILE_BYTES = 256 << 20
+"""What is read of a ledger: bounds of ten million partitions."""
+
+
+class Entry:
+    """A write that is to be durable before a commit is acknowledged."""
+
+    __slots__ = ("data", "failure", "file", "position", "stale")
+
+    def __init__(self, file: File, position: int, data: bytes, stale: File | None = None) -> None:
+        self.file = file
+        self.position = position
+        self.data = data
+        self.stale = stale
+        self.failure: OSError | None = None
+
+    def store(self) -> None:
+        """Write and sync it; what fails is noted. Runs in the commit thread."""
+        try:
+            if self.file.pwritev([self.data], self.position) != len(self.data):
+                raise OSError("short write")
+            self.file.sync()
+            if self.stale is not None:  # a start must not take it where the new one is damaged
+                self.stale.pwritev([bytes(RECORDS_AT)], RECORDS_AT)
+        except OSError as failure:
+            self.failure = failure
+
+
+class Ledger:
+    """See the module. Until `start` it does nothing."""
+
+    def __init__(self, env: Env, home: str) -> None:
+        self._env = env
+        self._home = home
+        self._files: list[File] = []
+        self._state = Contents(0)
+        self._active: dict[int, Partition] = {}
+        self._open: dict[int, Journal] = {}
+        self._settled: dict[int, int] = {}
+        self._position = 0
+        self._whole_bytes = 0
+        self._sequence = 0
+        self._marks = 0
+        self._marked = False
+        self._broken = False
+        self._whole_failed = False
+
+    def start(
+        self, journals: Iterable[Journal], committed: int, start: int, before: Contents | None
+    ) -> None:
+        """Write the whole state: everything is in the journals and in SQL. `start` is the number
+        of this one, `before` what was read. Blocks. Raises OSError if the files cannot be made."""
+        fs = self._env.fs
+        self._files = [fs.open(os.path.join(self._home, name), create=True) for name in NAMES]
+        for file in self._files:
+            file.allocate(ALLOCATED_BYTES)
+        fs.sync_dir(self._home)
+        # Above all before it, and in the other file: that one counts until this one is durable.
+        generation = start << 32
+        self._state = Contents(generation + before.generation % 2 if before else generation)
+        self._state.committed = committed
+        for journal in journals:
+            if journal.end:
+                self._state.journals[journal.number] = journal.end if journal.rolled else -1
+                if not journal.rolled:
+                    self._open[journal.number] = journal
+        entry = self._whole()
+        entry.store()
+        self.stored(entry)
+
+    def entry(self, touched: list[Partition], journals: list[Journal]) -> Entry | None:
+        """What must be durable before a commit of these is acknowledged; None: nothing. Hot."""
+        beyond = [partition for partition in touched if partition.next_offset > partition.bound]
+        new = [journal for journal in journals if journal.number not in self._state.journals]
+        if not self._files or not (beyond or new):
+            return None
+        change = Change()
+        for journal in new:
+            change.begun[journal.number] = journal.end if journal.rolled else -1
+            if not journal.rolled:
+                self._open[journal.number] = journal
+        for partition in beyond:
+            change.bounds[partition.number] = self._raise(partition)
+        self._end_rolled(change)
+        return self._append(change)
+
+    def stored(self, entry: Entry) -> None:
+        """An entry was written, or not: then the whole state is written at the next tick."""
+        if entry.failure is not None:
+            self._whole_failed = self._whole_failed or entry.stale is not None
+            self._fail(entry.failure)
+
+    def mark(self, committed: int) -> None:
+        """Everything before a place is committed. Hot: one small write without a sync."""
+        self._state.committed = committed
+        if self._broken or not self._files:
+            return
+        self._marks += 1
+        slot = pack_slot(self._state.generation, self._marks, committed)
+        try:
+            self._file().pwritev([slot], self._marks % 2 * SLOT_BYTES)
+            self._marked = True
+        except OSError as failure:
+            self._fail(failure)
+
+    def checkpointed(self) -> None:
+        """A checkpoint is stored: partitions that nothing was written to since need no bound."""
+        self._settled = {
+            number: partition.next_offset
+            for number, partition in self._active.items()
+            if not partition.dirty
+        }
+
+    async def tick(self) -> None:
+        """Make what is written durable, raise bounds ahead of need, drop those that are done."""
+        if not self._files:
+            return
+        numbers = list(self._active)
+        for start in range(0, len(numbers), SLICE):
+            change = self._ahead(numbers[start : start + SLICE])
+            if change:
+                await self._write(self._append(change))
+        self._settled.clear()
+        change = Change()
+        self._end_rolled(change)
+        if change:
+            await self._write(self._append(change))
+        if self._broken or self._position > self._whole_bytes + MAX_CHANGES_BYTES:
+            broken = self._broken
+            await self._write(self._whole())
+            if broken and not self._broken:
+                logger.warning("the ledger in %s is written again", self._home)
+        elif self._marked:
+            self._marked = False
+            await self._env.offload.submit("files", self._file().sync)
+
+    async def retire(self, numbers: list[int]) -> bool:
+        """Forget journals, durably, before their files go; False if that is not possible now."""
+        if self._files and not self._broken:
+            await self._write(self._append(Change(retired=numbers)))
+        return not self._broken
+
+    def finish(self) -> None:
+        """The log ends cleanly and SQL knows where all partitions end: say so. Blocks."""
+        if self._files:
+            self._end_rolled(Change())
+            self._state.bounds.clear()
+            entry = self._whole()
+            entry.store()
+            self.stored(entry)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        files, self._files = self._files, []
+        for file in files:
+            file.close()
+
+    def _ahead(self, numbers: Iterable[int]) -> Change:
+        """New bounds for partitions that need one soon, none for those that need none any more."""
+        change = Change()
+        for number in numbers:
+            partition = self._active[number]
+            idle = self._settled.get(number) == partition.next_offset and not partition.dirty
+            if idle or partition.removed:
+                del self._active[number]
+                partition.bound, partition.reserve = partition.next_offset, 0
+                change.freed.append(number)
+            elif (partition.bound - partition.next_offset) * 2 < partition.reserve:
+                change.bounds[number] = self._raise(partition)
+        return change
+
+    def _raise(self, partition: Partition) -> int:
+        """A new bound for a partition: twice what it used since the last one lies ahead of it."""
+        used = partition.next_offset - (partition.bound - partition.reserve)
+        partition.reserve = max(MIN_RESERVE, 2 * used)
+        partition.bound = partition.next_offset + partition.reserve
+        self._active[partition.number] = partition
+        self._settled.pop(partition.number, None)
+        return partition.bound
+
+    def _end_rolled(self, change: Change) -> None:
+        for number, journal in list(self._open.items()):
+            if journal.rolled:
+                del self._open[number]
+                change.begun[number] = self._state.journals[number] = journal.end
+
+    def _append(self, change: Change) -> Entry:
+        """A record of a change, after those before it in the same file."""
+        state = self._state
+        state.apply(change)
+        for number in change.retired:
+            self._open.pop(number, None)
+        self._sequence += 1
+        data = pack_record(state.generation, self._sequence, state.committed, change)
+        entry = Entry(self._file(), self._position, data + END)
+        self._position += len(data)
+        return entry
+
+    def _whole(self) -> Entry:
+        """The whole state, in the other file, which counts from then on. After a failure in the
+        same one, for the other may be the last that is whole."""
+        state = self._state
+        state.generation += 2 if self._whole_failed else 1
+        self._broken = self._whole_failed = False
+        self._sequence = 0
+        change = Change(begun=dict(state.journals), bounds=dict(state.bounds))
+        data = pack_record(state.generation, 0, state.committed, change)
+        self._position = self._whole_bytes = RECORDS_AT + len(data)
+        stale = self._files[(state.generation + 1) % len(self._files)]
+        return Entry(self._file(), RECORDS_AT, data + END, stale)
+
+    def _fail(self, failure: OSError) -> None:
+        if not self._broken:
+            logger.warning(
+                "the ledger in %s cannot be written (%s), which is tried again: until then the "
+                "loss of a journal might not be noticed",
+                self._home,
+                failure,
+            )
+        self._broken = True
+
+    async def _write(self, entry: Entry) -> None:
+        await self._env.offload.submit("commit", entry.store)
+        self.stored(entry)
+
+    def _file(self) -> File:
+        return self._files[self._state.generation % len(self._files)]
+
+
+def read_ledger(fs: FileSystem, home: str) -> Contents | None:
+    """What the ledger of a folder says; None if there is none, or nothing of it can be read.
+
+    FormatError if a newer version wrote it; OSError."""
+    found = []
+    for name in NAMES:
+        path = os.path.join(home, name)
+        try:
+            file = fs.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            contents = read_file(file.pread(min(file.size(), MAX_FILE_BYTES), 0), path)
+        finally:
+            file.close()
+        if contents is not None:
+            found.append(contents)
+    return max(found, key=lambda contents: contents.generation, default=None)
+
+
+def expected_ledger(fs: FileSystem, home: str, run: Run | None) -> tuple[Contents | None, str]:
+    """What the ledger says, None if it does not count; and what is wrong with it, "" if nothing.
+
+    `run` is what the last start left: that of an older version kept no ledger."""
+    if run is not None and not run.ledger:
+        return None, ""
+    contents = read_ledger(fs, home)
+    if contents is None:
+        return None, "is missing or damaged" if run is not None else ""
+    return contents, "is damaged" if contents.damaged else ""
+
+
+def bounds_of(contents: Contents | None) -> Mapping[int, int] | None:
+    """The bounds, if all of them are known."""
+    return None if contents is None or contents.damaged else contents.bounds

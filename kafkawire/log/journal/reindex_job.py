@@ -1,0 +1,32 @@
+"""The job `index`: the index file of a rolled journal, written again from the journal.
+
+For an index file that is damaged while its rows are not in memory. Every frame is checked on the
+way; what is damaged has no row, and readers of it get an error.
+"""
+
+from __future__ import annotations
+
+import os.path
+
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.format import HEADER_BYTES
+from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.journal.scan import scan
+from kafkawire.log.segments.file.open import Mapped
+from kafkawire.log.segments.jobs import JournalFile, Pace
+
+
+def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> int:
+    """How many frames it has. OSError if the journal cannot be read or the index not written."""
+    journal = Mapped(fs, arguments.path, arguments.end)
+    try:
+        journal.need(0, arguments.end, pace)
+        found = scan(journal.view, arguments.number, HEADER_BYTES, arguments.end, 0)
+    finally:
+        journal.close()
+    claimed = arguments.number << PLACE_BITS | arguments.end  # a rolled journal is durable
+    extent = Extent(arguments.end, found.run, claimed, found.frames)
+    data = pack_index(arguments.number, extent, found.rows)
+    write_index(fs, os.path.dirname(arguments.path), arguments.number, data)
+    return found.frames

@@ -1,0 +1,208 @@
+"""Scanning one journal: every frame that was written there, and every gap between them.
+
+Pure but for the journal's bytes. The scan takes each valid frame whose run is not older than those
+before it and notes where bytes are bad; whether such a gap is the torn end of the log or damage to
+acknowledged data is decided by kafkawire.log.recovery.recover, which knows all journals.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import CRC_AT, CRC_FROM, HEAD
+from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.format import (
+    BATCH_HEAD_BYTES,
+    BATCH_LENGTH_OVERHEAD,
+    HEAD_BYTES,
+    HEADER_BYTES,
+    KIND_BATCH,
+    KIND_NAMING,
+    FormatError,
+    Head,
+    Naming,
+    check,
+    find_frame,
+    padded,
+    read_head,
+    read_naming,
+)
+from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.recovery.salvage import offsets_of
+
+Fact = tuple[int, tuple[Any, ...]]
+"""The place of a frame, and the fields of the head of a batch in it (batches.HEAD)."""
+
+
+@dataclass(slots=True)
+class Gap:
+    """Bad bytes in [start, end) (positions).
+
+    If the frame's head is sound: the partition `number` and its offsets [first, last). `missing`:
+    the whole journal is not there. `cut_short`: its file ends at `start`. `open`: nothing is known
+    to come after it, so that more than [start, end) may be gone.
+    """
+
+    journal: int
+    start: int
+    end: int
+    number: int = -1
+    first: int = -1
+    last: int = -1
+    missing: bool = False
+    cut_short: bool = False
+    open: bool = False
+
+    @property
+    def place(self) -> int:
+        """Where it begins."""
+        return self.journal << PLACE_BITS | self.start
+
+
+@dataclass(slots=True)
+class Scanned:
+    """What a journal holds from some position on.
+
+    `rows` per partition number, `named` the first naming frame of each with its position,
+    `claimed` the greatest committed place any frame knew of; `end` the position after the last
+    valid frame, `run` the greatest run number, `frames` their count without naming frames.
+    `facts` per partition number: the batches of idempotent producers, and those whose leader epoch
+    is not that of the batch before (`epochs`: of its last one).
+    """
+
+    number: int
+    end: int
+    run: int
+    frames: int = 0
+    rows: dict[int, Columns] = field(default_factory=dict)
+    named: dict[int, tuple[int, Naming]] = field(default_factory=dict)
+    claimed: int = 0
+    gaps: list[Gap] = field(default_factory=list)
+    facts: dict[int, list[Fact]] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
+
+
+def scan(buf: memoryview, number: int, start: int, stop: int | None, run: int) -> Scanned:
+    """All frames of journal `number` from `start` on; `run` is the least run number to accept.
+
+    `stop` is where the journal is known to end; None if that is not known, and then what follows
+    the last valid frame is no gap: most journals are longer than what was written to them.
+    """
+    result = Scanned(number, start, run)
+    end = len(buf) if stop is None else min(stop, len(buf))
+    buf = buf[:end]
+    position = max(start, HEADER_BYTES)
+    while position < end:
+        head = read_head(buf, position)
+        if head is None or head.run < result.run or not _take(buf, position, head, result):
+            found = _next(buf, position, number, result.run)
+            if found < 0:
+                if stop is not None:
+                    result.gaps.append(Gap(number, position, end))
+                break
+            result.gaps.append(Gap(number, position, found))
+            position = found
+            continue
+        position = result.end = position + padded(HEAD_BYTES + head.length)
+    return result
+
+
+def _next(buf: memoryview, position: int, number: int, run: int) -> int:
+    """Where the next frame begins that is not of an older run, or -1."""
+    while True:
+        position = find_frame(buf, (position + 8) & ~7, len(buf), number)
+        if position < 0:
+            return -1
+        head = read_head(buf, position)
+        assert head is not None, "it was just found"
+        if head.run >= run:
+            return position
+
+
+def _take(buf: memoryview, position: int, head: Head, result: Scanned) -> bool:
+    """Enter the frame at `position` if it is a valid one."""
+    if head.kind == KIND_BATCH:
+        if not _take_batches(buf, position, head, result):
+            return False
+        result.frames += 1
+    elif check(buf, position, head, result.number) is None:
+        return False
+    elif head.kind == KIND_NAMING:
+        with suppress(FormatError):  # its checksum holds: whoever wrote it knew more names
+            naming = read_naming(buf[position + HEAD_BYTES : position + HEAD_BYTES + head.length])
+            result.named.setdefault(head.number, (position, naming))
+    else:
+        result.frames += 1
+    result.run = head.run
+    result.claimed = max(result.claimed, head.committed)
+    return True
+
+
+def _take_batches(  # noqa: C901 (hot: no calls)
+    buf: memoryview, position: int, head: Head, result: Scanned
+) -> bool:
+    """Enter a frame of batches if its checksum holds; as a gap if one of their own does not.
+
+    What kafkawire.log.journal.format.check does and the batches' CRCs in one go: nothing at a start
+    takes longer.
+    """
+    at = position + HEAD_BYTES
+    end = at + head.length
+    if head.place != (result.number << PLACE_BITS) | position or end > len(buf):
+        return False
+    unpack = HEAD.unpack_from
+    checksum = crc32c(buf[position + 8 : at])
+    newest = -1
+    base = next_offset = -1
+    batches = 0
+    sound = True
+    facts: list[Fact] = []
+    epoch = result.epochs.get(head.number)
+    while at < end:
+        if at + BATCH_HEAD_BYTES > end:
+            return False
+        fields = unpack(buf, at)
+        stop = at + fields[1] + BATCH_LENGTH_OVERHEAD
+        if stop < at + BATCH_HEAD_BYTES or stop > end:
+            return False
+        checksum = crc32c(buf[at : at + CRC_FROM], checksum)
+        if crc32c(buf[at + CRC_FROM : stop]) != fields[4]:
+            sound = False
+        if not batches:
+            base = fields[0]
+        batches += 1
+        next_offset = fields[0] + fields[6] + 1
+        if fields[8] > newest:
+            newest = fields[8]
+        if fields[9] >= 0 or fields[2] != epoch:
+            epoch = fields[2]
+            facts.append((head.place, fields))
+        at = stop
+    if checksum != head.checksum or batches != head.batches:
+        return False
+    if not sound:
+        after = position + padded(HEAD_BYTES + head.length)
+        last_size = fields[1] + BATCH_LENGTH_OVERHEAD
+        last = fields[0] + offsets_of(buf[end - last_size : end])
+        gap = Gap(result.number, position, after, head.number, base, last)
+        result.gaps.append(gap)
+        return True
+    rows = result.rows.get(head.number)
+    if rows is None:
+        rows = result.rows[head.number] = empty_columns()
+    rows.base.append(base)
+    rows.place.append(head.place + HEAD_BYTES)
+    rows.length.append(head.length)
+    rows.count.append(next_offset - base)
+    rows.newest.append(newest)
+    if facts:
+        result.epochs[head.number] = facts[-1][1][2]
+        result.facts.setdefault(head.number, []).extend(facts)
+    return True
+
+
+assert CRC_AT + 4 == CRC_FROM, "a batch's CRC ends where what it covers begins"

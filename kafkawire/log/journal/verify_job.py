@@ -1,0 +1,28 @@
+"""The job `verify`: which bytes of a journal that has an index file are not what was written.
+
+A start takes the rows of a journal from its index file and reads none of its bytes; the first
+reader of the journal has them checked by this job. Called by kafkawire.log.recovery.verification
+through the worker.
+"""
+
+from __future__ import annotations
+
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal.format import HEADER_BYTES
+from kafkawire.log.journal.scan import scan
+from kafkawire.log.segments.file.open import Mapped
+from kafkawire.log.segments.jobs import JournalFile, Pace
+
+
+def run(fs: FileSystem, arguments: JournalFile, pace: Pace) -> list[tuple[int, int]]:
+    """The damaged ranges [start, end) of positions, in order. Raises OSError if the file cannot be
+    opened."""
+    mapped = Mapped(fs, arguments.path, arguments.end)
+    try:
+        bad = mapped.read_ahead(0, arguments.end, pace)
+        if bad:  # touching what the disk cannot read would end the process
+            return sorted(bad)
+        scanned = scan(mapped.view, arguments.number, HEADER_BYTES, arguments.end, 0)
+        return [(gap.start, gap.end) for gap in scanned.gaps]
+    finally:
+        mapped.close()

@@ -1,0 +1,1 @@
+"""Periodic work of a log: retention and checkpoints."""

@@ -1,0 +1,128 @@
+"""Checkpoints: what SQL knows of the partitions, and never more than is durable.
+
+A checkpoint is taken in one step (place and rows belong together), then waits until everything
+before its place is committed, then becomes one transaction. A log start that moves is stored the
+same way, but under the place of the last full checkpoint: its row may be ahead of the place, which
+recovery allows for. Called by kafkawire.log.manager (roll, timer, close), DeleteRecords and
+retention.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.partition.partition import Partition
+from kafkawire.metadata.checkpoint import Checkpoint
+from offsets.storage import OffsetStorage
+
+ROWS_AT_ONCE = 2000
+"""Partitions of one transaction: packing them keeps the loop for some milliseconds."""
+
+
+class Checkpoints:
+    """The last place stored is `place`; `due`: store one even if nothing has changed. One
+    transaction at a time. What has changed is in CommitLog.dirty."""
+
+    __slots__ = (
+        "_commit_log",
+        "_lock",
+        "_node_id",
+        "_partitions",
+        "_released",
+        "_storage",
+        "due",
+        "place",
+    )
+
+    def __init__(
+        self,
+        storage: OffsetStorage,
+        node_id: int,
+        commit_log: CommitLog,
+        partitions: Mapping[int, Partition],
+        released: Callable[[list[int]], None],
+    ) -> None:
+        self._storage = storage
+        self._node_id = node_id
+        self._commit_log = commit_log
+        self._partitions = partitions
+        self._released = released
+        self._lock = asyncio.Lock()
+        self.place = 0
+        self.due = False
+
+    @asynccontextmanager
+    async def settled(self) -> AsyncIterator[None]:
+        """While none is on its way: what is not dirty is stored."""
+        async with self._lock:
+            yield
+
+    async def save(self) -> None:
+        """Store what has changed since the last one. Raises what the commit or SQL raises.
+
+        Many partitions go in parts; only the last carries the new place, so that the rows before
+        it are merely ahead of the place that is stored.
+        """
+        async with self._lock:
+            place = self._commit_log.written
+            dirty = self._commit_log.dirty
+            if not dirty and place == self.place and not self.due:
+                return
+            changed, dirty[:] = dirty[:], []
+            while len(changed) > ROWS_AT_ONCE:
+                await self._save(changed, self.place)
+            await self._save(changed, place)
+            self.place = place
+            self.due = False
+            self._commit_log.ledger.checkpointed()
+
+    async def _save(self, changed: list[Partition], place: int) -> None:
+        """Take a part off the end of `changed` and store it; all go back if that fails."""
+        part = [partition for partition in changed[-ROWS_AT_ONCE:] if not partition.removed]
+        del changed[-ROWS_AT_ONCE:]
+        rows = [partition.snapshot() for partition in part]
+        for partition in part:
+            partition.dirty = False
+            if partition.producers.states:
+                self._commit_log.producing.add(partition)
+        try:
+            await self._commit_log.commits.durable()
+            await self._storage.save_checkpoint(Checkpoint(self._node_id, place, rows))
+            self._commit_log.hooks.stored()
+        except BaseException:
+            for partition in part:
+                partition.soil()
+            self._commit_log.dirty += changed
+            raise
+
+    async def move_log_starts(self, starts: Mapping[int, int]) -> None:
+        """Move the log starts of some partitions (number -> offset): in SQL, then here.
+
+        Starts that would go back, or of partitions that are gone, are left alone.
+        """
+        async with self._lock:
+            moving = [
+                (self._partitions[number], start)
+                for number, start in starts.items()
+                if number in self._partitions and start > self._partitions[number].log_start
+            ]
+            rows = []
+            for partition, start in moving:
+                row = partition.snapshot()
+                row.log_start = start
+                rows.append(row)
+            if not rows:
+                return
+            await self._commit_log.commits.durable()
+            try:
+                await self._storage.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
+            except BaseException:
+                self._commit_log.hooks.doubts += 1
+                raise
+            for partition, start in moving:
+                if not partition.removed:
+                    self._released(partition.start_at(start))
+            self._commit_log.hooks.log_starts([partition.number for partition, _ in moving])

@@ -1,0 +1,160 @@
+"""Retention: log starts move when data is too old or too much, and dead journals are recycled.
+
+What Kafka does with segments is done with a partition's share of each segment and of each rolled
+journal; the active journal's part goes only when everything in the partition is past
+`retention.ms`. Deciding is pure (`due`); the log start moves in SQL before it moves here. A journal
+in which nothing lives any more becomes a spare, when nobody reads it and a checkpoint covers it.
+
+Looked at are partitions with something in the journals and those that were `touched`: loaded, cut,
+or given other settings. When a segment's part of any other becomes due is asked of SQL
+(kafkawire.log.segments.expiry). Topics whose policy is `compact` alone are not expired.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from collections.abc import Iterator, Mapping
+
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.journal.catalog_frames import CatalogFrames
+from kafkawire.log.journal.file import Journal, index_name
+from kafkawire.log.maintenance.checkpoints import Checkpoints
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.quarantine import Quarantine
+
+logger = logging.getLogger(__name__)
+
+SLICE = 256
+"""Partitions looked at between two turns of the loop: a fraction of a millisecond."""
+
+
+def _pieces(partition: Partition) -> Iterator[tuple[int, int, int]]:
+    """(end offset, bytes, newest timestamp) of each share of a segment or rolled journal."""
+    segments, portions = partition.segments, partition.portions
+    yield from zip(segments.end, segments.length, segments.newest, strict=True)
+    yield from zip(portions.end, portions.size, portions.newest, strict=True)
+
+
+def due(partition: Partition, now_ms: int) -> int:
+    """The log start `partition` should have by its topic's settings."""
+    config = partition.config
+    start = partition.log_start
+    if not config.cleanup_delete:
+        return start
+    too_old = now_ms - config.retention_ms if config.retention_ms >= 0 else -1
+    size = partition.size_bytes
+    for end, length, newest in _pieces(partition):
+        expired = not length or 0 <= newest < too_old
+        too_much = 0 <= config.retention_bytes <= size - length
+        if end > partition.high_watermark or not (expired or too_much):
+            return start
+        start = max(start, end)
+        size -= length
+    rows = partition.rows
+    if 0 <= rows.latest() < too_old:
+        start = partition.high_watermark
+    return start
+
+
+class Retention:
+    """Runs now and then. `touched`: numbers to look at, whatever the journals hold. `damaged`:
+    journals with records that were given up: they go to the quarantine and are not recycled."""
+
+    __slots__ = (
+        "_catalog_frames",
+        "_checkpoints",
+        "_commit_log",
+        "_damaged",
+        "_partitions",
+        "_quarantine",
+        "touched",
+    )
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        partitions: Mapping[int, Partition],
+        checkpoints: Checkpoints,
+        catalog_frames: CatalogFrames,
+        quarantine: Quarantine,
+        damaged: set[int],
+    ) -> None:
+        self._commit_log = commit_log
+        self._partitions = partitions
+        self._checkpoints = checkpoints
+        self._catalog_frames = catalog_frames
+        self._quarantine = quarantine
+        self._damaged = damaged
+        self.touched: set[int] = set()
+
+    async def run(self) -> None:
+        """Move log starts that are due, then recycle what died."""
+        env = self._commit_log.env
+        now_ms = env.clock.now_ms()
+        numbers, self.touched = self.touched, set()
+        for journal in self._commit_log.journals:
+            numbers |= journal.numbers
+        starts: dict[int, int] = {}
+        for at, number in enumerate(list(numbers)):
+            partition = self._partitions.get(number)
+            if partition is not None:
+                start = due(partition, now_ms)
+                if start > partition.log_start:
+                    starts[number] = start
+            if at % SLICE == SLICE - 1:
+                await env.sleep(0)
+        if starts:
+            logger.info("retention moves the log start of %d partitions", len(starts))
+            self.touched |= starts.keys()  # looked at again if this fails, and more may be due
+            await self._checkpoints.move_log_starts(starts)
+        await self.reclaim()
+
+    async def reclaim(self) -> None:
+        """Recycle the journals in which nothing lives."""
+        journals = self._commit_log.journals
+        dead = [journal for journal in journals if self._is_dead(journal)]
+        if not dead or self._commit_log.failed is not None:
+            return
+        staying = [journal.number for journal in journals if journal not in dead]
+        moved = [await self._catalog_frames.carry(each.number, min(staying)) for each in dead]
+        if any(moved):
+            await self._commit_log.commits.durable()
+        if not await self._commit_log.ledger.retire([journal.number for journal in dead]):
+            return  # a journal that goes while the ledger names it would be taken for lost
+        for journal in dead:
+            # A reader may have pinned it meanwhile, or another call have been first.
+            if journal.number in journals.by_number and self._is_dead(journal):
+                self._commit_log.reader.indexes.forget(journal.number)
+                self._catalog_frames.forget(journal.number)
+                if journal.number in self._damaged:
+                    await self._set_aside(journal)
+                else:
+                    journals.remove(journal)
+                    logger.info("recycled journal %d", journal.number)
+
+    async def _set_aside(self, journal: Journal) -> None:
+        """Move a damaged journal and its index file into the quarantine."""
+        env = self._commit_log.env
+        path = self._commit_log.journals.take_out(journal)
+        paths = [path]
+        if journal.indexed:
+            paths.insert(0, os.path.join(journal.folder, index_name(journal.number)))
+        why = "bytes of it are damaged, and the offsets that were in them were given up"
+        now_ms = env.clock.now_ms()
+        for each in paths:
+            await env.offload.submit("files", self._quarantine.take, each, why, now_ms)
+        logger.warning(
+            "journal %d is damaged and holds nothing that is needed: it is kept in %s",
+            journal.number,
+            self._quarantine.folder,
+        )
+
+    def _is_dead(self, journal: Journal) -> bool:
+        return (
+            journal.rolled
+            and journal.live == 0
+            and not journal.pins
+            and not journal.dirty
+            and self._checkpoints.place >= journal.end_place
+        )

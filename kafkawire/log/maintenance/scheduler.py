@@ -1,0 +1,189 @@
+"""What a log does by itself: periodic work, each in a task of its own that no failure ends.
+
+Checkpoints, indexes of journals; cutting, tidying, rewriting of segments; retention; producers
+that were idle too long; watching the disk. Made and stopped by kafkawire.log.manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.io.disk_watch import MEASURED_EVERY_S, DiskWatch
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.journal.indexer import Indexer
+from kafkawire.log.journal.ledger import TICK_MS
+from kafkawire.log.maintenance.checkpoints import Checkpoints
+from kafkawire.log.maintenance.retention import Retention
+from kafkawire.log.partition.unloader import Unloader
+from kafkawire.log.segments.manager import Segments
+
+logger = logging.getLogger(__name__)
+
+TENDED_EVERY = 10
+"""After so many times `cut.interval.ms`, segments are tidied and rewritten."""
+BACK_OFF_AT_MOST = 6
+"""After a failed cut, twice as many looks go by until the next one, 64 at most: a full disk is not
+filled each second with what cannot be finished."""
+LOOKS_PER_BUSY_TIME = 4
+"""How often in `busy.disk.ms` it is looked whether the disk is busy."""
+UNLOADED_EVERY_MS = 60_000
+"""How often idle partitions are let go of: in a minute a client cannot touch many millions."""
+SLICE = 256
+"""Partitions looked at between two turns of the loop: a fraction of a millisecond."""
+
+Work = Callable[[], Awaitable[None]]
+
+
+class Upkeep:
+    """See the module."""
+
+    __slots__ = (
+        "_commit_log",
+        "_config",
+        "_env",
+        "_indexer",
+        "_retention",
+        "_segments",
+        "_tasks",
+        "_unloader",
+        "_watch",
+    )
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        indexer: Indexer,
+        retention: Retention,
+        segments: Segments,
+        unloader: Unloader,
+    ) -> None:
+        self._commit_log = commit_log
+        self._config = commit_log.config
+        self._env = commit_log.env
+        self._indexer = indexer
+        self._retention = retention
+        self._segments = segments
+        self._unloader = unloader
+        self._watch = DiskWatch(commit_log, commit_log.journals.folder, self._relieve)
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def start(self, checkpoints: Checkpoints) -> None:
+        """Begin."""
+        config = self._config
+        self._every("checkpoint", config.log_flush_offset_checkpoint_interval_ms, checkpoints.save)
+        self._every("ledger", TICK_MS, self._commit_log.ledger.tick)
+        self._every("retention", config.log_retention_check_interval_ms, self.retain)
+        self._every(
+            "expire producers",
+            config.producer_id_expiration_check_interval_ms,
+            self.expire_producers,
+        )
+        self._every("unload", UNLOADED_EVERY_MS, self.unload)
+        self._every("measure the disk", int(MEASURED_EVERY_S * 1000), self._watch.measure)
+        self._every("watch the disk", config.busy_disk_ms / LOOKS_PER_BUSY_TIME, self._look)
+        self._tasks.append(self._env.spawn(self._cut_journals(), "cutter"))
+        self._tasks.append(self._env.spawn(self._tend_segments(), "segments"))
+        self.rolled()
+        self._tasks.append(self._env.spawn(self._clean_compacted(), "cleaner"))
+
+    async def stop(self) -> None:
+        """End all of it."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def rolled(self) -> None:
+        """Journals were rolled, now or before the start: write their indexes."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        self._tasks.append(
+            self._env.spawn(self._try("index journals", self._indexer.run), "index journals")
+        )
+
+    async def retain(self) -> None:
+        """Let go of what retention says."""
+        await self._retention.run()
+        await self._segments.lifecycle.expire()
+
+    async def unload(self) -> None:
+        """Let idle partitions go where there are too many in memory."""
+        await self._unloader.run(self._config.partitions_loaded_max)
+
+    async def expire_producers(self) -> None:
+        """Forget idempotent producers that were idle for too long."""
+        before_ms = self._env.clock.now_ms() - self._config.producer_id_expiration_ms
+        producing = self._commit_log.producing
+        for at, partition in enumerate(list(producing)):
+            if partition.producers.expire(before_ms):
+                partition.soil()
+            if partition.removed or not partition.producers.states:
+                producing.discard(partition)
+            if at % SLICE == SLICE - 1:
+                await self._env.sleep(0)
+
+    async def _clean_compacted(self) -> None:
+        """Clean compacted topics, beside cutting: it may take minutes."""
+        while True:
+            await self._env.sleep(self._config.log_cleaner_backoff_ms / 1000)
+            await self._try("cleaning", self._segments.cleaner.run)
+
+    async def _cut_journals(self) -> None:
+        """Clean up after the last end, then cut for as long as the process lives."""
+        await self._try("removing unfinished segments", self._segments.clean)
+        looks = failures = 0
+        while True:
+            await self._env.sleep(self._segments.cutter.timing.look_s())
+            await self._try("indexing journals", self._indexer.run)
+            if looks % (1 << failures) == 0:
+                cut = await self._try("cutting", self._cut)
+                failures = 0 if cut else min(failures + 1, BACK_OFF_AT_MOST)
+            looks += 1
+
+    async def _tend_segments(self) -> None:
+        """Tidy and rewrite, beside cutting: that has to be done by a time."""
+        looks = 0
+        while True:
+            await self._env.sleep(self._config.cut_interval_ms / 1000)
+            await self._try("tidying segments", self._segments.lifecycle.tick)
+            looks += 1
+            if looks % TENDED_EVERY == 0:
+                await self._try("tidying segments", self._segments.tend)
+
+    async def _cut(self) -> None:
+        taken = await self._segments.cut()
+        if taken:
+            self._retention.touched |= taken
+            await self._retention.reclaim()
+
+    async def _look(self) -> None:
+        self._watch.look()
+
+    async def _relieve(self) -> None:
+        """The disk fills up: what may go goes now, and not after its grace or at its time."""
+        self._commit_log.journals.drop_spares()
+        await self.retain()
+        await self._segments.sweep(now=True)
+        if self._segments.relief is not None:
+            await self._segments.relief()
+
+    async def _try(self, what: str, work: Work) -> bool:
+        try:
+            await work()
+        except (OSError, WorkerError) as failure:  # the disk or a killed child: it says all
+            logger.warning("%s failed, it will be tried again: %s", what, failure)
+            return False
+        except Exception:  # retried; ERROR is for what needs an operator
+            logger.warning("%s failed, it will be tried again", what, exc_info=True)
+            return False
+        return True
+
+    def _every(self, what: str, interval_ms: float, work: Work) -> None:
+        async def run() -> None:
+            while True:
+                await self._env.sleep(interval_ms / 1000)
+                await self._try(what, work)
+
+        self._tasks.append(self._env.spawn(run(), what))

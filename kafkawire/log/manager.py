@@ -1,0 +1,400 @@
+"""Log: the commit log with its partitions, from start to end. What the broker holds.
+
+Opens the folder (lock, run file, recovery), puts the parts together, and ends them in order. What
+happens by itself meanwhile is kafkawire.log.maintenance.scheduler's. `Log.open` is the only way to
+one.
+
+    <folder>/lock                     held while a process runs
+    <folder>/run                      kafkawire.log.journal.run_file
+    <folder>/identity                 kafkawire.log.identity
+    <folder>/given-up                 kafkawire.log.recovery.given_up
+    <folder>/quarantine/              kafkawire.log.recovery.quarantine
+    <folder>/ledger.0, ledger.1       kafkawire.log.journal.ledger_file
+    <folder>/journals/N.journal       kafkawire.log.journal.format
+    <folder>/journals/N.index         kafkawire.log.journal.index_file
+    <folder>/journals/spare-N         to be written over
+    <folder>/segments/UUID.segment    kafkawire.codec.segment
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+from collections.abc import Sequence
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.io.ports import Env, Lock, LogError
+from kafkawire.log.journal.catalog_frames import CatalogFrames
+from kafkawire.log.journal.directory import Journals
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.index_file import Extent
+from kafkawire.log.journal.indexer import Indexer, write
+from kafkawire.log.journal.ledger import bounds_of, expected_ledger
+from kafkawire.log.journal.run_file import Run, read_run, write_run
+from kafkawire.log.maintenance.checkpoints import Checkpoints
+from kafkawire.log.maintenance.retention import Retention
+from kafkawire.log.maintenance.scheduler import Upkeep
+from kafkawire.log.partition.damaged_ranges import lost_ranges
+from kafkawire.log.partition.index_eviction import rows_in
+from kafkawire.log.partition.loader import Loader
+from kafkawire.log.partition.restore import load_partitions
+from kafkawire.log.partition.unloader import Unloader
+from kafkawire.log.recovery.given_up import read_given_up
+from kafkawire.log.recovery.losses import Loss, names
+from kafkawire.log.recovery.quarantine import Quarantine
+from kafkawire.log.recovery.recover import recover
+from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.unknown_topics import check_known
+from kafkawire.log.segments.manager import Segments
+from kafkawire.metadata.catalog import Catalog, TopicInfo
+from kafkawire.metadata.store import Metadata
+from offsets.storage import OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+RUN_SHIFT = 32
+"""A run number is the number of the start << 32 | failed writes since."""
+MAX_REPORTED = 100
+"""Partitions with lost offsets that are named in the log one by one."""
+LOST_STARTS = 1000
+"""Added when the run file is lost: more starts than can have left no frame behind."""
+
+
+def lock_folder(env: Env, folder: str) -> Lock:
+    """Make the folder and hold it for this process; LogError if another one has it."""
+    env.fs.makedirs(os.path.join(folder, "journals"))
+    try:
+        return env.fs.lock(os.path.join(folder, "lock"))
+    except BlockingIOError as failure:
+        raise LogError(f"another kafkawire process uses {folder}: stop it first") from failure
+
+
+class Log:
+    """The log of one broker. `partitions` by number: those this broker leads and has in memory;
+    `loader` brings others there. `start` counts the starts; `after_clean_end`: the one before
+    ended cleanly, and SQL is as it was then."""
+
+    def __init__(
+        self,
+        env: Env,
+        folder: str,
+        config: BrokerConfig,
+        catalog: Catalog,
+        storage: OffsetStorage,
+        metadata: Metadata,
+        node_id: int,
+        lock: Lock,
+    ) -> None:
+        self.env = env
+        self.folder = folder
+        self.config = config
+        self.node_id = node_id
+        self._lock = lock
+        self.start = 0
+        self.after_clean_end = False
+        self._closed = False
+        self.journals = Journals(
+            env,
+            os.path.join(folder, "journals"),
+            config.journal_bytes,
+            config.hot_bytes,
+            config.recycle_bytes,
+        )
+        self.commit_log = CommitLog(env, config, self.journals)
+        self._given_up = read_given_up(env.fs, folder)
+        self.hooks = self.commit_log.hooks
+        self.loader = Loader(self.commit_log, catalog, storage, node_id, config)
+        self.partitions = self.loader.partitions
+        self.checkpoints = Checkpoints(
+            storage, node_id, self.commit_log, self.partitions, self._released
+        )
+        self.segments = Segments(
+            self.commit_log,
+            storage,
+            catalog,
+            self.partitions,
+            folder,
+            node_id,
+            self._released,
+            self.loader.config_of,
+            self._given_up,
+        )
+        self.loader.version = lambda: self.segments.swapper.version
+        self.segments.lifecycle.load = self.loader.load
+        self.segments.known_partitions = metadata.known_partitions
+        self.segments.cleaner.load = self.loader.load
+        self.segments.cleaner.config_of = self.loader.config_of
+        self._storage = storage
+        self._catalog = catalog
+        self._metadata = metadata
+        self.catalog_frames: CatalogFrames
+        self.retention: Retention
+        self.indexer: Indexer
+        self.unloader: Unloader
+        self.upkeep: Upkeep
+
+    @classmethod
+    async def open(
+        cls,
+        env: Env,
+        folder: str,
+        config: BrokerConfig,
+        catalog: Catalog,
+        storage: OffsetStorage,
+        metadata: Metadata,
+        node_id: int,
+        lock: Lock | None = None,
+        verify: bool = False,
+    ) -> Log:
+        """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already;
+        `verify`: compare every journal with the catalog, since the folder has no identity.
+
+        Raises LogError (a sentence for the operator) if another process uses the folder or a
+        newer program wrote it, OSError from the disk, and what `storage` and `metadata` raise.
+        """
+        if lock is None:
+            lock = lock_folder(env, folder)
+        try:
+            log = cls(env, folder, config, catalog, storage, metadata, node_id, lock)
+            await log._recover(verify)
+        except BaseException:
+            lock.release()
+            raise
+        return log
+
+    async def _recover(self, verify: bool) -> None:
+        fs = self.env.fs
+        place = await self._storage.load_place(self.node_id)
+        last = read_run(fs, self.folder)
+        clean_end = last.end if last is not None else -1
+        ledger, wrong = expected_ledger(fs, self.folder, last)
+        if wrong:
+            logger.warning(
+                "the ledger in %s %s: it is written again. This start cannot tell whether journals "
+                "are missing.",
+                self.folder,
+                wrong,
+            )
+        recovered = recover(self.env, self.journals.folder, place, clean_end, ledger)
+        clean = clean_end >= 0 and clean_end == recovered.written
+        if last is None:
+            self.start = recovered.run >> RUN_SHIFT
+            self.start += LOST_STARTS if recovered.found else 0
+        else:
+            self.start = max(last.start, recovered.run >> RUN_SHIFT)
+        self.start += 1
+        numbers = recovered.numbers()
+        unknown = {number for number in numbers if self.loader.make(number) is None}
+        await check_known(
+            self.env, self.folder, recovered, unknown, self.partitions, self._metadata, verify
+        )
+        kept = last is None or last.ledger
+        write_run(fs, self.folder, Run(self.start, -1, self.config.flush, kept))
+        bounds = bounds_of(ledger)
+        for number in recovered.ends.concerned(bounds) | self._given_up.ranges.keys():
+            self.loader.make(number)
+        await self.segments.open()
+        rows = await self._storage.load_partitions(sorted(self.partitions))
+        written, losses = load_partitions(fs, self.partitions, recovered, place, rows, bounds)
+        await self._report(recovered, losses)
+        self._resume(recovered)
+        self.checkpoints.place = place
+        self.checkpoints.due = not clean
+        if losses or (not clean and recovered.found):
+            # Under flush=os readers may have seen a tail of which nothing at all is left.
+            lost = last is None or last.flush == "os"
+            await self._raise_epochs(None if lost else written)
+        if losses or not clean:
+            await self.checkpoints.save()
+        committed = self.commit_log.commits.committed
+        self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
+        if not kept:  # only now: what an older version left of a ledger does not count
+            write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
+        self.journals.discard(recovered.discarded)
+        self.after_clean_end = clean and place == clean_end
+        self._begin(recovered.found)
+
+    async def _report(self, recovered: Recovered, losses: Sequence[Loss]) -> None:
+        """Name what is damaged and what that cost, one line each."""
+        name = self._catalog.name_of
+        for damage in recovered.examined:
+            logger.critical(
+                "journal %d %s. Everything else can be read.", damage.gap.journal, damage.text(name)
+            )
+        for loss in losses[:MAX_REPORTED]:
+            logger.critical(
+                "%s goes on at offset %d: the offsets %d-%d may have been acknowledged and "
+                "cannot be read",
+                name(loss.number),
+                loss.last,
+                loss.first,
+                loss.last - 1,
+            )
+        if len(losses) > MAX_REPORTED:
+            logger.critical(
+                "so do %d partitions more: `kafkawire fsck` lists all of them",
+                len(losses) - MAX_REPORTED,
+            )
+        if any(gap.missing or gap.cut_short for gap in recovered.damage):
+            catalog = self._catalog
+            numbers = range(catalog.last_number() + 1)
+            led = (number for number in numbers if catalog.leader_of(number) == self.node_id)
+            named = {(loss.number, loss.first) for loss in losses}
+            lost = await lost_ranges(led, self.partitions, self._storage)
+            lost = [loss for loss in lost if (loss.number, loss.first) not in named]
+            if lost:
+                logger.critical("in no journal and no segment: %s", names(lost, name))
+
+    def _resume(self, recovered: Recovered) -> None:
+        """Let the commit log write on behind what was found."""
+        journals = [found.journal for found in recovered.found]
+        self.journals.start(journals, recovered.spares, recovered.next_number)
+        active = self.journals.active
+        losses = [loss for damage in recovered.examined for loss in damage.losses]
+        self.commit_log.start(self.start << RUN_SHIFT, active.end_place, losses)
+        for number in active.numbers:
+            if number in self.partitions:
+                self.partitions[number].named_in = active.number
+        self.catalog_frames = CatalogFrames(self.commit_log, self._catalog, active.number)
+        self.retention = Retention(
+            self.commit_log,
+            self.partitions,
+            self.checkpoints,
+            self.catalog_frames,
+            Quarantine(self.env.fs, self.folder),
+            self._given_up.journals(),
+        )
+        self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
+        self.unloader = Unloader(self.env, self.loader, self.checkpoints)
+        self.upkeep = Upkeep(
+            self.commit_log, self.indexer, self.retention, self.segments, self.unloader
+        )
+        self.hooks.rolled = self._rolled
+        self.commit_log.save_log_starts = self._move_log_starts
+
+    async def _raise_epochs(self, numbers: set[int] | None) -> None:
+        """Fence readers of a tail that may be lost (KIP-320: OffsetForLeaderEpoch tells them).
+        None: those of all partitions led here; who is loaded later sees it in the catalog."""
+        if numbers is None:
+            logger.warning("the last end was not clean: the leader epoch of every partition rises")
+            await self._metadata.raise_leader_epochs()
+            numbers = set(self.partitions)
+        elif numbers:
+            logger.warning("the last end was not clean: %d leader epochs rise", len(numbers))
+            await self._metadata.bump_leader_epochs(sorted(numbers))
+        for number in numbers:
+            location = self._catalog.locate(number)
+            if location is not None:
+                self.partitions[number].lead(location.leader_epoch)
+
+    def _begin(self, found: list[Found]) -> None:
+        for item in found:
+            if item.journal.rolled and not item.journal.indexed:
+                self.indexer.owe(item.journal, item.extent())
+        self.upkeep.start(self.checkpoints)
+        if not found and self._catalog.by_id:
+            self.env.spawn(self.catalog_frames.describe_all(), "write topics to the journals")
+
+    def add_topics(self, infos: Sequence[TopicInfo]) -> None:
+        """Write topics to the journals that are new or have got further partitions: wait for
+        CommitLog.committed before answering. Their partitions are made when they are touched."""
+        self.catalog_frames.created(infos)
+        self.hooks.topics(infos)
+        self._lags_changed(self.loader.configs.promised(infos))
+
+    def alter_topic(self, info: TopicInfo) -> None:
+        """Put a topic's changed settings in force, and write them to the journals."""
+        loaded = [p for row in info.partitions if (p := self.partitions.get(row.number))]
+        self.loader.configs.topic_changed(info, loaded)
+        self.retention.touched.update(partition.number for partition in loaded)
+        self.segments.settings_changed(row.number for row in info.partitions)
+        self.catalog_frames.configured(info)
+        self.hooks.topic_altered(info)
+        self._lags_changed(self.loader.configs.promised([info]))
+
+    async def alter_defaults(self) -> None:
+        """Put the broker's changed defaults for topics in force."""
+        for _ in self.loader.configs.broker_changed():
+            await self.env.sleep(0)
+        self.retention.touched.update(self.partitions)
+        self.segments.settings_changed(None)
+        self.hooks.defaults()
+
+    def remove_topic(self, info: TopicInfo) -> None:
+        """Let go of a topic's partitions; parked readers are woken, its journals may be recycled.
+
+        What is queued for them is still written; nothing more can be appended.
+        """
+        for row in info.partitions:
+            partition = self.partitions.pop(row.number, None)
+            if partition is not None:
+                partition.removed = True
+                self._released(list(partition.portions.journal))
+                partition.moved()
+        delay_ms = int(info.configs.get("file.delete.delay.ms", -1))
+        self.segments.lifecycle.forget((row.number for row in info.partitions), delay_ms)
+        lags = self.loader.configs.forget(info.id)
+        self.catalog_frames.deleted(info.id, info.name)
+        self.hooks.topic_removed(info)
+        self._lags_changed(lags)
+
+    def _lags_changed(self, infos: Sequence[TopicInfo]) -> None:
+        """Let the parts know that internal topics are to be in the remote tier by another time."""
+        for info in infos:
+            self.segments.settings_changed(row.number for row in info.partitions)
+            self.hooks.topic_altered(info)
+
+    def _released(self, numbers: list[int]) -> None:
+        """A partition has nothing in these rolled journals any more."""
+        for number in numbers:
+            journal = self.journals.by_number.get(number)
+            if journal is not None:
+                journal.live -= 1
+
+    async def _move_log_starts(self, starts: dict[int, int]) -> None:
+        await self.checkpoints.move_log_starts(starts)
+
+    def _rolled(self, journals: list[Journal]) -> None:
+        """Journals are full: index them on disk, then checkpoint."""
+        for journal in journals:
+            self.indexer.rolled(journal)
+        self.upkeep.rolled()
+
+    async def checkpoint(self) -> None:
+        """Store the state of all partitions in SQL."""
+        await self.checkpoints.save()
+
+    async def close(self) -> None:
+        """Commit, checkpoint, mark the end as clean, let go. Calling it again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        await self.upkeep.stop()
+        self.commit_log.reader.verifier.close()
+        try:
+            await self.env.worker.close()
+            if self.commit_log.failed is None:
+                await self.checkpoints.save()
+                await self.commit_log.close()
+                if self.checkpoints.place == self.commit_log.written:
+                    self._end_cleanly()
+        except Exception:
+            logger.exception("the log could not be closed cleanly; the next start recovers it")
+        finally:
+            self.commit_log.commits.stop()
+            self.commit_log.ledger.close()
+            self.segments.close()
+            self.journals.close()
+            self._lock.release()
+
+    def _end_cleanly(self) -> None:
+        """Index the active journal up to its end, then say that the log ends there."""
+        active = self.journals.active
+        extent = Extent(active.end, self.commit_log.run, active.end_place, active.entries)
+        if active.end:
+            rows = rows_in(active, self.partitions)
+            write(self.env.fs, self.journals.folder, active.number, extent, rows)
+        self.commit_log.ledger.finish()
+        run = Run(self.start, active.end_place, self.config.flush)
+        write_run(self.env.fs, self.folder, run)

@@ -1,0 +1,73 @@
+"""Folding the local manifest: after so many deltas one snapshot, in the worker.
+
+What was folded stays for a while, for those who are reading it. Shell.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from kafkawire.log.io.atomic_file import NEW
+from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.manifest.files import ManifestFiles
+from kafkawire.log.manifest.job import ManifestArguments, ManifestResult
+from kafkawire.manifest.keys import delta_key, snapshot_key
+from kafkawire.manifest.reader import Current, Obsolete
+
+logger = logging.getLogger(__name__)
+
+FOLDED_AFTER = 100
+"""Deltas: a reader opens so many files at most, and a busy broker folds every few minutes."""
+KEPT_MS = 600_000
+"""How long what was folded stays: reading a manifest takes seconds, the files are in the way."""
+
+
+class LocalFolding:
+    """See the module. `current` as the folder has it; `damaged`: the chain cannot be read."""
+
+    def __init__(self, env: Env, files: ManifestFiles) -> None:
+        self.current = Current(0)
+        self.damaged = False
+        self._env = env
+        self._files = files
+        self._tried = 0
+
+    def is_due(self, sequence: int) -> bool:
+        """Whether there are deltas enough, also since the last try."""
+        return sequence - max(self.current.snapshot, self._tried) >= FOLDED_AFTER
+
+    async def fold(self, sequence: int) -> None:
+        """Make a snapshot of everything up to this delta. What fails is tried again after as many
+        deltas; nothing is lost."""
+        self._tried = sequence
+        try:
+            await self._fold(sequence)
+        except (OSError, WorkerError) as failure:
+            logger.warning("the local manifest could not be folded: %s", failure)
+
+    async def _fold(self, sequence: int) -> None:
+        before, submit = self.current, self._env.offload.submit
+        keys = [snapshot_key(before.snapshot)]
+        keys += [delta_key(number) for number in range(before.snapshot + 1, sequence + 1)]
+        key = snapshot_key(sequence)
+        output = self._files.path(key) + NEW
+        await submit("files", self._files.remove, [key + NEW])
+        arguments = ManifestArguments([(each, self._files.path(each)) for each in keys], output)
+        try:
+            result: ManifestResult = await self._env.worker.run("manifest", arguments)
+        except FileNotFoundError as failure:
+            result = ManifestResult(damaged=str(failure))
+        if result.damaged:
+            logger.error("the local manifest is written anew: %s", result.damaged)
+            self.damaged = True
+            return
+        await submit("files", self._files.rename, output, key)
+        now_ms = self._env.clock.now_ms()
+        # A clock that was set back leaves them for longer, never for less.
+        old = [each for each in before.obsolete if each.since_ms + KEPT_MS <= now_ms]
+        kept = [each for each in before.obsolete if each not in old]
+        folded = Obsolete(before.snapshot, before.snapshot + 1, sequence, now_ms)
+        self.current = Current(sequence, (*kept, folded))
+        await submit("files", self._files.write_current, self.current)
+        for each in old:
+            await submit("files", self._files.remove, each.keys())

@@ -1,0 +1,164 @@
+"""From noted changes to the delta that says them: looks up what topics and partitions are now.
+
+A partition comes from memory, or from the offset storage if it is not loaded. Shell; called by
+kafkawire.log.manifest.rounds, tiering.rounds and tiering.attaching.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Map
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.pending_changes import Added, Changes
+from kafkawire.log.partition.partition import Partition
+from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
+from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
+from kafkawire.metadata.catalog import ALL_BROKERS, Catalog, TopicInfo
+from kafkawire.metadata.checkpoint import pack_epochs
+from offsets.storage import OffsetStorage
+from offsets.storage import PartitionRow as StoredPartition
+
+SLICE = 200
+"""Rows between two turns of the loop: a millisecond."""
+
+EndOf = Callable[[int, int, int], int]
+"""Where a manifest has a partition end by itself, from its dispatch offset, commit offset and log
+start; objects that are added move it further. 0: there is nothing of it."""
+
+
+def topic_facts(info: TopicInfo) -> TopicFacts:
+    """A topic of the catalog as a manifest has it."""
+    return TopicFacts(
+        info.id,
+        info.name,
+        info.internal,
+        info.created_ms,
+        info.configs,
+        tuple(row.number for row in info.partitions),
+    )
+
+
+def partition_row(partition: Partition, end_of: EndOf) -> PartitionRow:
+    """A partition in memory as a manifest has it."""
+    end = end_of(partition.dispatch_offset, partition.commit_offset, partition.log_start)
+    return PartitionRow(partition.number, partition.log_start, end, pack_epochs(partition.epochs))
+
+
+def stored_row(stored: StoredPartition, end_of: EndOf) -> PartitionRow:
+    """A partition of the offset storage as a manifest has it."""
+    known = stored.checkpoint
+    log_start = 0 if known is None else known.log_start
+    epochs = pack_epochs([] if known is None else known.leader_epochs)
+    end = end_of(stored.dispatch_offset, stored.commit_offset, log_start)
+    return PartitionRow(stored.number, log_start, end, epochs)
+
+
+class Gathering:
+    """See the module. `next_producer_id`: producer ids from here on were never given, as far as
+    anybody has told."""
+
+    def __init__(
+        self,
+        env: Env,
+        catalog: Catalog,
+        storage: OffsetStorage,
+        partitions: Map[int, Partition],
+        node_id: int,
+        end_of: EndOf,
+    ) -> None:
+        self.next_producer_id = 0
+        self._end_of = end_of
+        self._env = env
+        self._catalog = catalog
+        self._storage = storage
+        self._partitions = partitions
+        self._node_id = node_id
+
+    def cluster_facts(self) -> ClusterFacts:
+        """What belongs to no topic."""
+        return ClusterFacts(
+            self._catalog.last_number() + 1,
+            self.next_producer_id,
+            dict(self._catalog.broker_overrides.get(ALL_BROKERS, {})),
+        )
+
+    async def delta(self, changes: Changes, sequence: int, epoch: int) -> Delta:
+        """The delta with these changes. Raises what the storage raises."""
+        delta = Delta(
+            sequence, self._catalog.cluster_id, self._node_id, epoch, self._env.clock.now_ms()
+        )
+        if changes.cluster:
+            delta.cluster = self.cluster_facts()
+        numbers = dict.fromkeys(changes.partitions)
+        for _, _, mappings in changes.added.values():
+            numbers.update(dict.fromkeys(mapping.number for mapping in mappings))
+        numbers.update(dict.fromkeys(changes.commits))
+        for row in await self._rows(list(numbers), changes):
+            delta.partitions.append(row)
+        delta.deleted_topics = list(changes.deleted_topics)
+        # Topics last: what they are now goes with partitions as they were at most a moment ago.
+        for done, topic_id in enumerate(changes.topics, 1):
+            info = self._catalog.by_id.get(topic_id)
+            if info is not None:
+                delta.topics.append(topic_facts(info))
+            if done % SLICE == 0:
+                await self._env.sleep(0)
+        for each in changes.added.values():
+            await self.add_object(delta, each)
+        delta.deleted = dict(changes.deleted)
+        return delta
+
+    async def _rows(self, numbers: Sequence[int], changes: Changes) -> list[PartitionRow]:
+        """Partitions as they are now, those of which nothing was ever uploaded left out."""
+        uploaded = {mapping.number for each in changes.added.values() for mapping in each[2]}
+        rows: list[PartitionRow] = []
+        for start in range(0, len(numbers), SLICE):
+            for row in await self.rows(numbers[start : start + SLICE]):
+                end = max(row.end, changes.commits.get(row.number, 0))
+                if end or row.number in uploaded:
+                    rows.append(row._replace(end=end))
+            await self._env.sleep(0)
+        return rows
+
+    async def rows(self, numbers: Iterable[int]) -> list[PartitionRow]:
+        """Those of some partitions that exist, SLICE at most."""
+        alive = [number for number in numbers if self._catalog.locate(number) is not None]
+        away = [number for number in alive if number not in self._partitions]
+        stored = await self._storage.load_partitions(away) if away else []
+        rows = {row.number: stored_row(row, self._end_of) for row in stored}
+        for number in alive:
+            partition = self._partitions.get(number)  # it may have come or gone meanwhile
+            if partition is not None:
+                rows[number] = partition_row(partition, self._end_of)
+        return [rows[number] for number in alive if number in rows]
+
+    async def add_object(self, delta: Delta, added: Added) -> None:
+        """One more object, with its entries in the order in which they lie."""
+        row, segment, mappings = added
+        delta.objects.append(
+            ObjectRow(
+                row.uuid,
+                segment.uuid,
+                segment.generation,
+                row.node_id,
+                row.size_bytes,
+                row.created_ms,
+                segment.max_timestamp,
+                delta.objects.class_at(segment.retention_class),
+                len(mappings),
+            )
+        )
+        ordered = sorted(mappings, key=lambda each: (each.number, each.base_offset))
+        for done, mapping in enumerate(ordered, 1):
+            delta.entries.append(
+                Entry(
+                    mapping.number, mapping.base_offset, mapping.end_offset, mapping.start,
+                    mapping.length, mapping.index_start, mapping.index_length,
+                    mapping.index_checksum, mapping.max_timestamp, mapping.batches,
+                    mapping.records,
+                )
+            )  # fmt: skip
+            if done % SLICE == 0:
+                await self._env.sleep(0)
+        await self._env.sleep(0)

@@ -1,0 +1,144 @@
+"""The local manifest's files: `<folder>/manifest/current`, snapshots, deltas, and `ended`.
+
+    ended    JSON: up to which delta a clean end wrote, and of which state of the metadata
+
+Nothing is synced: a power cut may leave any of them torn, old or away. So a start believes them
+only behind the mark of a clean end of the very start before, and when every checksum of the chain
+fits (reading at the disk's speed, nothing is unpacked); else all is written anew under numbers
+above every one there is, and becomes the manifest by one rename of `current`. Blocking: runs in a
+thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+from dataclasses import asdict, dataclass, fields
+
+from kafkawire.log.io.atomic_file import NEW, write_whole_file
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.manifest.service import ENDED
+from kafkawire.manifest.format import FormatError, pack
+from kafkawire.manifest.keys import CURRENT, delta_key, sequence_of, snapshot_key
+from kafkawire.manifest.layout import read_table
+from kafkawire.manifest.reader import Current, pack_current, unpack_current
+from kafkawire.manifest.state import Delta, Snapshot
+
+FILE_BYTES_AT_MOST = 1 << 32
+"""Of one file; whatever is larger is no manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A clean end: of which `start` (kafkawire.log.journal.run_file), at which delta. The rest says
+    of what state of SQL, so that a change by another hand (a restore, a repair) is seen: counts of
+    topics and of segments that are live and local, the newest partition number and segment id."""
+
+    start: int
+    sequence: int
+    topics: int
+    last_partition: int
+    segments: int
+    last_segment: int
+
+
+class ManifestFiles:
+    """See the module. `folder`: that of the broker, which keys are relative to. Every method
+    raises OSError from the disk."""
+
+    __slots__ = ("_folder", "_fs", "_home")
+
+    def __init__(self, fs: FileSystem, home: str) -> None:
+        self._fs = fs
+        self._home = home
+        self._folder = self.path(CURRENT).rpartition("/")[0]
+
+    def path(self, key: str) -> str:
+        """Where a file is."""
+        return os.path.join(self._home, key)
+
+    def write(self, key: str, data: bytes) -> None:
+        """Write a file, whole, over the one there may be."""
+        write_whole_file(self._fs, self.path(key), data, durably=False)
+
+    def write_content(self, content: Delta) -> None:
+        """Write a delta or a snapshot."""
+        whole = isinstance(content, Snapshot)
+        key = snapshot_key(content.sequence) if whole else delta_key(content.sequence)
+        self.write(key, pack(content))
+
+    def write_current(self, current: Current) -> None:
+        """Say with which snapshot to begin."""
+        self.write(CURRENT, pack_current(current))
+
+    def rename(self, path: str, key: str) -> None:
+        """Put a file that was written beside its place into it."""
+        self._fs.rename(path, self.path(key))
+
+    def remove(self, keys: list[str]) -> None:
+        """Remove files, if they are there."""
+        for key in keys:
+            self._fs.remove(self.path(key))
+
+    def end(self, ended: Ended) -> None:
+        """Mark a clean end: everything is in the manifest."""
+        self.write(ENDED, json.dumps(asdict(ended)).encode() + b"\n")
+
+    def prepare(self) -> int:
+        """Make the folder, and remove what tries that failed have left; the greatest sequence
+        number anything in it had, 0: none."""
+        self._fs.makedirs(self._folder)
+        names = self._fs.listdir(self._folder)
+        numbers = [sequence_of(f"manifest/{name}") or 0 for name in names]
+        try:
+            last = unpack_current(self._read(CURRENT)).snapshot
+        except (FileNotFoundError, FormatError):
+            last = -1  # nobody can read any of it
+        while delta_key(last + 1).rpartition("/")[2] in names:
+            last += 1
+        for name, number in zip(names, numbers, strict=True):
+            if number > last or name.endswith(NEW):
+                self._fs.remove(os.path.join(self._folder, name))
+        return max(last, *numbers, 0)
+
+    def keep_only(self, first: int) -> None:
+        """Remove what belongs to no manifest that begins with the snapshot `first`."""
+        for name in self._fs.listdir(self._folder):
+            number = sequence_of(f"manifest/{name}")
+            if (number is not None and number < first) or name.endswith(NEW):
+                self._fs.remove(os.path.join(self._folder, name))
+
+    def believable(self, start: int) -> tuple[Current, Ended] | None:
+        """What is there, if the start `start` ended cleanly and everything up to its last delta is
+        as it was written; else None."""
+        try:
+            said = json.loads(self._read(ENDED))
+            ended = Ended(**{field.name: int(said[field.name]) for field in fields(Ended)})
+            if ended.start != start:
+                return None
+            current = unpack_current(self._read(CURRENT))
+            self._check(snapshot_key(current.snapshot))
+            for sequence in range(current.snapshot + 1, ended.sequence + 1):
+                self._check(delta_key(sequence))
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # FormatError is a ValueError
+            return None
+        behind = delta_key(max(current.snapshot, ended.sequence) + 1)
+        names = self._fs.listdir(self._folder)
+        if current.snapshot > ended.sequence or behind.rpartition("/")[2] in names:
+            return None
+        return current, ended
+
+    def _check(self, key: str) -> None:
+        _, table = read_table(self._read(key))
+        for row in table:
+            row.check()
+
+    def _read(self, key: str) -> bytes:
+        file = self._fs.open(self.path(key))
+        try:
+            size = file.size()
+            if size > FILE_BYTES_AT_MOST:
+                raise FormatError(f"{key} has {size} bytes")
+            return file.pread(size, 0)
+        finally:
+            file.close()

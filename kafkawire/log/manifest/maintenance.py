@@ -1,0 +1,140 @@
+"""The local manifest as it is kept: taken over from a clean end or written anew, then by deltas.
+
+Shell; made by kafkawire.log.manifest.service, which says when.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from kafkawire.log.manifest.collect import Taking
+from kafkawire.log.manifest.compaction import LocalFolding
+from kafkawire.log.manifest.delta_builder import Gathering
+from kafkawire.log.manifest.files import Ended, ManifestFiles
+from kafkawire.log.manifest.rebuild import Anew
+from kafkawire.log.manifest.service import LocalManifest
+from kafkawire.manifest.reader import Current
+from kafkawire.manifest.state import Delta
+from offsets.storage import LIVE, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+SLICE = 1000
+"""Segments looked at between two turns of the loop."""
+
+
+class Keeping:
+    """See the module. `sequence`: the last delta; `attached`: whether the folder has a manifest
+    that is kept; `anew`: how often it was written anew."""
+
+    def __init__(
+        self, manifest: LocalManifest, facts: tuple[int, int], rows: Sequence[SegmentRow]
+    ) -> None:
+        """`facts`: how many topics there were when the log was opened, and the newest partition;
+        `rows`: its segments then."""
+        env, log, catalog = manifest.env, manifest.log, manifest.catalog
+        self.attached = False
+        self.sequence = 0
+        self.anew = 0
+        self.folding: asyncio.Task[None] | None = None
+        self._env = env
+        self._manifest = manifest
+        self._found: tuple[tuple[int, int], Sequence[SegmentRow]] | None = (facts, rows)
+        self._files = ManifestFiles(env.fs, log.folder)
+        gathering = Gathering(
+            env, catalog, manifest.storage, log.partitions, log.node_id, _at_the_log_start
+        )
+        self._taking = Taking(manifest, gathering)
+        self._anew = Anew(manifest, gathering, self._taking, self._files)
+        self._folder = LocalFolding(env, self._files)
+
+    async def close(self) -> None:
+        """End what runs beside."""
+        if self.folding is not None:
+            self.folding.cancel()
+            await asyncio.gather(self.folding, return_exceptions=True)
+
+    async def write(self) -> None:
+        """Everything noted by now is in the manifest. Raises OSError, and what the storage
+        raises."""
+        if self._folder.damaged:
+            self.attached = self._folder.damaged = False
+        if not self.attached:
+            await self._attach()
+        while self._manifest.noted:
+            async with self._taking.next(self.sequence + 1) as delta:
+                if not delta.says_nothing:
+                    await self._write(delta)
+        if self.folding is None and self._folder.is_due(self.sequence):
+            self.folding = self._env.spawn(self._fold(), "fold the local manifest")
+
+    async def _write(self, delta: Delta) -> None:
+        try:
+            await self._on_disk(self._files.write_content, delta)
+        except asyncio.CancelledError:
+            # It may be there, and read by somebody: no other may have its number.
+            self.attached = False
+            raise
+        self.sequence = delta.sequence
+
+    async def _fold(self) -> None:
+        try:
+            await self._folder.fold(self.sequence)
+        finally:
+            self.folding = None
+        if self._folder.damaged:
+            self._manifest.look_again()
+
+    async def _attach(self) -> None:
+        """Take over the manifest a clean end left, or write it anew."""
+        log = self._manifest.log
+        opened, self._found = self._found, None
+        found = None
+        if opened is not None and log.after_clean_end:
+            found = await self._on_disk(self._files.believable, log.start - 1)
+        if opened is not None and found is not None:
+            (topics, last_partition), rows = opened
+            current, ended = found
+            segments, last_segment = await self._count(rows)
+            now = Ended(ended.start, ended.sequence, topics, last_partition, segments, last_segment)
+            if now == ended:
+                self._begin(current, ended.sequence)
+                return
+        logger.info("the local manifest is written anew")
+        self.anew += 1
+        self._begin(*await self._anew.write())
+
+    def _begin(self, current: Current, sequence: int) -> None:
+        self._folder.current = current
+        self.sequence = sequence
+        self.attached = True
+
+    async def mark(self) -> None:
+        """Mark a clean end: the manifest says all there is. OSError."""
+        log, catalog = self._manifest.log, self._manifest.catalog
+        rows = [segment.row for segment in log.segments.store.by_id.values()]
+        counts = await self._count(rows)
+        topics = len(catalog.by_id)
+        ended = Ended(log.start, self.sequence, topics, catalog.last_number(), *counts)
+        await self._on_disk(self._files.end, ended)
+
+    async def _count(self, rows: Sequence[SegmentRow]) -> tuple[int, int]:
+        """How many of these are live and local, and the newest of them."""
+        count = last = 0
+        for at, row in enumerate(rows, 1):
+            if row.state == LIVE and row.local:
+                count, last = count + 1, max(last, row.id)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        return count, last
+
+    async def _on_disk(self, fn: Any, *args: Any) -> Any:
+        return await self._env.offload.submit("files", fn, *args)
+
+
+def _at_the_log_start(_dispatch: int, _commit: int, log_start: int) -> int:
+    """A partition ends where its segments in the manifest do, which deltas with segments say."""
+    return log_start

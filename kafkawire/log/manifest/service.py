@@ -1,0 +1,213 @@
+"""The local manifest: what the broker's folder says of itself, as a bucket does of its own.
+
+`<folder>/manifest/` has the files of docs/manifest-format.md; its objects are the segment files
+that are live and local, under their own uuids, so that a reader plans without broker and SQL. SQL
+goes first, then memory, then listeners are told (kafkawire.log.hooks): what they note is one delta,
+at most one a second. Nobody ever waits for it. So the manifest is stale by a second or two, never
+ahead; and files stay for `file.delete.delay.ms` after they were replaced. Whatever may be wrong
+with it (a crash, damage, a restore), it is written anew, beside the one that is there
+(kafkawire.log.manifest.rebuild).
+
+Here is what is noted and when it is written; kafkawire.log.manifest.maintenance, imported a second
+after a start, does it. Shell; made by the broker where `local.manifest.enable` says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os.path
+from collections.abc import Collection
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manager import Log
+from kafkawire.log.manifest.pending_changes import Changes
+from kafkawire.metadata.catalog import Catalog, TopicInfo
+from offsets.storage import LIVE, OffsetStorage, SegmentRow
+
+if TYPE_CHECKING:
+    from kafkawire.log.manifest.maintenance import Keeping
+
+logger = logging.getLogger(__name__)
+
+LINGER_S = 1.0
+"""How long a change waits for others: one file a second at most."""
+RETRY_S, RETRY_AT_MOST_S = 1.0, 60.0
+"""Between two tries where the disk is full or SQL away, growing."""
+LAST_S = 5.0
+"""How long a clean end waits for the last delta; without it the next start writes all anew."""
+ENDED = "manifest/ended"
+"""The mark of a clean end (kafkawire.log.manifest.files), below the broker's folder."""
+
+
+class Noted:
+    """What the manifest does not say yet: `changes` (without segments that are added), and in
+    `new` the ids of these."""
+
+    __slots__ = ("changes", "new")
+
+    def __init__(self) -> None:
+        self.changes = Changes()
+        self.new: dict[int, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.new) or bool(self.changes)
+
+
+class LocalManifest:
+    """See the module. `keeping`: whoever writes it, once there is one; `failures`: tries in a row
+    that failed."""
+
+    def __init__(self, env: Env, log: Log, storage: OffsetStorage, catalog: Catalog) -> None:
+        self.env = env
+        self.log = log
+        self.storage = storage
+        self.catalog = catalog
+        self.noted = Noted()
+        self.keeping: Keeping | None = None
+        self.failures = 0
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._marked = self._writing = False
+
+    def start(self) -> None:
+        """Listen from now on, before anything can have changed since the log was opened, and
+        begin."""
+        rows = [segment.row for segment in self.log.segments.store.by_id.values()]
+        facts = len(self.catalog.by_id), self.catalog.last_number()
+        self.log.hooks.listeners.append(self)
+        self._woken.set()
+        self._task = self.env.spawn(self._run(facts, rows), "local manifest")
+
+    async def close(self) -> None:
+        """Write the last delta and mark a clean end, if that is quickly done; the log's upkeep
+        has ended, its folder is locked still. Calling it again does nothing."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if self.keeping is not None:
+            await self.keeping.close()
+            if self.keeping.attached and not self.failures:
+                last = self.env.spawn(self._end(self.keeping), "last delta of the local manifest")
+                await asyncio.wait([last], timeout=LAST_S)
+                last.cancel()
+                await asyncio.gather(last, return_exceptions=True)
+
+    @property
+    def settled(self) -> bool:
+        """Whether everything that was noted is in the folder."""
+        attached = self.keeping is not None and self.keeping.attached
+        return attached and not (self._writing or self.noted)
+
+    # -- what is noted (kafkawire.log.hooks.Listener)
+
+    def segments(self, ids: Collection[int]) -> None:
+        """What is live and local is to be in the manifest, what is not any more goes from it."""
+        now_ms, delay_ms = self.env.clock.now_ms(), self.log.config.file_delete_delay_ms
+        for segment_id in ids:
+            segment = self.log.segments.store.by_id.get(segment_id)
+            if segment is None:
+                continue
+            row = segment.row
+            living = row.state == LIVE and row.local
+            if living == segment.listed:
+                continue
+            segment.listed = living
+            if living:
+                self.noted.new[segment_id] = None
+            else:
+                self.noted.new.pop(segment_id, None)
+                self.noted.changes.deleted[row.uuid] = max(row.delete_after_ms, now_ms + delay_ms)
+            self._wake()
+
+    def log_starts(self, numbers: Collection[int]) -> None:
+        """See kafkawire.log.hooks.Listener."""
+        self.noted.changes.partitions.update(dict.fromkeys(numbers))
+        self._wake()
+
+    def topics(self, infos: Collection[TopicInfo]) -> None:
+        """See kafkawire.log.hooks.Listener."""
+        for info in infos:
+            self.noted.changes.topic(info.id)
+        self.defaults()
+
+    def topic_altered(self, info: TopicInfo) -> None:
+        """See kafkawire.log.hooks.Listener."""
+        self.noted.changes.topic(info.id)
+        self._wake()
+
+    def topic_removed(self, info: TopicInfo) -> None:
+        """See kafkawire.log.hooks.Listener."""
+        self.noted.changes.topic_deleted(info.id)
+        self._wake()
+
+    def defaults(self) -> None:
+        """See kafkawire.log.hooks.Listener."""
+        self.noted.changes.cluster = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._marked:  # the end is not the one that was marked
+            self._marked = False
+            self._spoil()
+        self._woken.set()
+
+    def _spoil(self) -> None:
+        with contextlib.suppress(OSError):
+            self.env.fs.remove(os.path.join(self.log.folder, ENDED))
+
+    # -- when
+
+    async def _run(self, facts: tuple[int, int], rows: list[SegmentRow]) -> None:
+        """`facts`, `rows`: of the metadata as the log was opened with it."""
+        await self.env.sleep(LINGER_S)
+        module = await self.env.offload.submit(
+            "files", import_module, "kafkawire.log.manifest.maintenance"
+        )
+        self.keeping = keeping = module.Keeping(self, facts, rows)
+        del rows
+        while True:
+            await self._woken.wait()
+            await self.env.sleep(LINGER_S)
+            self._woken.clear()
+            self._writing = True
+            try:
+                await keeping.write()
+            except Exception as failure:  # of the disk or of SQL: it is stale meanwhile
+                await self._back_off(failure)
+            else:
+                self.failures = 0
+            finally:
+                self._writing = False
+
+    async def _back_off(self, failure: Exception) -> None:
+        self.failures += 1
+        wait_s = min(RETRY_S * 2 ** min(self.failures - 1, 10), RETRY_AT_MOST_S)
+        logger.warning(
+            "the local manifest could not be written, next try in %.0f s: %s", wait_s, failure
+        )
+        self._woken.set()
+        await self.env.sleep(wait_s)
+
+    def look_again(self) -> None:
+        """Have it written soon, whether anything is noted or not."""
+        self._woken.set()
+
+    def _in_doubt(self) -> bool:
+        return bool(self.log.hooks.doubts) or not self.log.segments.swapper.quiet
+
+    async def _end(self, keeping: Keeping) -> None:
+        if self._in_doubt():
+            return  # nobody knows what SQL has, so the next start looks
+        await keeping.write()
+        if self._in_doubt():
+            return
+        self._marked = True
+        await keeping.mark()
+        if not self._marked:
+            self._spoil()

@@ -1,0 +1,1 @@
+"""One partition in memory: its index, its producers, and the plan of a read."""

@@ -1,0 +1,132 @@
+"""Where a partition's batches lie: columns in arrays, one row per frame (RocketMQ: ConsumeQueue).
+
+A row costs 40 bytes and no object. Rows are in offset order and in place order at once, so each
+question is a bisection. A gap between two rows above the log start means that acknowledged bytes
+were damaged there (nothing else makes gaps), which is why no list of damaged ranges is kept.
+
+Pure. kafkawire.log.partition.partition asks, kafkawire.log.append.commit_log adds,
+kafkawire.log.partition.index_eviction takes rows out of memory.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import accumulate
+from typing import TypeAlias
+
+ROW_BYTES = 40
+"""8 base offset, 8 place, 4 length, 4 count, 8 newest timestamp, 8 running maximum of those."""
+
+Column: TypeAlias = "array[int]"
+
+
+class HotIndex:
+    """Rows of one partition.
+
+    `base`: first offset; `place`: of the first batch's first byte; `length`: bytes of all its
+    batches; `count`: offsets covered; `newest`: largest timestamp in the row. The largest
+    timestamp in a row and all before it never falls and so can be bisected; it is made when
+    somebody asks, since every append would pay for it.
+    """
+
+    __slots__ = ("_running", "base", "count", "length", "newest", "place")
+
+    def __init__(self) -> None:
+        self.base: Column = array("q")
+        self.place: Column = array("q")
+        self.length: Column = array("I")
+        self.count: Column = array("I")
+        self.newest: Column = array("q")
+        self._running: Column = array("q")
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def add(self, base: int, place: int, length: int, count: int, newest: int) -> None:
+        """One more row, after all others in offset and place. Hot."""
+        self.base.append(base)
+        self.place.append(place)
+        self.length.append(length)
+        self.count.append(count)
+        self.newest.append(newest)
+
+    def find(self, offset: int) -> int:
+        """The last row that begins at or before `offset`, or -1."""
+        return bisect_right(self.base, offset) - 1
+
+    def row_at(self, place: int) -> int:
+        """The first row at or after a place."""
+        return bisect_left(self.place, place)
+
+    def since(self, timestamp: int) -> int:
+        """The first row with a record at or after `timestamp`."""
+        return bisect_left(self._maxima(), timestamp)
+
+    def latest(self) -> int:
+        """The largest timestamp, -1 without rows."""
+        return self._maxima()[-1] if self.base else -1
+
+    def end_offset(self, row: int) -> int:
+        """The offset after a row's last."""
+        return self.base[row] + self.count[row]
+
+    def drop_front(self, rows: int) -> None:
+        """Forget the first rows."""
+        if rows > 0:
+            for column in (self.base, self.place, self.length, self.count, self.newest):
+                del column[:rows]
+            del self._running[:]  # the maximum may have been among them
+
+    def extend(self, columns: Columns) -> None:
+        """Add many rows, after all others."""
+        self.base.extend(columns.base)
+        self.place.extend(columns.place)
+        self.length.extend(columns.length)
+        self.count.extend(columns.count)
+        self.newest.extend(columns.newest)
+
+    def slice(self, start: int, stop: int) -> Columns:
+        """A copy of some rows."""
+        return Columns(
+            self.base[start:stop],
+            self.place[start:stop],
+            self.length[start:stop],
+            self.count[start:stop],
+            self.newest[start:stop],
+        )
+
+    def _maxima(self) -> Column:
+        """The running maximum, up to the last row."""
+        running, newest = self._running, self.newest
+        if len(running) < len(newest):
+            if running:
+                more = accumulate(newest[len(running) :], max, initial=running[-1])
+                next(more)
+                running.extend(more)
+            else:
+                running.extend(accumulate(newest, max))
+        return running
+
+
+class Columns:
+    """Rows on their way between memory and a journal's index file."""
+
+    __slots__ = ("base", "count", "length", "newest", "place")
+
+    def __init__(
+        self, base: Column, place: Column, length: Column, count: Column, newest: Column
+    ) -> None:
+        self.base = base
+        self.place = place
+        self.length = length
+        self.count = count
+        self.newest = newest
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+
+def empty_columns() -> Columns:
+    """No rows yet."""
+    return Columns(array("q"), array("q"), array("I"), array("I"), array("q"))

@@ -1,0 +1,83 @@
+"""The bound on the hot index: whose rows leave memory, and what a rolled journal leaves behind.
+
+Pure over partitions and journals. When a journal is rolled, each partition's share of it becomes a
+portion, and its rows are copied for the index file; once that is on disk they may leave memory,
+oldest journal first. Called by kafkawire.log.manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.partition.hot_index import ROW_BYTES, Columns
+from kafkawire.log.partition.partition import Partition
+
+INDEX_BYTES_AT_MOST = 64 << 20
+"""Rows kept in memory, over all partitions: 1.6 million, which is three journals full of the
+smallest entries, or terabytes of 1 MiB ones. With it a busy broker stays far below 200 MB."""
+
+
+def close_portions(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, Columns]:
+    """Enter a rolled journal's shares with their partitions; copies of the rows, by partition."""
+    columns = rows_in(journal, partitions)
+    for number, rows in columns.items():
+        add_portion(journal, partitions[number], rows)
+    return columns
+
+
+def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, Columns]:
+    """Copies of the rows that lie in one journal, by partition; those below log starts are gone."""
+    columns: dict[int, Columns] = {}
+    for number in journal.numbers:
+        partition = partitions.get(number)
+        if partition is None:
+            continue
+        start = partition.rows.row_at(journal.place)
+        stop = partition.rows.row_at(journal.end_place)
+        if stop > start:
+            columns[number] = partition.rows.slice(start, stop)
+    return columns
+
+
+def add_portion(journal: Journal, partition: Partition, rows: Columns) -> None:
+    """One partition's share of a rolled journal; `rows` are all it has there."""
+    partition.portions.add(
+        journal.number,
+        rows.base[0],
+        rows.base[-1] + rows.count[-1],
+        sum(rows.length),
+        max(rows.newest),
+    )
+    journal.live += 1
+
+
+def evict(
+    journals: Iterable[Journal],
+    partitions: Mapping[int, Partition],
+    bytes_at_most: int = INDEX_BYTES_AT_MOST,
+) -> int:
+    """Take rows of the oldest journals out of memory until the bound holds; how many rows."""
+    journals = list(journals)
+    named: set[int] = set().union(*(journal.numbers for journal in journals))
+    rows = sum(len(partitions[number].rows) for number in named if number in partitions)
+    before = rows
+    for journal in journals:
+        if rows * ROW_BYTES <= bytes_at_most or not journal.rolled or not journal.indexed:
+            break
+        for number in journal.numbers:
+            partition = partitions.get(number)
+            if partition is not None:
+                rows -= _drop(partition, journal)
+    return before - rows
+
+
+def _drop(partition: Partition, journal: Journal) -> int:
+    dropped = partition.rows.row_at(journal.end_place)
+    partition.rows.drop_front(dropped)
+    evicted = partition.evicted
+    numbers = partition.portions.journal
+    while evicted < len(numbers) and numbers[evicted] <= journal.number:
+        evicted += 1
+    partition.evicted = evicted
+    return dropped

@@ -1,0 +1,214 @@
+"""Which partitions are in memory, and how the others get there when they are first touched.
+
+A start loads those that have something in the journals. Any other is made when somebody asks for
+it: at once if it was created in this run (nothing can be stored of it), else from its rows in the
+offset storage. Who asks gets `NotLoaded`, awaits `load` and asks again; touches at the same time
+share one load, and many numbers one round trip. While the storage fails, who asks is told so
+instead of trying without end.
+
+Shell; kafkawire.log.manager owns one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.partition import restore as loading
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.topic_configs import TopicConfigs
+from kafkawire.metadata.catalog import Catalog, Location
+from offsets.storage import OffsetStorage, PartitionRow
+
+logger = logging.getLogger(__name__)
+
+LOAD_AT_ONCE = 200
+"""Partitions of one round trip: filling them takes the loop two milliseconds."""
+REFUSE_S = 0.5
+"""How long a failed load is the answer before the storage is asked again: clients retry several
+times a second, and a broken database should not be asked that often for each of them."""
+
+
+class NotLoaded(Exception):
+    """These partitions are led here and not in memory: `await Loader.load(numbers)`, then ask
+    again. Not a KafkaError: no client is to be told of it."""
+
+    def __init__(self, *numbers: int) -> None:
+        super().__init__(f"partitions {numbers} are not loaded")
+        self.numbers = numbers
+
+
+@dataclass(slots=True, eq=False)
+class _Round:
+    """Loads that go together, and who waits for them."""
+
+    done: asyncio.Future[None]
+    numbers: set[int] = field(default_factory=set)
+
+
+class Loader:
+    """See the module. `partitions` by number are those in memory; `entered` is told of each that
+    comes and `left` of each that is forgotten (the broker's table); of partitions from `fresh_from`
+    on nothing can be stored, for they were created in this run."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        catalog: Catalog,
+        storage: OffsetStorage,
+        node_id: int,
+        config: BrokerConfig,
+    ) -> None:
+        self.partitions: dict[int, Partition] = {}
+        self.entered: Callable[[Partition], None] = _nobody
+        self.left: Callable[[Partition], None] = _nobody
+        self.fresh_from = catalog.last_number() + 1
+        self.version: Callable[[], int] = _never  # rises when rows in the storage are exchanged
+        self.configs = TopicConfigs(catalog, config)
+        self._commit_log = commit_log
+        self._env = commit_log.env
+        self.slices = commit_log.env.slices
+        self._catalog = catalog
+        self._storage = storage
+        self._node_id = node_id
+        self._next: _Round | None = None
+        self._running: _Round | None = None
+        self._refused: dict[int, str] = {}
+        self._refused_until = 0.0
+
+    def get(self, number: int) -> Partition:
+        """A partition that the catalog has and that is led here. NotLoaded; KafkaError while the
+        storage cannot be read."""
+        partition = self.partitions.get(number)
+        if partition is not None:
+            return partition
+        if number >= self.fresh_from:
+            partition = self.make(number)
+            if partition is None:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self.entered(partition)
+            return partition
+        why = self._refused.get(number)
+        if why is not None:
+            if self._env.clock.monotonic() < self._refused_until:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, why)
+            self._refused.clear()
+        raise NotLoaded(number)
+
+    async def load(self, numbers: Iterable[int]) -> None:
+        """Have these in memory: those of them that exist and are led here. Raises what the
+        storage raises; then `get` refuses them for a while."""
+        rounds: dict[_Round, None] = {}
+        for number in numbers:
+            if number in self.partitions:
+                continue
+            if self._running is not None and number in self._running.numbers:
+                rounds[self._running] = None
+                continue
+            if self._next is None:
+                self._next = _Round(asyncio.get_running_loop().create_future())
+            self._next.numbers.add(number)
+            rounds[self._next] = None
+            await self.slices.give_way()
+        if self._next is not None and self._running is None:
+            self._running, self._next = self._next, None
+            self._env.spawn(self._go(), "load partitions")
+        for one in rounds:
+            await asyncio.shield(one.done)
+
+    def config_of(self, number: int) -> TopicConfig | None:
+        """The settings of a partition, in memory or not; None if there is no such one to lead."""
+        location = self._catalog.locate(number)
+        if location is None or location.leader != self._node_id:
+            return None
+        return self.configs.of(location.topic_id)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let somebody wait for a load in the background."""
+        self._env.spawn(work, "wait for partitions")
+
+    def make(self, number: int) -> Partition | None:
+        """An empty partition, in `partitions`; None if there is no such one to lead."""
+        location = self._catalog.locate(number)
+        if location is None or location.leader != self._node_id:
+            return None
+        partition = self.partitions[number] = self._new(number, location)
+        return partition
+
+    async def _go(self) -> None:
+        """One round after the other, for as long as somebody asks."""
+        while (one := self._running) is not None:
+            try:
+                await self._load(sorted(one.numbers))
+            except asyncio.CancelledError:
+                one.done.cancel()
+                raise
+            except Exception as failure:
+                if not isinstance(failure, KafkaError | OSError):  # a defect, or the database
+                    logger.exception("%d partitions cannot be loaded", len(one.numbers))
+                self._refuse(one.numbers, failure)
+                one.done.set_exception(failure)
+                one.done.exception()  # it is no mistake if nobody waits any more
+            else:
+                one.done.set_result(None)
+            self._running, self._next = self._next, None
+
+    async def _load(self, numbers: list[int]) -> None:
+        for start in range(0, len(numbers), LOAD_AT_ONCE):
+            part = numbers[start : start + LOAD_AT_ONCE]
+            while True:
+                version = self.version()
+                rows = await self._storage.load_partitions(part)
+                if version == self.version():
+                    break
+            for row in rows:
+                self._enter(row)
+
+    def _enter(self, row: PartitionRow) -> None:
+        if row.number in self.partitions:
+            return
+        partition = self.make(row.number)
+        if partition is None:
+            return  # deleted meanwhile
+        loading.fill(partition, row)
+        self.entered(partition)
+
+    def _new(self, number: int, location: Location) -> Partition:
+        return Partition(
+            self._commit_log,
+            number,
+            location.topic_id,
+            location.topic,
+            location.index,
+            location.leader_epoch,
+            self.configs.of(location.topic_id),
+        )
+
+    def forget(self, partition: Partition) -> None:
+        """Let go of one of which memory knows nothing that the storage does not. Who holds it
+        sees `removed` and looks it up anew."""
+        del self.partitions[partition.number]
+        partition.removed = True
+        # Something is stored of it now; of those created before it too, for all that is known.
+        self.fresh_from = max(self.fresh_from, partition.number + 1)
+        self.left(partition)
+
+    def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
+        self._refused_until = self._env.clock.monotonic() + REFUSE_S
+        why = f"the offset storage cannot be read: {failure}"
+        self._refused.update(dict.fromkeys(numbers, why))
+
+
+def _nobody(_: Partition) -> None:
+    """Until the broker listens."""
+
+
+def _never() -> int:
+    """Until there are segments."""
+    return 0

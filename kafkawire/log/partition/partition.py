@@ -1,0 +1,363 @@
+"""One partition: appending to it, planning reads of it, its offsets and epochs.
+
+The hot path of every Produce is `queue`: check, assign, patch, queue. What is queued becomes state
+in `applied`, when kafkawire.log.append.commit_log has written the turn whole. Reading by time is
+kafkawire.log.partition.time_lookup, moving the log start is kafkawire.log.manager's and
+kafkawire.log.maintenance.retention's. Nothing above may assume that the high watermark is the log
+end, or that this broker leads every partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkawire.codec.batches import CODEC_MASK, stamp
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
+from kafkawire.log.append.write_batch import Frame
+from kafkawire.log.journal.format import FRAME_PAYLOAD_AT_MOST
+from kafkawire.log.partition import damaged_ranges as holes
+from kafkawire.log.partition import time_lookup as times
+from kafkawire.log.partition import truncate as borders
+from kafkawire.log.partition.hot_index import HotIndex
+from kafkawire.log.partition.journal_extents import Portions
+from kafkawire.log.partition.producers import Producers, last_sequence
+from kafkawire.log.partition.read_plan import Plan, make_plan
+from kafkawire.log.partition.segment_extents import SegmentRows
+from kafkawire.metadata.checkpoint import PartitionCheckpoint
+from offsets.manager import PartitionOffsetManager
+
+if TYPE_CHECKING:
+    from kafkawire.log.append.commit_log import CommitLog
+
+__all__ = ["Appended", "Partition", "Plan"]
+
+logger = logging.getLogger(__name__)
+
+WALKED_RECORDS_AT_MOST = 8
+"""Batches up to this many records are always walked: that costs less than the rest of a Produce,
+and clients that build batches wrongly are found at once."""
+NO_BOUND_MS = (1 << 63) - 1
+AFTER_MAX_DEFAULT_MS = 3_600_000
+"""Default of message.timestamp.after.max.ms: checked on the batch head alone."""
+
+_PATCH = Struct(">qii")
+_patch = _PATCH.pack_into
+_OVERHEAD = 12
+
+
+class Appended(NamedTuple):
+    """Where a batch went. `log_append_time_ms` is -1 under CreateTime."""
+
+    base_offset: int
+    log_append_time_ms: int
+    log_start: int
+
+
+StoredForm = tuple[memoryview, int, int]
+"""(batch, newest timestamp, log append time) of a batch as it is to be stored."""
+
+
+class Inspected(NamedTuple):
+    """What was found out about a long batch before it is queued: its newest timestamp, and the form
+    in which it is to be stored, where that is not the sent one."""
+
+    newest: int
+    stored: StoredForm | None
+
+
+class Partition:
+    """See the module. `next_offset` is the applied end, `high_watermark` what readers may see.
+
+    `frame` collects the batches of the current turn; `named_in` is the journal that has its
+    naming frame; `touched` says that it waits for the next commit; `dirty` that the next
+    checkpoint must hold it; the first `evicted` portions have no rows in memory. Offsets below
+    `cut_offset` lie in `segments`, all others in the journals. Below `commit_offset` everything is
+    in the remote tier, below `dispatch_offset` it is there or on its way; 0: never tiered.
+    `bound` is what the ledger says that acknowledged offsets stay below, which was raised by
+    `reserve` (kafkawire.log.journal.ledger).
+    """
+
+    __slots__ = (
+        "bound",
+        "commit_offset",
+        "config",
+        "cut_offset",
+        "dirty",
+        "dispatch_offset",
+        "epochs",
+        "evicted",
+        "frame",
+        "high_watermark",
+        "index",
+        "leader_epoch",
+        "log",
+        "log_start",
+        "named_in",
+        "next_offset",
+        "number",
+        "offsets",
+        "portions",
+        "producers",
+        "removed",
+        "reserve",
+        "rows",
+        "segments",
+        "size_bytes",
+        "topic",
+        "topic_id",
+        "touched",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        log: CommitLog,
+        number: int,
+        topic_id: bytes,
+        topic: str,
+        index: int,
+        leader_epoch: int,
+        config: TopicConfig,
+    ) -> None:
+        self.log = log
+        self.number = number
+        self.topic_id = topic_id
+        self.topic = topic
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.config = config
+        self.offsets = PartitionOffsetManager(0)
+        self.epochs: list[tuple[int, int]] = [(leader_epoch, 0)]
+        self.log_start = 0
+        self.next_offset = 0
+        self.high_watermark = 0
+        self.size_bytes = 0
+        self.removed = False
+        self.watchers: set[Callable[[Partition], None]] = set()
+        self.rows = HotIndex()
+        self.portions = Portions()
+        self.evicted = 0
+        self.segments = SegmentRows()
+        self.cut_offset = 0
+        self.dispatch_offset = 0
+        self.commit_offset = 0
+        self.producers = Producers()
+        self.frame: Frame | None = None
+        self.named_in = -1
+        self.touched = False
+        self.dirty = False
+        self.bound = 0
+        self.reserve = 0
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Below it no transaction is open: the high watermark, as long as there are none."""
+        return self.high_watermark
+
+    def append(self, batch: memoryview, now_ms: int) -> Appended:
+        """See `queue`; for the broker's own batches, of which it knows that they are sound."""
+        try:
+            return Appended(*self.queue(batch, now_ms))
+        except LongBatch:
+            newest = check_batch(batch, self.config.max_message_bytes)[8]
+            return Appended(*self.queue(batch, now_ms, Inspected(newest, None)))
+
+    def queue(  # noqa: C901 (hot: no calls)
+        self, batch: memoryview, now_ms: int, inspected: Inspected | None = None
+    ) -> tuple[int, int, int]:
+        """Check one batch, give it offsets, patch them into `batch` and queue it. Hot.
+
+        `batch` is a writable view that must stay valid until the turn's after_write callbacks ran.
+        Raises KafkaError, and then nothing has changed. A duplicate of an idempotent producer is
+        answered with the original's offset and not queued. Gives the fields of an Appended.
+        LongBatch if its records cannot be looked at in one go: then kafkawire.log.append.long_batch
+        does so first and its result is handed in as `inspected`.
+        """
+        config = self.config
+        log = self.log
+        head = check_batch(batch, config.max_message_bytes)
+        if log.failed is not None or self.removed:
+            raise self._refusal()
+        count = head[12]
+        append_time = -1
+        newest = head[8]
+        if inspected is not None or count <= WALKED_RECORDS_AT_MOST or self.walks(head, now_ms):
+            newest = walk(batch, head, config, now_ms) if inspected is None else inspected.newest
+            if newest != head[8]:
+                stamp(batch, newest, log_append=False)
+        producer_id = head[9]
+        if producer_id >= 0:
+            sequence = head[11]
+            last = last_sequence(sequence, count)
+            original = self.producers.check(producer_id, head[10], sequence, last)
+            if original is not None:
+                time = original[1] if config.timestamp_type else -1
+                return original[0], time, self.log_start
+        if config.timestamp_type or config.compression >= 0:
+            if inspected is not None and inspected.stored is not None:
+                batch, newest, append_time = inspected.stored
+            else:
+                batch, newest, append_time = self.stored_form(batch, head, newest, now_ms)
+        base = self.offsets.assign(count)
+        if producer_id >= 0:
+            self.producers.queue(producer_id, head[10], sequence, last, base, now_ms)
+        size = len(batch)
+        _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)
+        frame = self.frame
+        if frame is None or frame.length + size > FRAME_PAYLOAD_AT_MOST:
+            self.frame = frame = Frame(self, [batch], base, base + count, size, newest)
+            log.frames.append(frame)
+        else:
+            frame.batches.append(batch)
+            frame.end = base + count
+            frame.length += size
+            if newest > frame.newest:
+                frame.newest = newest
+        log.turn_bytes += size
+        if not log.scheduled or log.turn_bytes > log.room_bytes:
+            log.queued()
+        return base, append_time, self.log_start
+
+    def walks(self, head: Head, now_ms: int) -> bool:
+        """Whether a large batch must be walked; if not, its head alone is checked."""
+        config = self.config
+        if (
+            config.cleanup_compact
+            or config.after_max_ms != AFTER_MAX_DEFAULT_MS
+            or config.before_max_ms != NO_BOUND_MS
+            or self.log.validate_all
+        ):
+            return True
+        if head[8] > now_ms + AFTER_MAX_DEFAULT_MS and not config.timestamp_type:
+            text = f"timestamp {head[8]} is too far in the future"
+            raise KafkaError(ErrorCode.INVALID_TIMESTAMP, text)
+        return False
+
+    def stored_form(
+        self, batch: memoryview, head: Head, newest: int, now_ms: int, *, at_once: bool = True
+    ) -> StoredForm:
+        """Under LogAppendTime or a compression.type: the batch as it is to be stored. `at_once`
+        raises LongBatch for what should be packed in a thread."""
+        config = self.config
+        append_time = now_ms if config.timestamp_type else None
+        codec = head[5] & CODEC_MASK
+        wanted = codec if config.compression < 0 else config.compression
+        if wanted != codec or append_time is not None:
+            level = config.compression_level
+            stored = convert(batch, head, wanted, level, append_time, at_once=at_once)
+            if len(stored) > config.max_message_bytes:
+                raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+            batch = memoryview(stored)
+        if append_time is None:
+            return batch, newest, -1
+        return batch, append_time, append_time
+
+    def _refusal(self) -> KafkaError:
+        if self.removed:
+            return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.log.failed)
+
+    def moved(self) -> None:
+        """Tell the watchers that the high watermark or the log start moved, or that it is over."""
+        for watcher in tuple(self.watchers):
+            try:
+                watcher(self)
+            except Exception:  # one broken reader must not stop the others, nor the turn
+                logger.exception("a watcher of %s-%d failed", self.topic, self.index)
+
+    def rollback(self) -> None:
+        """Nothing that was queued is written."""
+        self.frame = None
+        self.offsets.rollback()
+        self.producers.rollback()
+
+    def plan(self, offset: int, max_bytes: int, end: int, first: bool) -> Plan:
+        """Where the whole batches from `offset` on lie, below `end` and within `max_bytes`.
+
+        With `first` at least one batch, whatever its size. Empty if `offset` is at or after
+        `end`. Raises OFFSET_OUT_OF_RANGE outside of log start..log end, CORRUPT_MESSAGE
+        where recovery found acknowledged bytes damaged, or a mapped batch is none.
+        """
+        return make_plan(self, offset, max_bytes, end, first)
+
+    async def offset_for_time(self, timestamp: int) -> tuple[int, int] | None:
+        """(offset, timestamp) of the first record at or after `timestamp` (ms), below the HW."""
+        return await times.offset_for_time(self, timestamp)
+
+    async def max_timestamp(self) -> tuple[int, int]:
+        """(offset, timestamp) of the first record with the largest timestamp; (-1, -1) if none."""
+        return await times.max_timestamp(self)
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """(the largest epoch at or below `epoch`, where it ends), (-1, -1) if unknown.
+
+        As LeaderEpochFileCache.endOffsetFor.
+        """
+        epochs = self.epochs
+        if epoch < 0 or not epochs or epoch > epochs[-1][0]:
+            return -1, -1
+        if epoch == epochs[-1][0]:
+            return epoch, self.next_offset
+        known = epoch
+        for other, start in epochs:
+            if other > epoch:
+                return known, start
+            known = other
+        raise AssertionError("the last epoch is larger")
+
+    def lead(self, epoch: int) -> None:
+        """A new leader epoch begins at the log end."""
+        assert epoch >= self.leader_epoch, "leader epochs only rise"
+        self.leader_epoch = epoch
+        while self.epochs and self.epochs[-1][1] >= self.next_offset:
+            self.epochs.pop()  # nothing was written under it
+        self.epochs.append((epoch, self.next_offset))
+        self.soil()
+
+    def soil(self) -> None:
+        """The next checkpoint must hold it."""
+        if not self.dirty:
+            self.dirty = True
+            self.log.dirty.append(self)
+
+    async def delete_records(self, offset: int) -> int:
+        """Move the log start to `offset` (-1: the high watermark); the new log start.
+
+        Returns when that is durable. Raises OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        target = self.high_watermark if offset == -1 else offset
+        if target < 0 or target > self.high_watermark:
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if target > self.log_start:
+            await self.log.save_log_starts({self.number: target})
+            if self.removed and self.log_start < target:
+                # Deleted, or let out of memory meanwhile: the client looks for it and asks again.
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.log_start
+
+    def start_at(self, offset: int) -> list[int]:
+        """See kafkawire.log.partition.truncate.move_log_start."""
+        return borders.move_log_start(self, offset)
+
+    async def damaged_payloads(self, first: int, last: int) -> list[bytes]:
+        """See kafkawire.log.partition.damaged_ranges.damaged_payloads."""
+        return await holes.damaged_payloads(self.log, self.number, first, last)
+
+    def producer_states(self) -> Producers:
+        """What is remembered of idempotent producers (DescribeProducers reads it)."""
+        return self.producers
+
+    def snapshot(self) -> PartitionCheckpoint:
+        """Its row in a checkpoint, as of what has been applied."""
+        return PartitionCheckpoint(
+            self.number,
+            self.next_offset,
+            self.log_start,
+            list(self.epochs),
+            self.producers.entries(),
+        )

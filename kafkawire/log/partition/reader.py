@@ -1,0 +1,244 @@
+"""Reading the commit log: views of what is mapped, and the pool for everything else.
+
+The newest journals are mapped and sent as they lie there. Of older ones the pages may have left the
+memory, and touching them would stop the loop for as long as the disk takes; they are read by
+threads into buffers, of which only so much may be in flight. Owned by
+kafkawire.log.append.commit_log.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.ports import Buffer, Env
+from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.journal.directory import Journals
+from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, Pins
+from kafkawire.log.journal.index_file import IndexCache
+from kafkawire.log.partition.read_plan import Plan, make_plan, skip_before, whole_batches
+from kafkawire.log.recovery.verification import Verifier, is_bad
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
+
+IN_FLIGHT_BYTES = 64 << 20
+"""Cold bytes being read or not yet handed over: a few Fetches of the largest usual size (1 MiB per
+partition, 50 MiB per request), so that cold readers cannot take the broker's memory."""
+
+GAP_BYTES_AT_MOST = 16 << 10
+"""Stretches closer than this are read in one go: a seek costs more than the bytes between."""
+
+
+MAX_NAMED = 1000
+"""Damaged rows named in the log, so that each is named once."""
+
+logger = logging.getLogger(__name__)
+
+Group = tuple[Journal, list[tuple[int, int]]]
+"""A journal and the (position, length) of runs in it."""
+
+
+class Reader:
+    """See the module. `lane` is for what is done with old data on the loop."""
+
+    __slots__ = (
+        "_env",
+        "_in_flight",
+        "_journals",
+        "_named",
+        "indexes",
+        "lane",
+        "read_warm",
+        "verifier",
+        "warm_since",
+    )
+
+    def __init__(self, env: Env, journals: Journals, busy: Callable[[], bool]) -> None:
+        self._env = env
+        self._journals = journals
+        self.lane = SlowLane(env, busy)
+        self._in_flight = InFlight(IN_FLIGHT_BYTES)
+        self.indexes = IndexCache(env, journals)
+        self.verifier = Verifier(env, journals)
+        self._named: set[str] = set()
+        self.read_warm: Callable[[Plan], Awaitable[list[Buffer]]]
+        self.warm_since: Callable[[Partition, int, int], Awaitable[int]]
+
+    def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
+        """Views of a hot plan's bytes, in order; call the second when they are not needed."""
+        assert plan.hot, "only mapped journals can be viewed"
+        pins = Pins()
+        views: list[memoryview] = []
+        number = -1
+        view = memoryview(b"")
+        for place, length in plan.runs:
+            if place >> PLACE_BITS != number:
+                number = place >> PLACE_BITS
+                journal = self._journals.by_number[number]
+                pins.add(journal)
+                assert journal.view is not None, "hot journals are mapped"
+                view = journal.view
+            position = place & POSITION_MASK
+            # A slice would be cut silently, and the answer announce more than it holds.
+            assert position + length <= len(view), "a row lies in its journal"
+            views.append(view[position : position + length])
+        return views, pins
+
+    async def read(self, plan: Plan) -> list[Buffer]:
+        """The bytes of a plan, cut to the whole batches it asks for.
+
+        Raises OSError from the disk, and KafkaError where the plan's journals have gone since, or
+        with CORRUPT_MESSAGE where they do not hold whole batches at the plan's offset.
+        """
+        if plan.warm:
+            return await self.read_warm(plan)
+        numbers = [plan.journal] if plan.journal is not None else []
+        numbers += [place >> PLACE_BITS for place, _ in plan.runs]
+        if any(number not in self._journals.by_number for number in numbers):
+            if plan.partition.removed:  # another plan would name the same journals, for ever
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            # Recycled since the plan was made: cut into segments, or below the log start.
+            plan.become(
+                make_plan(plan.partition, plan.offset, plan.max_bytes, plan.end, plan.first)
+            )
+            return await self.read(plan)
+        if plan.journal is not None:
+            await self._look_up(plan)
+        groups = self._by_journal(plan.runs)
+        pins = Pins()
+        for journal, _ in groups:
+            pins.add(journal)
+        buffers: list[memoryview] = []
+        try:
+            groups = await self._sound(plan, groups)
+            total = sum(length for _, group in groups for _, length in group)
+            await self._in_flight.take(total)
+            try:
+                for journal, group in groups:
+                    buffers += await self._read_group(journal, group)
+            finally:
+                self._in_flight.give(total)
+        finally:
+            pins.release()
+        return _trim(plan, buffers)
+
+    async def _sound(self, plan: Plan, groups: list[Group]) -> list[Group]:
+        """The runs of a plan up to the first that is damaged, as far as journals were not written
+        by this process. Raises DamagedOffsets where that is the first of all."""
+        taken: list[Group] = []
+        for journal, group in groups:
+            if journal.unverified:
+                await self.verifier.verify(journal)
+            stop = len(group)
+            if journal.bad:
+                stop = next(
+                    (at for at, run in enumerate(group) if is_bad(journal.bad, *run)), len(group)
+                )
+            if stop:
+                taken.append((journal, group[:stop]))
+            if stop < len(group):
+                if not taken:
+                    raise await self._damaged(plan)
+                break
+        return taken
+
+    async def _damaged(self, plan: Plan) -> DamagedOffsets:
+        """The error for a reader of a damaged row of a journal, which the log names once."""
+        partition = plan.partition
+        rows = partition.rows
+        row = rows.find(plan.offset)
+        if row < 0:
+            portions = partition.portions
+            index = await self.indexes.get(portions.journal[portions.find(plan.offset)])
+            columns = index.rows(partition.number)
+            row = bisect_right(columns.base, plan.offset) - 1
+            first, end = columns.base[row], columns.base[row] + columns.count[row]
+        else:
+            first, end = rows.base[row], rows.end_offset(row)
+        text = f"{partition.topic}-{partition.index}: offsets {first}-{end - 1} are damaged"
+        if text not in self._named and len(self._named) < MAX_NAMED:
+            self._named.add(text)
+            logger.critical("%s. Reading them fails, all other offsets are served", text)
+        return DamagedOffsets(end, text)
+
+    async def _look_up(self, plan: Plan) -> None:
+        """Find the runs of a plan whose rows are not in memory."""
+        assert plan.journal is not None
+        pins = Pins()
+        pins.add(self._journals.by_number[plan.journal])
+        try:
+            index = await self.indexes.get(plan.journal)
+        finally:
+            pins.release()
+        plan.runs = index.runs(
+            plan.partition.number, plan.offset, plan.end, plan.max_bytes, plan.first
+        )
+        plan.journal = None
+
+    def _by_journal(self, runs: list[tuple[int, int]]) -> list[Group]:
+        groups: list[Group] = []
+        for place, length in runs:
+            journal = self._journals.by_number[place >> PLACE_BITS]
+            if not groups or groups[-1][0] is not journal:
+                groups.append((journal, []))
+            groups[-1][1].append((place & POSITION_MASK, length))
+        return groups
+
+    async def _read_group(self, journal: Journal, group: list[tuple[int, int]]) -> list[memoryview]:
+        spans = _join(group)
+        parts = await self._env.offload.submit("read", journal.read, self._env.fs, spans)
+        views: list[memoryview] = []
+        at = 0
+        for position, length in group:
+            while position >= spans[at][0] + spans[at][1]:
+                at += 1
+            start = position - spans[at][0]
+            views.append(memoryview(parts[at])[start : start + length])
+        return views
+
+
+def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Fewer, longer (position, length) that cover all of the group's.
+
+    What is read between them stays in memory as long as they do: no more of it than of them.
+    """
+    spans: list[tuple[int, int]] = []
+    wanted = between = 0
+    for position, length in group:
+        wanted += length
+        if spans:
+            start, size = spans[-1]
+            gap = position - (start + size)
+            if gap <= GAP_BYTES_AT_MOST and between + gap <= wanted + GAP_BYTES_AT_MOST:
+                between += gap
+                spans[-1] = (start, position + length - start)
+                continue
+        spans.append((position, length))
+    return spans
+
+
+def _trim(plan: Plan, buffers: list[memoryview]) -> list[Buffer]:
+    """Cut the first buffer's leading batches, and everything from the first that is too much."""
+    kept: list[Buffer] = []
+    room = plan.max_bytes
+    for at, buffer in enumerate(buffers):
+        start = 0 if at else skip_before(buffer, 0, len(buffer), plan.offset)
+        first = plan.first and not kept
+        try:
+            stop = whole_batches(buffer, start, len(buffer), plan.end, room, first)
+        except KafkaError:
+            if kept:
+                break  # reported when a reader begins there
+            raise
+        if stop > start:
+            kept.append(buffer[start:stop])
+            room -= stop - start
+        if stop < len(buffer):
+            break
+    plan.size_bytes = plan.max_bytes - room
+    return kept

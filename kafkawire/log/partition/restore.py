@@ -1,0 +1,242 @@
+"""From what recovery found and what SQL remembers to partitions that can be served.
+
+Next offset = max(checkpoint, scan); rows go to the hot index as far as its bound allows, newest
+journals first; batches behind the checkpoint are replayed into the producers' state and the leader
+epochs. Called by kafkawire.log.manager at start, nothing else runs yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from kafkawire.codec.batches import HEAD
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal.file import POSITION_MASK, Journal
+from kafkawire.log.journal.format import batch_starts
+from kafkawire.log.partition.hot_index import ROW_BYTES, Columns
+from kafkawire.log.partition.index_eviction import INDEX_BYTES_AT_MOST, add_portion
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.producers import last_sequence
+from kafkawire.log.partition.truncate import drop_journals
+from kafkawire.log.recovery.losses import Loss
+from kafkawire.log.recovery.result import Found, Recovered
+from offsets.manager import PartitionOffsetManager
+from offsets.storage import PartitionRow
+
+logger = logging.getLogger(__name__)
+
+
+def load_partitions(
+    fs: FileSystem,
+    partitions: Mapping[int, Partition],
+    recovered: Recovered,
+    place: int,
+    rows: Sequence[PartitionRow],
+    bounds: Mapping[int, int] | None = None,
+) -> tuple[set[int], list[Loss]]:
+    """Fill the partitions; the numbers of those written since the checkpoint, and the offsets that
+    may have been lost at the ends of partitions.
+
+    `place` is that of the checkpoint, `rows` what is stored of the partitions, `bounds` the
+    ledger's if there is one.
+    """
+    for row in rows:
+        if row.number in partitions:
+            _take_row(partitions[row.number], row)
+    written: set[int] = set()
+    loaded_from = _first_loaded(recovered.found)
+    for at, found in enumerate(recovered.found):
+        _load_journal(fs, partitions, found, place, at >= loaded_from, written)
+    for number, naming in recovered.namings.items():
+        if number in partitions:
+            partition = partitions[number]
+            partition.next_offset = max(partition.next_offset, naming.next_offset)
+    losses = _pass_over(partitions, recovered, bounds) if recovered.damage else []
+    written.update(loss.number for loss in losses)
+    for partition in partitions.values():
+        _finish(partition)
+    return written, losses
+
+
+def _pass_over(
+    partitions: Mapping[int, Partition], recovered: Recovered, bounds: Mapping[int, int] | None
+) -> list[Loss]:
+    """Let partitions go on after everything that damage may have taken from their ends."""
+    losses = []
+    for number, partition in partitions.items():
+        known = max(partition.next_offset, partition.cut_offset)
+        end = recovered.ends.at_least(number, known, recovered.last_place(number), bounds)
+        if end > known:
+            losses.append(Loss(number, known, end, certain=False))
+            partition.next_offset = end
+            partition.soil()
+    return losses
+
+
+def _load_journal(
+    fs: FileSystem,
+    partitions: Mapping[int, Partition],
+    found: Found,
+    place: int,
+    in_memory: bool,
+    written: set[int],
+) -> None:
+    """Take the rows of one journal; adds to `written` who has some at or behind `place`."""
+    index = found.index(fs)
+    journal = found.journal
+    numbers: Iterable[int]
+    if index is not None and journal.rolled and journal.end_place <= place and journal.indexed:
+        # Most of a start: with many partitions each has a row or none in a journal.
+        for number, *row in index.singles():
+            partition = partitions.get(number)
+            if partition is not None:
+                _load_one(partition, journal, row, in_memory)
+        numbers = index.multiples()
+    else:
+        numbers = sorted(found.numbers())
+    for number, parts in found.rows(index, numbers):
+        partition = partitions.get(number)
+        for part in parts if partition is not None else ():
+            assert partition is not None, "only known partitions have rows to load"
+            if part.place[-1] >= place:
+                written.add(number)
+                partition.soil()
+                _replay(partition, _heads(fs, found, number, part, place), place)
+            _load(partition, journal, part, in_memory)
+
+
+def _load_one(partition: Partition, journal: Journal, row: list[int], in_memory: bool) -> None:
+    """As `_load`, of one row: base offset, place, newest timestamp, length, offset count."""
+    base, place, newest, length, count = row
+    end = base + count
+    if end > partition.next_offset:
+        partition.next_offset = end
+    if end <= partition.log_start or end <= partition.cut_offset:
+        return
+    if in_memory:
+        partition.rows.add(base, place, length, count, newest)
+    partition.portions.add(journal.number, base, end, length, newest)
+    journal.live += 1
+    if not in_memory:
+        partition.evicted = len(partition.portions)
+
+
+def fill(partition: Partition, row: PartitionRow) -> None:
+    """Load a partition of which the journals hold nothing."""
+    _take_row(partition, row)
+    _finish(partition)
+    if partition.epochs[-1][0] < partition.leader_epoch:
+        partition.lead(partition.leader_epoch)  # it rose while the partition was not in memory
+
+
+def _take_row(partition: Partition, row: PartitionRow) -> None:
+    """Take over what SQL remembers.
+
+    Where its segments end is not its next offset yet: batches behind the checkpoint are to be
+    replayed though they were cut.
+    """
+    state = row.checkpoint
+    if state is not None:
+        partition.next_offset = state.next_offset
+        partition.log_start = state.log_start
+        if state.leader_epochs:
+            partition.epochs = list(state.leader_epochs)
+        partition.producers.load(state.producers)
+        if state.producers:
+            partition.log.producing.add(partition)
+    partition.dispatch_offset, partition.commit_offset = row.dispatch_offset, row.commit_offset
+    living = [mapping for mapping in row.mappings if mapping.end_offset > partition.log_start]
+    if len(living) < len(row.mappings):
+        partition.log.trimmed[partition.number] = partition.log_start
+    if living:
+        partition.segments.splice(0, 0, living)
+        partition.cut_offset = living[-1].end_offset
+
+
+def _first_loaded(found: list[Found]) -> int:
+    """The oldest journal whose rows fit in memory together with all newer ones.
+
+    Never later than the first without an index file, which is made of the rows in memory, nor
+    than the one that is written on.
+    """
+    room = INDEX_BYTES_AT_MOST
+    first = len(found) - 1
+    while first > 0:
+        room -= found[first - 1].extent().frames * ROW_BYTES
+        if room < 0:
+            break
+        first -= 1
+    return min([max(first, 0), *(at for at, item in enumerate(found) if not item.journal.indexed)])
+
+
+def _load(partition: Partition, journal: Journal, rows: Columns, in_memory: bool) -> None:
+    """Take rows of one journal, after all those before."""
+    end = rows.base[-1] + rows.count[-1]
+    partition.next_offset = max(partition.next_offset, end)
+    if end <= max(partition.log_start, partition.cut_offset):
+        return
+    if in_memory:
+        partition.rows.extend(rows)
+    if not journal.rolled:
+        return
+    if len(partition.portions) and partition.portions.journal[-1] == journal.number:
+        partition.portions.end[-1] = end
+        partition.portions.size[-1] += sum(rows.length)
+        partition.portions.newest[-1] = max(partition.portions.newest[-1], *rows.newest)
+    else:
+        add_portion(journal, partition, rows)
+    if not in_memory:
+        partition.evicted = len(partition.portions)
+
+
+def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], place: int) -> None:
+    """Enter the batches behind a checkpoint with the producers and the leader epochs."""
+    known_end = partition.next_offset
+    for at, fields in heads:
+        base, epoch = fields[0], fields[2]
+        if at < place or base < known_end:
+            continue  # the row in SQL may be ahead of the checkpoint's place
+        if epoch > partition.epochs[-1][0]:
+            partition.epochs.append((epoch, base))
+        if fields[9] >= 0 and fields[11] >= 0:
+            last = last_sequence(fields[11], fields[12])
+            partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])
+
+
+def _heads(
+    fs: FileSystem, found: Found, number: int, rows: Columns, place: int
+) -> Iterable[tuple[int, tuple[Any, ...]]]:
+    """(place of its frame, head) of the batches behind `place`: those the scan has noted, or all
+    of them where the rows come from an index file."""
+    if rows is found.scanned.rows.get(number):
+        return found.scanned.facts.get(number, ())
+    return _read_heads(found.journal.warm(fs), rows, place)
+
+
+def _read_heads(
+    view: memoryview, rows: Columns, place: int
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    for at, length in zip(rows.place, rows.length, strict=True):
+        if at >= place:
+            start = at & POSITION_MASK
+            for position in batch_starts(view, start, start + length) or ():
+                yield at, HEAD.unpack_from(view, position)
+
+
+def _finish(partition: Partition) -> None:
+    """All rows are there: set what follows from them."""
+    partition.next_offset = max(partition.next_offset, partition.cut_offset)
+    log_start = min(partition.log_start, partition.next_offset)
+    partition.log_start = 0
+    portions, rows = partition.portions, partition.rows
+    partition.size_bytes = sum(rows.length) + sum(portions.size[: partition.evicted])
+    partition.size_bytes += sum(partition.segments.length)
+    partition.offsets = PartitionOffsetManager(partition.next_offset)
+    partition.high_watermark = partition.bound = partition.next_offset
+    dirty, partition.dirty = partition.dirty, True
+    if log_start:
+        partition.start_at(log_start)  # which SQL knows, so it soils nothing
+    drop_journals(partition, partition.cut_offset)  # of a journal that was cut in part
+    partition.dirty = dirty

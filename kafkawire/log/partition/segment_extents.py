@@ -1,0 +1,78 @@
+"""A partition's share of each segment, in columns: the mapping rows of SQL that readers need.
+
+Rows are in offset order and contiguous: the next one begins where the one before ends, whatever
+compaction left between the offsets. The last one's end is the partition's cut offset. A row costs
+88 bytes and no object. Pure; kafkawire.log.partition.partition owns one,
+kafkawire.log.partition.truncate changes it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TypeAlias
+
+from offsets.storage import Mapping
+
+Column: TypeAlias = "array[int]"
+
+_FIELDS = (
+    "base_offset",
+    "end_offset",
+    "segment_id",
+    "start",
+    "length",
+    "index_start",
+    "index_length",
+    "index_checksum",
+    "max_timestamp",
+    "batches",
+    "records",
+)
+
+
+class SegmentRows:
+    """See the module. `base` and `end`: offsets covered; `newest`: largest timestamp or -1."""
+
+    __slots__ = ("_columns", "base", "end", "length", "newest", "segment")
+
+    def __init__(self) -> None:
+        self._columns: tuple[Column, ...] = tuple(array("q") for _ in _FIELDS)
+        self.base, self.end, self.segment = self._columns[:3]
+        self.length = self._columns[4]
+        self.newest = self._columns[8]
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    def find(self, offset: int) -> int:
+        """The row that covers `offset`, or the first behind it; len(self) if none is."""
+        return bisect_right(self.end, offset)
+
+    def mapping(self, number: int, at: int) -> Mapping:
+        """One row as SQL has it."""
+        segment = self.segment[at]
+        base, end = self.base[at], self.end[at]
+        return Mapping(number, segment, base, end, *[column[at] for column in self._columns[3:]])
+
+    def mappings(self, number: int) -> Iterator[Mapping]:
+        """All rows, in offset order."""
+        return (self.mapping(number, at) for at in range(len(self)))
+
+    def splice(self, start: int, stop: int, mappings: Iterable[Mapping]) -> None:
+        """Put `mappings`, in offset order, where the rows [start, stop) were."""
+        rows = list(mappings)
+        for name, column in zip(_FIELDS, self._columns, strict=True):
+            column[start:stop] = array("q", [getattr(row, name) for row in rows])
+        first, last = max(0, start - 1), start + len(rows) + 1
+        around = list(zip(self.base[first:last], self.end[first:last], strict=True))
+        assert all(a[1] == b[0] for a, b in pairwise(around)), f"segment rows with a hole: {around}"
+
+    def drop_front(self, count: int) -> int:
+        """Forget the first rows; how many bytes they had."""
+        size_bytes = sum(self.length[:count])
+        for column in self._columns:
+            del column[:count]
+        return size_bytes

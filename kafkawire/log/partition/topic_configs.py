@@ -1,0 +1,95 @@
+"""The typed settings of topics: one object for all topics without settings of their own.
+
+A partition holds the object of its topic, and a change is made in place, so that whoever holds it
+sees it with the next record. A topic that gets its first own setting gets an object of its own,
+and its partitions are given that. Pure; kafkawire.log.partition.loader owns one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kafkawire.codec.configs import BrokerConfig, TopicConfig, resolve_topic
+from kafkawire.log.partition.internal_tier_lag import TierLags
+from kafkawire.log.partition.partition import Partition
+from kafkawire.metadata.catalog import Catalog, TopicInfo
+
+TOPICS_PER_STEP = 20
+"""Topics whose settings are worked out before the loop gets its turn: 40 us each."""
+
+
+class TopicConfigs:
+    """Objects by topic, of those topics that have settings and have been asked for. Internal
+    topics have one each: their `tiering.max.lag.ms` is at most the least of any tiered topic."""
+
+    def __init__(self, catalog: Catalog, broker: BrokerConfig) -> None:
+        self._catalog = catalog
+        self._broker = broker
+        self._shared = resolve_topic({}, broker.texts)
+        self._own: dict[bytes, TopicConfig] = {}
+        self._internal: set[bytes] = set()
+        self._lags = TierLags(catalog)
+
+    def of(self, topic_id: bytes) -> TopicConfig:
+        """The object of a topic."""
+        own = self._own.get(topic_id)
+        if own is not None:
+            return own
+        info = self._catalog.by_id.get(topic_id)
+        if info is None or not (info.configs or info.internal):
+            return self._shared
+        own = self._own[topic_id] = resolve_topic(info.configs, self._broker.texts)
+        if info.internal:
+            self._internal.add(topic_id)
+            self._cap(own)
+        return own
+
+    def topic_changed(self, info: TopicInfo, loaded: Iterable[Partition]) -> None:
+        """A topic's settings are other ones; `loaded` are its partitions in memory."""
+        own = self._own.get(info.id)
+        if own is not None:
+            self._update(info, own)
+            return
+        config = self.of(info.id)
+        for partition in loaded:
+            partition.config = config
+
+    def broker_changed(self) -> Iterator[None]:
+        """The broker's defaults are other ones; a step is short."""
+        self._shared.update({}, self._broker.texts)
+        yield None
+        for done, (topic_id, own) in enumerate(list(self._own.items()), 1):
+            info = self._catalog.by_id.get(topic_id)
+            if info is not None:
+                self._update(info, own)
+            if done % TOPICS_PER_STEP == 0:
+                yield None
+
+    def promised(self, infos: Iterable[TopicInfo]) -> list[TopicInfo]:
+        """Take in the lags of topics that are new or changed; the internal topics in memory whose
+        settings have changed by that."""
+        return self._follow(any([self._lags.put(info) for info in infos]))
+
+    def forget(self, topic_id: bytes) -> list[TopicInfo]:
+        """Forget a deleted topic; as `promised`."""
+        self._own.pop(topic_id, None)
+        self._internal.discard(topic_id)
+        return self._follow(self._lags.forget(topic_id))
+
+    def _follow(self, changed: bool) -> list[TopicInfo]:
+        infos = [self._catalog.by_id.get(each) for each in self._internal] if changed else []
+        found = [info for info in infos if info is not None]
+        for info in found:
+            self._update(info, self._own[info.id])
+        return found
+
+    def _update(self, info: TopicInfo, own: TopicConfig) -> None:
+        own.update(info.configs, self._broker.texts)
+        if info.internal:
+            self._cap(own)
+
+    def _cap(self, config: TopicConfig) -> None:
+        """Records are worth little without the offsets committed for them: see
+        kafkawire.log.partition.internal_tier_lag."""
+        if self._lags.least_ms is not None:
+            config.tier_lag_ms = min(config.tier_lag_ms, self._lags.least_ms)

@@ -1,0 +1,85 @@
+"""The borders of a partition: its log start, and the cut between its segments and its journals.
+
+Moving one forgets, in one step, what lies on the wrong side of it: index rows, portions, segment
+rows. SQL has the new border already (kafkawire.log.maintenance.checkpoints,
+kafkawire.log.segments.swap). Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from offsets.storage import Mapping
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
+
+
+def move_log_start(partition: Partition, offset: int) -> list[int]:
+    """Forget what is below a new log start; the numbers of the rolled journals that hold nothing
+    of this partition any more."""
+    assert partition.log_start <= offset <= partition.next_offset, (
+        "the log start moves within the log"
+    )
+    partition.log_start = offset
+    segments = partition.segments
+    if gone := segments.find(offset):
+        partition.size_bytes -= segments.drop_front(gone)
+        partition.log.trimmed[partition.number] = offset
+    numbers = drop_journals(partition, offset)
+    while len(partition.epochs) > 1 and partition.epochs[1][1] <= offset:
+        partition.epochs.pop(0)
+    partition.soil()
+    partition.moved()
+    return numbers
+
+
+def cut(partition: Partition, mappings: Sequence[Mapping]) -> list[int]:
+    """Add the rows of new segments behind the ones there are, and forget what was in the journals
+    for them; the numbers of the rolled journals that hold nothing of this partition any more.
+
+    Rows wholly below the log start, which may have moved meanwhile, are left out.
+    """
+    living = [row for row in mappings if row.end_offset > partition.log_start]
+    if not living:
+        return []
+    segments = partition.segments
+    segments.splice(len(segments), len(segments), living)
+    partition.cut_offset = living[-1].end_offset
+    partition.size_bytes += sum(row.length for row in living)
+    return drop_journals(partition, partition.cut_offset)
+
+
+def replace(partition: Partition, added: Sequence[Mapping], removed: Sequence[Mapping]) -> None:
+    """Put rewritten rows where the ones they were made of are: the same offsets.
+
+    Rows that have left the partition meanwhile, because its log start moved, stay out.
+    """
+    segments = partition.segments
+    old = {(row.base_offset, row.segment_id) for row in removed}
+    places = [at for at in range(len(segments)) if (segments.base[at], segments.segment[at]) in old]
+    living = [row for row in added if row.end_offset > partition.log_start]
+    if not places:
+        return
+    start, stop = places[0], places[-1] + 1
+    before = sum(segments.length[start:stop])
+    segments.splice(start, stop, living)
+    partition.size_bytes += sum(row.length for row in living) - before
+
+
+def drop_journals(partition: Partition, offset: int) -> list[int]:
+    """Forget what the journals hold below an offset; the numbers of those that hold nothing of
+    this partition any more."""
+    portions = partition.portions
+    gone = portions.below(offset)
+    partition.size_bytes -= sum(portions.size[: min(gone, partition.evicted)])
+    partition.evicted = max(0, partition.evicted - gone)
+    numbers = portions.drop(gone)
+    rows = partition.rows
+    row = rows.find(offset)
+    if row >= 0:
+        dead = row + 1 if rows.end_offset(row) <= offset else row
+        partition.size_bytes -= sum(rows.length[:dead])
+        rows.drop_front(dead)
+    return numbers

@@ -1,0 +1,309 @@
+"""What journals and segments say of topics, partitions and producers: all of it, nothing decided.
+
+Recovery is asked on a file system that changes nothing, so that a rebuilt folder and its next start
+agree on where the log ends; then every frame up to there is read. Segments are read before the
+journals: what they say of epochs and producers is where the replay of the journals begins. Blocks:
+nothing else runs. Called by kafkawire.cli.rebuilding.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kafkawire.codec.batches import HEAD
+from kafkawire.codec.segment import (
+    ORIGIN,
+    FormatError,
+    NewerFormatError,
+    PartitionEntry,
+    PartitionState,
+    TopicOrigin,
+    read_header,
+    read_origin,
+)
+from kafkawire.codec.types import uuid_parse
+from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
+from kafkawire.log.journal.format import (
+    HEAD_BYTES,
+    HEADER_BYTES,
+    KIND_BATCH,
+    KIND_NAMING,
+    KIND_ROLL,
+    KIND_TOPIC_DELETED,
+    read_catalog,
+    read_naming,
+    topics_of,
+)
+from kafkawire.log.journal.ledger import bounds_of, read_ledger
+from kafkawire.log.journal.run_file import read_run
+from kafkawire.log.partition.producers import Producers, last_sequence
+from kafkawire.log.rebuild.local_manifest import add_local_manifest
+from kafkawire.log.recovery.losses import Damage
+from kafkawire.log.recovery.recover import recover
+from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.unknown_topics import frames
+from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
+from kafkawire.metadata.checkpoint import FormatError as PackedError
+from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
+
+
+@dataclass(slots=True)
+class Share:
+    """What a segment holds of one partition."""
+
+    file: SegmentSeen
+    entry: PartitionEntry
+
+
+@dataclass(slots=True)
+class SegmentSeen:
+    """One sound segment, whether readers were using it or not. `path` empty: it has no file and
+    lies in the remote tier alone; `object`: the uuid of its object there, empty: none."""
+
+    path: str
+    uuid: bytes
+    created_ms: int
+    size_bytes: int
+    object: bytes = b""
+    generation: int = 0
+    retention_class: str = ""
+
+
+@dataclass(slots=True)
+class PartitionSeen:
+    """One partition number of one topic. `ranges`: [first, end) in the journals, as they lie there,
+    joined; `next_offset`, `log_start`, `epochs`: the greatest anything said, the history of epochs.
+    """
+
+    number: int
+    topic_id: bytes = b""
+    topic: str = ""
+    index: int = -1
+    log_start: int = 0
+    next_offset: int = 0
+    epoch: int = 0
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    producers: Producers = field(default_factory=Producers)
+    ranges: list[tuple[int, int]] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All of it. `topics` and `deleted` by id, as the newest frame says; `place`: up to where the
+    journals are known to be committed; `unreadable`: (path, why) of segment files.
+
+    `partitions` by slot: the partition number, or a negative slot where the number belongs to
+    another topic too, as after a start with other metadata; `slots` by number and topic id.
+    `origins`: topics as the newest segment describes them; `clusters`: when each cluster id was
+    first written; `bounds`: the ledger's; `configs`: dynamic settings of
+    all brokers; `has_manifest`: whether the local manifest could be read."""
+
+    partitions: dict[int, PartitionSeen] = field(default_factory=dict)
+    topics: dict[bytes, dict[str, Any]] = field(default_factory=dict)
+    deleted: set[bytes] = field(default_factory=set)
+    segments: list[SegmentSeen] = field(default_factory=list)
+    unreadable: list[tuple[str, str]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    place: int = 0
+    journals: int = 0
+    last_producer_id: int = -1
+    slots: dict[tuple[int, bytes], int] = field(default_factory=dict)
+    origins: dict[bytes, TopicOrigin] = field(default_factory=dict)
+    clusters: dict[str, int] = field(default_factory=dict)
+    recovered: Recovered = field(default_factory=Recovered)
+    bounds: Mapping[int, int] | None = None
+    configs: Mapping[str, str] = field(default_factory=dict)
+    next_partition: int = 1
+    has_manifest: bool = False
+
+    def of(self, number: int, topic_id: bytes = b"") -> PartitionSeen:
+        """What is known so far of a partition; `topic_id` empty: nothing says whose it is."""
+        slot = self.slot(number, topic_id)
+        if slot is None:
+            slot = -1 - len(self.slots)
+        if slot not in self.partitions:
+            self.partitions[slot] = PartitionSeen(slot)
+        partition = self.partitions[slot]
+        if topic_id:
+            self.slots[number, topic_id] = slot
+            partition.topic_id = topic_id
+        return partition
+
+    def slot(self, number: int, topic_id: bytes) -> int | None:
+        """The slot of a partition number in a topic; None if another topic has taken the number
+        and nothing is known of this one."""
+        slot = self.slots.get((number, topic_id))
+        if slot is not None:
+            return slot
+        holder = self.partitions.get(number)
+        free = holder is None or not topic_id or holder.topic_id in (b"", topic_id)
+        return number if free else None
+
+    def cluster_id(self) -> str:
+        """The cluster the oldest segment was written for; empty: no segment says."""
+        return min(self.clusters, key=self.clusters.__getitem__, default="")
+
+
+NEWEST = 1 << 62
+"""As a time: a catalog frame has none, and what a segment says counts first."""
+Newest = dict[tuple[int, bytes], tuple[int, PartitionState]]
+"""By partition number and topic id: the end of its newest segment, and the state in that."""
+
+
+def gather(env: Env, home: str, progress: Progress) -> Evidence:
+    """Read all of `<data>/brokers/<node>`. FormatError (kafkawire.log.journal.format's, the
+    segments') for what a newer program has written, OSError from the disk."""
+    seen = Evidence()
+    env = replace(env, fs=ReadOnlyFileSystem(env.fs))
+    _segments(env, os.path.join(home, "segments"), seen, progress)
+    last = read_run(env.fs, home)
+    clean_end = last.end if last is not None else -1
+    ledger = read_ledger(env.fs, home) if last is None or last.ledger else None
+    recovered = recover(env, os.path.join(home, "journals"), 0, clean_end, ledger)
+    seen.recovered, seen.bounds = recovered, bounds_of(ledger)
+    seen.damage = recovered.examined
+    seen.journals = len(recovered.found)
+    # What lies behind the last known commit is read too, but is not known to be on the disk: the
+    # next start makes it so, from this place on.
+    claims = [found.extent().claimed for found in recovered.found]
+    seen.place = min(max([0, clean_end, *claims]), recovered.written)
+    for at, found in enumerate(recovered.found):
+        progress("journals", at, len(recovered.found))
+        _journal(env, found, seen)
+    progress("journals", len(recovered.found), len(recovered.found))
+    seen.has_manifest = add_local_manifest(env.fs, home, seen)
+    return seen
+
+
+def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None:
+    try:
+        names = sorted(name for name in env.fs.listdir(folder) if name.endswith(SUFFIX))
+    except FileNotFoundError:
+        return
+    newest: Newest = {}
+    for at, name in enumerate(names):
+        progress("segments", at, len(names))
+        path = os.path.join(folder, name)
+        try:
+            _segment(env, path, seen, newest)
+        except NewerFormatError:
+            raise
+        except (FormatError, PackedError) as failure:
+            seen.unreadable.append((path, str(failure)))
+    for (number, topic_id), (end, state) in newest.items():
+        _begin(seen.of(number, topic_id), end, state)
+    progress("segments", len(names), len(names))
+
+
+def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
+    """Take all of a file or, where it is not sound, nothing."""
+    file = SegmentFile(env.fs, path)
+    try:
+        states = file.states()
+        made = read_header(file.view[:HEADER_BYTES])
+        one = SegmentSeen(path, made.uuid, made.created_ms, len(file.view))
+        ids = [_last_id(state) for state in states.values()]
+        _origin(file, made.created_ms, seen)
+    finally:
+        file.close()
+    seen.last_producer_id = max([seen.last_producer_id, *ids])
+    seen.segments.append(one)
+    for entry in file.directory:
+        partition = seen.of(entry.number, entry.topic_id)
+        partition.shares.append(Share(one, entry))
+        partition.topic, partition.index = entry.topic, entry.index
+        partition.next_offset = max(partition.next_offset, entry.end_offset)
+        state = states.get(entry.number)
+        if state is not None:
+            partition.log_start = max(partition.log_start, state.log_start)
+            key = entry.number, entry.topic_id
+            if entry.end_offset > newest.get(key, (-1,))[0]:
+                newest[key] = entry.end_offset, state
+
+
+def _origin(file: SegmentFile, created_ms: int, seen: Evidence) -> None:
+    """Note the cluster and the topics a segment was written for, if it says."""
+    section = file.trailer.optional(ORIGIN)
+    if section is None:
+        return
+    try:
+        origin = read_origin(file.checked(section))
+    except FormatError:
+        return  # its records are sound all the same
+    before = seen.clusters.get(origin.cluster_id, created_ms)
+    seen.clusters[origin.cluster_id] = min(before, created_ms)
+    for topic in origin.topics:
+        seen.origins[topic.id] = topic
+
+
+def _last_id(state: PartitionState) -> int:
+    unpack_epochs(state.leader_epochs)
+    return max((entry.producer_id for entry in unpack_producers(state.producers)), default=-1)
+
+
+def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
+    """Start from the newest segment's state, without what was appended behind its end: that may
+    never have been committed, and what was is replayed."""
+    partition.epochs = [pair for pair in unpack_epochs(state.leader_epochs) if pair[1] < end]
+    partition.epoch = max((epoch for epoch, _ in partition.epochs), default=0)
+    kept = []
+    for entry in unpack_producers(state.producers):
+        batches = [batch for batch in entry.batches if batch[2] < end]
+        if batches:
+            kept.append(ProducerEntry(entry.producer_id, entry.epoch, batches))
+    partition.producers.load(kept)
+
+
+def _journal(env: Env, found: Found, seen: Evidence) -> None:
+    journal = found.journal
+    view = journal.warm(env.fs)
+    named: dict[int, bytes] = {}
+    for position, head, starts in frames(view, journal.number, journal.end):
+        payload = view[position + HEAD_BYTES : position + HEAD_BYTES + head.length]
+        if head.kind == KIND_BATCH:
+            _batches(view, seen.of(head.number, named.get(head.number, b"")), starts, seen)
+        elif head.kind == KIND_NAMING:
+            naming = read_naming(payload)
+            named[head.number] = naming.topic_id
+            partition = seen.of(head.number, naming.topic_id)
+            partition.topic, partition.index = naming.topic, naming.index
+            partition.log_start = max(partition.log_start, naming.log_start)
+            partition.next_offset = max(partition.next_offset, naming.next_offset)
+            partition.epoch = max(partition.epoch, naming.leader_epoch)
+        elif head.kind == KIND_TOPIC_DELETED:
+            seen.deleted.add(uuid_parse(read_catalog(payload)["id"]))
+        elif head.kind != KIND_ROLL:
+            body = read_catalog(payload)
+            if "cluster" in body:
+                seen.clusters.setdefault(str(body["cluster"]), NEWEST)
+            for topic in topics_of(body):
+                topic_id = uuid_parse(topic["id"])
+                seen.topics.pop(topic_id, None)  # the newest last
+                seen.topics[topic_id] = topic
+    del view
+    journal.cool()
+
+
+def _batches(view: memoryview, partition: PartitionSeen, starts: list[int], seen: Evidence) -> None:
+    for position in starts:
+        fields = HEAD.unpack_from(view, position)
+        base, epoch, end = fields[0], fields[2], fields[0] + fields[6] + 1
+        if partition.ranges and partition.ranges[-1][1] == base:
+            partition.ranges[-1] = partition.ranges[-1][0], end
+        else:
+            partition.ranges.append((base, end))
+        partition.next_offset = max(partition.next_offset, end)
+        partition.epoch = max(partition.epoch, epoch)
+        if not partition.epochs or epoch > partition.epochs[-1][0]:
+            partition.epochs.append((epoch, base))
+        if fields[9] >= 0:
+            seen.last_producer_id = max(seen.last_producer_id, fields[9])
+            if fields[11] >= 0:
+                last = last_sequence(fields[11], fields[12])
+                partition.producers.replay(fields[9], fields[10], fields[11], last, base, fields[8])

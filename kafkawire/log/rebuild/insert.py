@@ -1,0 +1,133 @@
+"""What was rebuilt, entered into an empty offset storage: checkpoints, segments, mappings.
+
+Shell over offsets.storage. Called by kafkawire.cli.rebuilding, once the topics are in the catalog.
+"""
+
+from __future__ import annotations
+
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.log.rebuild.evidence import SegmentSeen, Share
+from kafkawire.log.rebuild.plan import Rebuilt, used_files
+from kafkawire.log.segments.cut.grouping import retention_class
+from kafkawire.metadata.checkpoint import Checkpoint
+from offsets.storage import (
+    COPY_FINISHED,
+    LIVE,
+    Mapping,
+    ObjectRow,
+    OffsetStorage,
+    SegmentRow,
+    Swap,
+    TierRow,
+    pack_ranges,
+)
+
+SEGMENTS_AT_ONCE = 100
+"""Of one transaction."""
+DUE_NOW = 0
+"""Retention looks at every mapping once and then knows when it should again."""
+
+
+TIER = 0
+"""The first tier of a broker has this id."""
+
+File = tuple[SegmentSeen, list[tuple[int, Share]]]
+
+
+async def enter(
+    storage: OffsetStorage, rebuilt: Rebuilt, node_id: int, tier: TierRow | None = None
+) -> None:
+    """All rows; `tier`: where the objects of `rebuilt` are. Raises what the storage raises."""
+    kinds = {
+        info.number: retention_class(TopicConfig(topic.configs))
+        for topic in rebuilt.topics
+        for info in topic.partitions
+    }
+    await storage.save_checkpoint(Checkpoint(node_id, rebuilt.place, rebuilt.checkpoints))
+    files = used_files(rebuilt)
+    if tier is not None:
+        await storage.save_tier(tier)
+        uploaded = [each for each in files if each[0].object]
+        await _enter_objects(storage, uploaded, node_id, kinds)
+        ends = {n: end for n, shares in rebuilt.shares.items() if (end := _committed(shares))}
+        await storage.save_tiering_offsets({n: (end, end) for n, end in ends.items()})
+        files = [each for each in files if not each[0].object]
+    for start in range(0, len(files), SEGMENTS_AT_ONCE):
+        part = files[start : start + SEGMENTS_AT_ONCE]
+        rows = [_row(file, shares, node_id, kinds[shares[0][0]]) for file, shares in part]
+        for row, segment_id in zip(rows, await storage.start_segments(rows), strict=True):
+            row.id = segment_id
+        finished = [
+            (row, [_mapping(number, share, row.id) for number, share in shares])
+            for row, (_, shares) in zip(rows, part, strict=True)
+        ]
+        await storage.finish_segments(Swap(finished))
+
+
+async def _enter_objects(
+    storage: OffsetStorage, files: list[File], node_id: int, kinds: dict[int, str]
+) -> None:
+    """Segments that are in the remote tier, with or without a file here."""
+    for start in range(0, len(files), SEGMENTS_AT_ONCE):
+        part = files[start : start + SEGMENTS_AT_ONCE]
+        rows = [_remote(file, shares, node_id, kinds[shares[0][0]]) for file, shares in part]
+        ids = await storage.enter_remote(rows)
+        local = [each for each, (file, _) in zip(ids, part, strict=True) if file.path]
+        if local:
+            await storage.set_local(local, True)
+
+
+def _remote(
+    file: SegmentSeen, shares: list[tuple[int, Share]], node_id: int, kind: str
+) -> tuple[SegmentRow, ObjectRow, list[Mapping]]:
+    row = _row(file, shares, node_id, file.retention_class or kind)
+    row.state, row.generation, row.local = LIVE, file.generation, False
+    row.object, row.tier = file.object, TIER
+    entries = [(number, share.entry) for number, share in shares]
+    ranges = pack_ranges((number, e.base_offset, e.end_offset) for number, e in entries)
+    made = ObjectRow(
+        file.object, 0, node_id, TIER, COPY_FINISHED, file.size_bytes, file.created_ms,
+        ranges=ranges,
+    )  # fmt: skip
+    return row, made, [_mapping(number, share, 0) for number, share in shares]
+
+
+def _committed(shares: list[Share]) -> int:
+    """Up to where a partition is in the remote tier without a hole from its first segment on."""
+    end = 0
+    for share in shares:
+        if not share.file.object:
+            break
+        end = share.entry.end_offset
+    return end
+
+
+def _row(file: SegmentSeen, shares: list[tuple[int, Share]], node_id: int, kind: str) -> SegmentRow:
+    newest = max(share.entry.max_timestamp for _, share in shares)
+    return SegmentRow(
+        file.uuid,
+        node_id,
+        file.created_ms,
+        size_bytes=file.size_bytes,
+        retention_class=kind,
+        max_timestamp=newest,
+    )
+
+
+def _mapping(number: int, share: Share, segment_id: int) -> Mapping:
+    entry = share.entry
+    return Mapping(
+        number,
+        segment_id,
+        entry.base_offset,
+        entry.end_offset,
+        entry.start,
+        entry.length,
+        entry.index_start,
+        entry.index_length,
+        entry.index_checksum,
+        entry.max_timestamp,
+        entry.batches,
+        entry.records,
+        DUE_NOW,
+    )

@@ -1,0 +1,128 @@
+"""Damaged offsets of the journals that an operator gave up, with `fsck --repair --skip-lost`.
+
+The file `<home>/given-up` names them, by partition, and the damaged bytes of the journals. With it
+a start lets the cut go past them: the segment holds an empty batch for each range, and its section
+`lost` has the account (kafkawire.log.segments.cut.job). Without it a partition is never cut past
+damage. A journal named here goes into the quarantine instead of being recycled
+(kafkawire.log.maintenance.retention).
+
+One line of JSON and its checksum, replaced whole by each such repair. Format version 1. Called by
+kafkawire.log.manager, kafkawire.log.segments.cut.cutter, kafkawire.log.maintenance.retention and
+kafkawire.log.fsck.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os.path
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from crc32c import crc32c
+
+from kafkawire.codec.segment_lost import LostRange
+from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal.format import FormatError
+
+logger = logging.getLogger(__name__)
+
+NAME = "given-up"
+VERSION = 1
+MAX_FILE_BYTES = 64 << 20
+"""The largest file that is read: about a million ranges, more than a check can list."""
+
+Bytes = tuple[int, int, int]
+"""Damaged bytes: the number of a journal, and [start, end) in it."""
+
+
+@dataclass(slots=True)
+class GivenUp:
+    """`ranges` by partition number, sorted, each with the id of the topic that had the number;
+    `damage`: bytes of journals whose records are among them."""
+
+    ranges: dict[int, tuple[bytes, list[LostRange]]] = field(default_factory=dict)
+    damage: set[Bytes] = field(default_factory=set)
+
+    def of(self, number: int, topic_id: bytes) -> Sequence[LostRange]:
+        """The ranges of one partition; none if another topic has its number now."""
+        known, ranges = self.ranges.get(number, (topic_id, []))
+        return ranges if known == topic_id else ()
+
+    def journals(self) -> set[int]:
+        """The damaged journals."""
+        return {journal for journal, _, _ in self.damage}
+
+
+def clipped(ranges: Sequence[LostRange], start: int, end: int) -> list[LostRange]:
+    """The parts of sorted ranges within the offsets [start, end)."""
+    return [
+        one._replace(first=max(one.first, start), end=min(one.end, end))
+        for one in ranges
+        if one.first < end and one.end > start
+    ]
+
+
+def passed(ranges: Sequence[LostRange], offset: int) -> int:
+    """Where the next offset lies that was not given up, from `offset` on."""
+    for one in ranges:
+        if one.first <= offset < one.end:
+            offset = one.end
+    return offset
+
+
+def read_given_up(fs: FileSystem, home: str) -> GivenUp:
+    """Read the file; empty if there is none or it is damaged, which is logged.
+
+    FormatError if a newer version wrote it; OSError."""
+    path = os.path.join(home, NAME)
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return GivenUp()
+    try:
+        lines = file.pread(min(file.size(), MAX_FILE_BYTES), 0).split(b"\n")
+    finally:
+        file.close()
+    try:
+        if len(lines) < 2 or int(lines[1], 16) != crc32c(lines[0]):
+            raise ValueError("wrong checksum")
+        body = json.loads(lines[0])
+        if body["version"] > VERSION:
+            raise FormatError(
+                f"{path} has format version {body['version']}, this kafkawire reads up to "
+                f"{VERSION}: start the newer version that wrote it"
+            )
+        ranges = {
+            int(row["number"]): (
+                bytes.fromhex(row["topic_id"]),
+                [LostRange(*map(int, each)) for each in row["ranges"]],
+            )
+            for row in body["partitions"]
+        }
+        return GivenUp(ranges, {(int(a), int(b), int(c)) for a, b, c in body["damage"]})
+    except FormatError:
+        raise
+    except (ValueError, KeyError, TypeError) as failure:
+        logger.warning(
+            "%s is damaged (%s): journals with damage are kept and their partitions are not cut "
+            "past it, until `kafkawire fsck --repair --skip-lost` writes it again",
+            path,
+            failure,
+        )
+        return GivenUp()
+
+
+def write_given_up(fs: FileSystem, home: str, given: GivenUp) -> None:
+    """Replace the file, durably. Raises OSError, and then the old one is still there."""
+    body = {
+        "version": VERSION,
+        "partitions": [
+            {"number": number, "topic_id": topic_id.hex(), "ranges": ranges}
+            for number, (topic_id, ranges) in sorted(given.ranges.items())
+        ],
+        "damage": sorted(given.damage),
+    }
+    line = json.dumps(body).encode()
+    write_whole_file(fs, os.path.join(home, NAME), b"%s\n%08x\n" % (line, crc32c(line)))

@@ -1,0 +1,161 @@
+"""What damage to acknowledged bytes took: of which partitions, which offsets, and where they go on.
+
+An offset that may have been acknowledged is never assigned again: where a damaged range may have
+held the end of a partition's log, its next offset rises above everything that can have been in it,
+which leaves a gap that readers are refused in (kafkawire.log.partition.read_plan). Known are, in
+this order: what is left of each damaged frame (kafkawire.log.recovery.salvage); later frames of the
+same partition; the checkpoint, for all damage before its place; the ledger's bound
+(kafkawire.log.journal.ledger). Where none of these helps, because an older version wrote the
+folder, each damaged byte counts as an offset. Pure but for the journals' bytes. Called by
+kafkawire.log.recovery.recover, kafkawire.log.partition.restore and kafkawire.log.fsck.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.scan import Gap
+from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.recovery.salvage import DamagedFrame, explain
+
+MAX_NAMED = 10
+"""Partitions named in one log line; the others are counted."""
+
+Name = Callable[[int], str]
+"""The name of a partition by its number, as `topic-0`."""
+
+
+@dataclass(slots=True)
+class Loss:
+    """Offsets [first, last) of one partition that cannot be read; `last` is -1 where it is
+    unknown how many they are. A damaged frame in bytes [start, end) of a journal says so, or, if
+    not `certain`, nothing says that they were ever assigned."""
+
+    number: int
+    first: int
+    last: int
+    certain: bool = True
+    journal: int = -1
+    start: int = 0
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Damage:
+    """One damaged range. `losses` are known from its bytes; `unexplained` of its bytes may have
+    held records of any partition, those of each number in `doubted` records of that one."""
+
+    gap: Gap
+    losses: list[Loss] = field(default_factory=list)
+    unexplained: int = 0
+    doubted: dict[int, int] = field(default_factory=dict)
+
+    def text(self, name: Name) -> str:
+        """What is wrong with the journal and what that cost, to be put after its name."""
+        gap, lost = self.gap, names(self.losses, name)
+        if gap.missing:
+            what = "is missing, though it was acknowledged"
+        elif gap.cut_short:
+            what = f"was cut short at byte {gap.start}, after which records were acknowledged"
+        else:
+            what = f"is damaged in bytes {gap.start}-{gap.end - 1}, which were acknowledged"
+            lost = lost or "whose records they were is unknown"
+        return f"{what}: {lost}" if lost else what
+
+
+def names(losses: Iterable[Loss], name: Name) -> str:
+    """Partitions and offsets in words."""
+    texts = []
+    for loss in losses:
+        if loss.last < 0:
+            texts.append(f"some offsets of {name(loss.number)} are lost")
+        else:
+            verb = "are lost" if loss.certain else "may be lost"
+            texts.append(f"offsets {loss.first}-{loss.last - 1} of {name(loss.number)} {verb}")
+    more = [f"and of {len(texts) - MAX_NAMED} partitions more"] if len(texts) > MAX_NAMED else []
+    return ", ".join(texts[:MAX_NAMED] + more)
+
+
+def examine(gap: Gap, view: memoryview | None) -> Damage:
+    """What the bytes of a damaged range still say; `view` is the journal's, None if it is gone."""
+    damage = Damage(gap)
+    if view is None:
+        damage.unexplained = gap.end - gap.start
+    elif gap.number >= 0:
+        where = gap.journal, gap.start, gap.end
+        damage.losses.append(Loss(gap.number, gap.first, gap.last, True, *where))
+    else:
+        for part in explain(view, gap.journal, gap.start, gap.end):
+            if not isinstance(part, DamagedFrame):
+                damage.unexplained += part.end - part.start
+            elif part.number > 0:
+                where = gap.journal, part.start, part.end
+                damage.losses.append(Loss(part.number, part.first, part.last, True, *where))
+                if part.last < 0:
+                    size = part.end - part.start
+                    damage.doubted[part.number] = damage.doubted.get(part.number, 0) + size
+    return damage
+
+
+def examine_index(gap: Gap, rows: Mapping[int, Columns]) -> Damage:
+    """What a range of a journal that is gone held, as its index file says; `rows` by partition."""
+    damage = Damage(gap)
+    for number, columns in rows.items():
+        first = bisect_left(columns.place, gap.place)
+        if first and columns.place[first - 1] + columns.length[first - 1] > gap.place:
+            first -= 1
+        if first < len(columns):
+            end = columns.base[-1] + columns.count[-1]
+            damage.losses.append(Loss(number, columns.base[first], end))
+    return damage
+
+
+@dataclass(slots=True)
+class Ends:
+    """What damage says of where partitions end. `known`: the offset after the last that a damaged
+    frame is known to have held; `doubted`: bytes in which more records of a partition may have
+    been, with the place of the last; `unexplained`: likewise, of any partition."""
+
+    known: dict[int, int] = field(default_factory=dict)
+    doubted: dict[int, tuple[int, int]] = field(default_factory=dict)
+    unexplained: tuple[int, int] = (0, 0)
+
+    def concerned(self, bounds: Mapping[int, int] | None) -> set[int]:
+        """The partitions that may have lost records, by all that is known of them."""
+        numbers = self.known.keys() | self.doubted.keys()
+        return numbers | bounds.keys() if bounds and self.unexplained[0] else numbers
+
+    def at_least(
+        self, number: int, next_offset: int, last_place: int, bounds: Mapping[int, int] | None
+    ) -> int:
+        """From which offset on a partition goes on; `next_offset` is what all that can be read
+        says, `last_place` that of its last frame, `bounds` the ledger's if there is one."""
+        known = max(next_offset, self.known.get(number, 0))
+        parts = (self.doubted.get(number, (0, 0)), self.unexplained)
+        size = sum(size for size, place in parts if last_place < place)
+        if not size:
+            return known
+        if bounds is not None:
+            return max(known, bounds.get(number, 0))
+        return known + size
+
+
+def ends(damages: Iterable[Damage], place: int) -> Ends:
+    """Put together what damage says. `place` is the checkpoint's: of what lies before it the
+    checkpoint knows the next offsets."""
+    result = Ends()
+    for damage in damages:
+        gap, start = damage.gap, damage.gap.place
+        if gap.journal << PLACE_BITS | gap.end <= place and not gap.open:
+            continue
+        for loss in damage.losses:
+            result.known[loss.number] = max(result.known.get(loss.number, 0), loss.last)
+        for number, size in damage.doubted.items():
+            result.doubted[number] = (result.doubted.get(number, (0, 0))[0] + size, start)
+        if damage.unexplained or gap.open:
+            size = max(damage.unexplained, 1)
+            result.unexplained = (result.unexplained[0] + size, start)
+    return result

@@ -1,0 +1,58 @@
+"""Quarantine: files that the metadata does not account for, and damaged journals, are kept.
+
+`<home>/quarantine/` holds them under their names, and `report.jsonl` with a line for each: the
+file, where it was, why it was moved, and when. Nothing reads them again; an operator who knows what
+they are may delete the folder. Blocking: used by commands, or in a thread. Called by
+kafkawire.log.fsck, kafkawire.log.maintenance.retention, kafkawire.log.segments.manager and
+kafkawire.cli.rebuilding.
+"""
+
+from __future__ import annotations
+
+import json
+import os.path
+from itertools import count
+
+from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.ports import FileSystem
+
+FOLDER = "quarantine"
+REPORT = "report.jsonl"
+
+
+class Quarantine:
+    """The quarantine of one broker's folder, created when the first file is moved into it."""
+
+    def __init__(self, fs: FileSystem, home: str) -> None:
+        self._fs = fs
+        self.folder = os.path.join(home, FOLDER)
+
+    def take(self, path: str, why: str, now_ms: int) -> str:
+        """Move a file into the quarantine, durably, after its line in the report; its new path.
+        Raises OSError."""
+        fs = self._fs
+        fs.makedirs(self.folder)
+        target = self._free(os.path.basename(path))
+        line = {"file": os.path.basename(target), "from": path, "why": why, "moved_ms": now_ms}
+        report = os.path.join(self.folder, REPORT)
+        write_whole_file(fs, report, self._read(report) + json.dumps(line).encode() + b"\n")
+        fs.rename(path, target)
+        fs.sync_dir(self.folder)
+        fs.sync_dir(os.path.dirname(path))
+        return target
+
+    def _free(self, name: str) -> str:
+        """A path that no file has."""
+        taken = set(self._fs.listdir(self.folder))
+        names = (name if not n else f"{name}.{n}" for n in count())
+        return os.path.join(self.folder, next(each for each in names if each not in taken))
+
+    def _read(self, path: str) -> bytes:
+        try:
+            file = self._fs.open(path)
+        except FileNotFoundError:
+            return b""
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()

@@ -1,0 +1,317 @@
+"""Recovery: what the journals hold after any end, and what of it counts.
+
+1. List the folder. A file whose header is missing and that holds no frame of its number was only
+   made ready: it becomes a spare.
+2. Oldest first, take each journal's rows from its index file, and scan what that does not cover:
+   all of the last journal, usually. A journal ends where the next one's header says so. A frame of
+   an older run than one before it is never taken.
+3. Every gap is judged. If any frame behind it (or the checkpoint, or the mark of a clean end)
+   claims a committed place beyond the gap, acknowledged bytes are damaged there: they are named in
+   the log and skipped, and what follows counts. Otherwise nothing behind was ever acknowledged as
+   committed: the log is cut there, in this journal and all later ones.   <- the decision
+   A journal that the ledger names and that is missing, or ends too early, is damage too.
+4. What is left is written again from the last committed place on, and synced: after a crash of the
+   process alone it may be in the page cache only, and after a failed fsync the kernel may take it
+   for clean although the disk never got it.
+5. (kafkawire.log.manager) The partitions take their rows; next offset = max(checkpoint, scan, what
+damage
+   may have taken). The ledger is written; then journals after a cut become spares, durably, and
+   only then is anything written to the log.
+
+Crash assumptions: a write may be torn at any byte and reordered with others until an fsync that
+succeeded; sectors may rot; fsync does not lie. Reads block, which is fine: nothing else runs yet.
+"""
+
+from __future__ import annotations
+
+import logging
+import os.path
+import re
+from bisect import bisect_left
+from collections.abc import Mapping
+
+from kafkawire.log.io.atomic_file import NEW
+from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.journal.directory import SPARE_PREFIX
+from kafkawire.log.journal.file import PLACE_BITS, POSITION_MASK, Journal, write_whole
+from kafkawire.log.journal.format import (
+    HEADER_BYTES,
+    check,
+    find_frame,
+    read_head,
+    read_header,
+)
+from kafkawire.log.journal.index_file import read_index
+from kafkawire.log.journal.ledger_file import Contents
+from kafkawire.log.journal.scan import Gap, Scanned, scan
+from kafkawire.log.recovery.losses import ends, examine, examine_index
+from kafkawire.log.recovery.result import Found, Recovered
+
+logger = logging.getLogger(__name__)
+
+REWRITE_BYTES = 4 << 20
+"""How much is read and written again at a time: large enough for the disk, small in memory."""
+
+_JOURNAL = re.compile(r"(\d{10})\.journal")
+_SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
+
+
+def recover(
+    env: Env, folder: str, place: int, clean_end: int, ledger: Contents | None = None
+) -> Recovered:
+    """Read all journals of a folder. Blocks.
+
+    `place`: the checkpoint's, up to which everything is committed. `clean_end`: where the log ended
+    cleanly, or -1. `ledger`: what the ledger says, if there is one.
+    """
+    result = Recovered()
+    listed = ledger.journals if ledger is not None and not ledger.damaged else {}
+    claimed = max([place, clean_end, ledger.committed if ledger is not None else 0])
+    _list(env, folder, result, listed)
+    for at, found in enumerate(result.found):
+        _read(env.fs, found, result.found[at + 1 :], result, clean_end)
+    dropped = _judge(result, claimed, listed)
+    result.discarded += [found.journal for found in dropped]
+    if result.found:
+        _settle(env.fs, result, claimed)
+    _miss(result, listed, claimed)
+    _examine(env.fs, folder, result, place)
+    return result
+
+
+def _miss(result: Recovered, listed: Mapping[int, int], claimed: int) -> None:
+    """Note the journals that must be there and are not, or are empty. The log then goes on in a new
+    one, under a number and at places that it never had."""
+    last = claimed >> PLACE_BITS
+    there = {found.journal.number for found in result.found}
+    there |= {journal.number for journal in result.discarded if claimed <= journal.place}
+    there |= {gap.journal for gap in result.damage if gap.missing}
+    missing = dict(listed)
+    if not listed and result.found and last > result.found[-1].journal.number:
+        missing[last] = -1  # the checkpoint or the mark of a clean end knows it
+    for number in sorted(missing.keys() - there):
+        end = claimed & POSITION_MASK if number == last else HEADER_BYTES
+        open_ended = number >= max(there, default=0) and missing[number] < 0
+        end = max(end, missing[number])
+        result.damage.append(Gap(number, 0, end, missing=True, open=open_ended))
+    result.damage.sort(key=lambda gap: gap.place)
+    result.next_number = max([result.next_number, last + 1, *(number + 1 for number in listed)])
+    if result.found and result.damage:
+        journal = result.found[-1].journal
+        if claimed > journal.end_place or result.damage[-1].journal > journal.number:
+            journal.rolled = True
+
+
+def _examine(fs: FileSystem, folder: str, result: Recovered, place: int) -> None:
+    """See what the damaged bytes, or else the index of a journal, still say."""
+    journals = {found.journal.number: found.journal for found in result.found}
+    for gap in result.damage:
+        journal = journals.get(gap.journal)
+        index = read_index(fs, folder, gap.journal) if gap.missing or gap.cut_short else None
+        if index is not None and index.extent.end >= gap.end:
+            rows = {number: index.rows(number) for number in index.numbers()}
+            result.examined.append(examine_index(gap, rows))
+        else:
+            view = journal.warm(fs) if journal is not None else None
+            result.examined.append(examine(gap, view))
+    result.ends = ends(result.examined, place)
+
+
+def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -> None:
+    fs = env.fs
+    for name in fs.listdir(folder):
+        path = os.path.join(folder, name)
+        if name.endswith(NEW):
+            fs.remove(path)
+        match = _JOURNAL.fullmatch(name) or _SPARE.fullmatch(name)
+        if match is None:
+            continue
+        number = int(match[1])
+        # Above every number any file here ever had, so that no frame found under a number can
+        # come from an earlier life of that number.
+        result.next_number = max(result.next_number, number + 1)
+        file = fs.open(path)
+        journal = Journal(number, path, file, file.size())
+        if name.startswith(SPARE_PREFIX):
+            result.spares.append((path, journal.capacity))
+            journal.cool()
+            continue
+        view = journal.warm(fs)
+        header = read_header(view, path)
+        if header is None or header.journal != number:
+            if find_frame(view, HEADER_BYTES, journal.capacity, number) < 0:
+                result.discarded.append(journal)
+                continue
+            logger.error("%s has a damaged header; its frames are read all the same", path)
+            header = None
+        index = read_index(fs, folder, number)
+        found = Found(journal, header, None, set(), Scanned(number, 0, 0), listed.get(number, -1))
+        if index is not None and index.extent.end > journal.capacity:
+            found.least_end = max(found.least_end, index.extent.end)  # it was cut short
+        elif index is not None:
+            found.covered, found.indexed = index.extent, set(index.numbers())
+            journal.cool()
+        result.found.append(found)
+
+
+def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, end: int) -> None:
+    """Scan what the index does not cover. `end`: the place of a clean end, or -1."""
+    journal = found.journal
+    stop: int | None = None
+    if later and later[0].previous_end() >> PLACE_BITS == journal.number:
+        stop = later[0].previous_end() & POSITION_MASK
+    elif found.least_end > 0:
+        stop = found.least_end
+    start = HEADER_BYTES
+    if found.covered is not None:
+        start = found.covered.end
+        result.run = max(result.run, found.covered.run)
+        if end == journal.place | start and not later and not _follows(fs, journal, start):
+            stop = start
+    if (
+        stop is not None
+        and later
+        and later[0].header
+        and _begun_in_vain(fs, found, later[0], start, stop)
+    ):
+        stop = None
+    if start == stop:
+        found.scanned = Scanned(journal.number, start, result.run)
+    else:
+        found.scanned = scan(journal.warm(fs), journal.number, start, stop, result.run)
+    journal.end = found.scanned.end
+    result.run = found.scanned.run
+    stop = max(stop or 0, found.least_end)
+    if stop > journal.capacity:
+        gaps = found.scanned.gaps
+        if gaps and gaps[-1].end == journal.capacity:
+            del gaps[-1]
+        gaps.append(Gap(journal.number, journal.end, stop, cut_short=True))
+
+
+def _begun_in_vain(fs: FileSystem, found: Found, later: Found, start: int, stop: int) -> bool:
+    """Whether a journal was written on after the next one was begun.
+
+    So it is if the turn that began the next one failed, and those after it fitted into this one:
+    what the next one's header says of where this one ended is void then, and its frames are
+    of an older run than this one's last.
+    """
+    assert later.header is not None, "it said where this journal ended"
+    journal = found.journal
+    if later.covered is not None or (start == stop and not _follows(fs, journal, start)):
+        return False
+    return scan(journal.warm(fs), journal.number, start, None, 0).run > later.header.run
+
+
+def _follows(fs: FileSystem, journal: Journal, position: int) -> bool:
+    """Whether a frame lies where a clean end is said to be: then it was none."""
+    view = journal.warm(fs)
+    head = read_head(view, position)
+    return head is not None and check(view, position, head, journal.number) is not None
+
+
+def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[Found]:
+    """Find the first gap that nothing behind it claims to be committed, and cut there.
+
+    Returns the journals behind the cut.
+    """
+    behind: list[int] = []  # per journal: the greatest claim in it, behind it, or from outside
+    for found in reversed(result.found):
+        claimed = max(claimed, found.extent().claimed)
+        behind.append(claimed)
+    before = -1
+    for at, (found, claim) in enumerate(zip(result.found, reversed(behind), strict=True)):
+        missing = _missing(found, before)
+        if missing is not None and missing.journal not in listed:
+            if claim <= missing.place:
+                return _drop(result, at)
+            if claim < found.previous_end():
+                result.damage.append(missing)
+        before = found.journal.number
+        for gap in found.scanned.gaps:
+            if claim <= gap.place:
+                _cut(found, gap)
+                begun = found.header is not None or found.journal.end > HEADER_BYTES
+                return _drop(result, at + 1 if begun else at)
+            result.damage.append(gap)
+    return []
+
+
+def _missing(found: Found, before: int) -> Gap | None:
+    """The journal that should lie before this one, if it does not.
+
+    One that was recycled was committed to its end; one of which nothing reached the disk was not.
+    """
+    number = found.previous_end() >> PLACE_BITS
+    if number in (0, before):
+        return None
+    return Gap(number, 0, found.previous_end() & POSITION_MASK, missing=True)
+
+
+def _drop(result: Recovered, at: int) -> list[Found]:
+    dropped = result.found[at:]
+    del result.found[at:]
+    return dropped
+
+
+def _cut(found: Found, gap: Gap) -> None:
+    """Forget everything of a journal from a gap on."""
+    journal, scanned = found.journal, found.scanned
+    logger.info(
+        "journal %d ends at %d: what follows was never committed", journal.number, gap.start
+    )
+    journal.end = scanned.end = gap.start
+    for number, rows in list(scanned.rows.items()):
+        keep = bisect_left(rows.place, gap.place)
+        for column in (rows.base, rows.place, rows.length, rows.count, rows.newest):
+            del column[keep:]
+        if not keep:
+            del scanned.rows[number]
+    for number, facts in scanned.facts.items():
+        scanned.facts[number] = [fact for fact in facts if fact[0] < gap.place]
+    scanned.frames = sum(len(rows) for rows in scanned.rows.values())
+    scanned.named = {
+        number: (position, naming)
+        for number, (position, naming) in scanned.named.items()
+        if position < gap.start
+    }
+
+
+def _harden(fs: FileSystem, journal: Journal, committed: int) -> None:
+    """Make sure that what was read is on the disk, up to the journal's end."""
+    journal.warm(fs)
+    file = journal.opened()
+    position = 0
+    if committed > journal.place:
+        position = min(committed - journal.place, journal.end)
+    while position < journal.end:
+        part = file.pread(min(REWRITE_BYTES, journal.end - position), position)
+        write_whole(file, [part], position, len(part))
+        position += len(part)
+    file.sync()
+
+
+def _settle(fs: FileSystem, result: Recovered, claimed: int) -> None:
+    """Make what is left durable and see where writing goes on."""
+    last = result.found[-1].journal
+    if claimed > last.end_place and claimed >> PLACE_BITS == last.number:
+        end = claimed & POSITION_MASK
+        fits = end <= last.capacity
+        result.damage = [gap for gap in result.damage if gap.place < last.end_place]
+        result.damage.append(Gap(last.number, last.end, end, cut_short=not fits, open=True))
+        if fits:
+            last.end = end
+    claimed = max([claimed, *(found.extent().claimed for found in result.found)])
+    for found in result.found:
+        journal = found.journal
+        journal.rolled = journal is not last
+        extent = found.extent()
+        journal.entries = extent.frames
+        journal.unverified = found.covered.end if found.covered is not None else 0
+        journal.numbers = found.numbers() | found.scanned.named.keys()
+        journal.indexed = found.covered is not None and found.covered.end == journal.end
+        if not journal.indexed:
+            _harden(fs, journal, claimed)
+        for number, (_, naming) in found.scanned.named.items():
+            result.namings[number] = naming
+    result.written = last.end_place

@@ -1,0 +1,108 @@
+"""What recovery found: each journal with its rows, and what of all of them counts.
+
+Values only, so that the users of the outcome (kafkawire.log.partition.restore,
+kafkawire.log.manager, kafkawire.log.fsck, kafkawire.log.recovery.unknown_topics,
+kafkawire.log.rebuild) needs no recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from kafkawire.log.io.ports import FileSystem, LogError
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.journal.format import HEADER_BYTES, Header, Naming
+from kafkawire.log.journal.index_file import Extent, JournalIndex, read_index
+from kafkawire.log.journal.scan import Gap, Scanned
+from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.recovery.losses import Damage, Ends
+
+
+@dataclass(slots=True)
+class Found:
+    """One journal: what its index file covers, what the scan found after that.
+
+    `least_end` is a position that the journal must reach, as its index file or the ledger says.
+    The index file itself is not kept: with its mapping and its journal's, a thousand journals
+    would need more file descriptors than a process gets.
+    """
+
+    journal: Journal
+    header: Header | None
+    covered: Extent | None
+    indexed: set[int]
+    scanned: Scanned
+    least_end: int = 0
+
+    def previous_end(self) -> int:
+        """The place where the journal before ended; 0 if that is not known, or there was none."""
+        return self.header.previous_end if self.header is not None else 0
+
+    def extent(self) -> Extent:
+        """As its index file should have it."""
+        before = self.covered or Extent(0, 0, 0, 0)
+        scanned = self.scanned
+        return Extent(
+            self.journal.end,
+            max(before.run, scanned.run),
+            max(before.claimed, scanned.claimed),
+            before.frames + scanned.frames,
+        )
+
+    def numbers(self) -> set[int]:
+        """The partitions with rows."""
+        return self.indexed | self.scanned.rows.keys()
+
+    def index(self, fs: FileSystem) -> JournalIndex | None:
+        """Its index file, if it has one."""
+        if self.covered is None:
+            return None
+        index = read_index(fs, self.journal.folder, self.journal.number)
+        if index is None:
+            raise LogError(f"the index of {self.journal.path} was damaged just now: try again")
+        return index
+
+    def rows(
+        self, index: JournalIndex | None, numbers: Iterable[int]
+    ) -> Iterator[tuple[int, list[Columns]]]:
+        """(partition number, its rows in order), for each of the partitions."""
+        for number in numbers:
+            parts = [index.rows(number)] if index is not None else []
+            if number in self.scanned.rows:
+                parts.append(self.scanned.rows[number])
+            yield number, [part for part in parts if len(part)]
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What counts. `run` is the greatest run number seen, `damage` the acknowledged gaps,
+    `examined` what is known of each, `ends` what that says of where partitions end. `discarded`:
+    journals in which nothing counts; they are to become spares once the ledger does not name them.
+    """
+
+    found: list[Found] = field(default_factory=list)
+    discarded: list[Journal] = field(default_factory=list)
+    spares: list[tuple[str, int]] = field(default_factory=list)
+    next_number: int = 1
+    written: int = 0
+    run: int = 0
+    damage: list[Gap] = field(default_factory=list)
+    examined: list[Damage] = field(default_factory=list)
+    ends: Ends = field(default_factory=Ends)
+    namings: dict[int, Naming] = field(default_factory=dict)
+
+    def numbers(self) -> set[int]:
+        """The partitions of which something is in the journals."""
+        return set(self.namings).union(*(found.numbers() for found in self.found))
+
+    def last_place(self, number: int) -> int:
+        """About where the last frame of a partition lies: after all damage before it, and before
+        all damage after it; -1 if there is none."""
+        for found in reversed(self.found):
+            rows = found.scanned.rows.get(number)
+            if rows is not None:
+                return rows.place[-1]
+            if number in found.indexed:
+                return found.journal.place + HEADER_BYTES  # damage is only found after the index
+        return -1

@@ -1,0 +1,253 @@
+"""What a damaged frame was: its partition and offsets, read from the bytes that are left of it.
+
+A damaged frame is never served, but its offsets must not be assigned again, so recovery needs to
+know whose they were. Where exactly one byte of what the frame's checksum covers is wrong, the
+checksum itself says which one (a CRC is linear: the difference between the stored and the computed
+value depends only on the error and on how many bytes follow it). Where more is wrong, a head whose
+fields agree with where the frame lies still names the partition. What cannot be explained is
+returned as such. Pure; called by kafkawire.log.recovery.losses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import HEAD
+from kafkawire.log.journal.file import PLACE_BITS
+from kafkawire.log.journal.format import (
+    BATCH_HEAD_BYTES,
+    BATCH_LENGTH_OVERHEAD,
+    BATCH_PREFIX_BYTES,
+    HEAD_BYTES,
+    KIND_BATCH,
+    KIND_NAMES,
+    padded,
+)
+
+POLYNOMIAL = 0x82F63B78
+"""CRC-32C (Castagnoli), bit-reversed."""
+BODY_AT = 8
+"""Where a frame's checksum begins to cover it."""
+MAX_SEARCHED_BYTES = 1 << 20
+"""The most covered bytes in which an error is located: a fraction of a second of Python. A frame
+of batches has 21 of them for each batch."""
+
+MAX_LAYOUTS = 8
+"""How many counts of batches are tried for one frame, since each costs a search."""
+
+MAX_BATCH_SEARCHED = 64 << 10
+"""How far after a batch whose length is wrong the next one is looked for; with larger batches the
+frame is known by its head alone."""
+BATCH_VERSION_AT = 16
+BATCH_VERSION = 2
+
+_CHECKSUM = Struct(">I")
+_BODY = Struct(">IHHqqqq")
+_OFFSET = Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class DamagedFrame:
+    """A frame in the bytes [start, end) of a journal whose records cannot be read.
+
+    `number` is its partition, 0 for frames without records; [first, last) are its offsets, both -1
+    where they are unreadable."""
+
+    start: int
+    end: int
+    number: int
+    first: int = -1
+    last: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Unexplained:
+    """Bytes [start, end) of a journal that may have held frames of any partition."""
+
+    start: int
+    end: int
+
+
+def explain(
+    buf: memoryview, journal: int, start: int, end: int
+) -> list[DamagedFrame | Unexplained]:
+    """Explain all of the damaged bytes [start, end) of a journal, in order.
+
+    `end` may lie beyond the end of `buf`: a journal that was cut short."""
+    found: list[DamagedFrame | Unexplained] = []
+    at = unknown_from = start
+    limit = min(end, len(buf))
+    while at < limit:
+        frame = _identify(buf, journal, at, limit)
+        if frame is None:
+            at = _next_head(buf, journal, at, limit)
+            continue
+        if unknown_from < at:
+            found.append(Unexplained(unknown_from, at))
+        found.append(frame)
+        at = unknown_from = frame.end
+    if unknown_from < end:
+        found.append(Unexplained(unknown_from, end))
+    return found
+
+
+def located(covered: bytes, checksum: int) -> bytes | None:
+    """`covered` as it was when its CRC-32C was `checksum`, if at most one byte has changed since,
+    in it or in the stored checksum; None if more has."""
+    syndrome = crc32c(covered) ^ checksum
+    if syndrome == 0 or any(syndrome & ~(0xFF << shift) == 0 for shift in (0, 8, 16, 24)):
+        return covered
+    if len(covered) > MAX_SEARCHED_BYTES:
+        return None
+    for at in range(len(covered) - 1, -1, -1):
+        # Undo one step of the CRC: afterwards `syndrome` is what an error in this byte gave.
+        syndrome = _undo(syndrome)
+        if syndrome < 256:
+            repaired = bytearray(covered)
+            repaired[at] ^= syndrome
+            return bytes(repaired) if crc32c(bytes(repaired)) == checksum else None
+    return None
+
+
+def _undo(register: int) -> int:
+    """The CRC register one zero byte earlier; for a single-byte error, at its byte, the error."""
+    for _ in range(8):
+        if register & 0x80000000:
+            register = ((register ^ POLYNOMIAL) << 1 | 1) & 0xFFFFFFFF
+        else:
+            register = register << 1
+    return register
+
+
+def _identify(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
+    """The frame at `at`, which ends at or before `end`; None if its head says nothing."""
+    start = at + HEAD_BYTES
+    if start > end:
+        return None
+    return (
+        _batches(buf, journal, at, end)
+        or _without_records(buf, journal, at, end)
+        or _by_its_head(buf, journal, at, end)
+    )
+
+
+def _batches(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
+    """A frame of batches with one wrong byte in its head or in what the batches' CRCs leave out."""
+    for starts, stop in _layouts(buf, at, end):
+        covered = bytes(buf[at + BODY_AT : at + HEAD_BYTES]) + b"".join(
+            bytes(buf[start : start + BATCH_PREFIX_BYTES]) for start in starts
+        )
+        whole = located(covered, _CHECKSUM.unpack_from(buf, at + 4)[0])
+        if whole is None:
+            continue
+        length, kind, batches, place, _, number, _ = _BODY.unpack_from(whole)
+        fits = at + HEAD_BYTES + length == stop and batches == len(starts)
+        if not fits or kind != KIND_BATCH or place != journal << PLACE_BITS | at:
+            continue
+        prefix = HEAD_BYTES - BODY_AT
+        (first,) = _OFFSET.unpack_from(whole, prefix)
+        (base,) = _OFFSET.unpack_from(whole, prefix + (len(starts) - 1) * BATCH_PREFIX_BYTES)
+        last = base + offsets_of(buf[starts[-1] : stop])
+        return DamagedFrame(at, at + padded(HEAD_BYTES + length), number, first, last)
+    return None
+
+
+def _layouts(buf: memoryview, at: int, end: int) -> Iterator[tuple[list[int], int]]:
+    """Where the batches of the frame at `at` may begin, and where the last one ends: as their
+    lengths say, with fewer of them, and with one whose own length is wrong."""
+    start = at + HEAD_BYTES
+    starts, position = _walk(buf, start, end)
+    if starts:
+        yield starts, position
+    for count in range(len(starts) - 1, max(0, len(starts) - MAX_LAYOUTS), -1):
+        yield starts[:count], starts[count]
+    stop = start + int(_BODY.unpack_from(buf, at + BODY_AT)[0])
+    if stop > end:
+        return
+    wrong = [*starts, position]  # which batch's length may be wrong
+    for count in range(len(wrong) - 1, max(-1, len(wrong) - 1 - MAX_LAYOUTS), -1):
+        first = wrong[count] + BATCH_HEAD_BYTES
+        if first <= stop:
+            yield wrong[: count + 1], stop
+        for other in range(first, min(first + MAX_BATCH_SEARCHED, stop - BATCH_HEAD_BYTES + 1)):
+            if buf[other + BATCH_VERSION_AT] == BATCH_VERSION:
+                others, last = _walk(buf, other, stop)
+                if others and last == stop:
+                    yield [*wrong[: count + 1], *others], stop
+
+
+def _walk(buf: memoryview, at: int, end: int) -> tuple[list[int], int]:
+    """Where batches begin from `at` on, by their lengths, and where the last one ends."""
+    starts: list[int] = []
+    while at + BATCH_HEAD_BYTES <= end:
+        size = HEAD.unpack_from(buf, at)[1] + BATCH_LENGTH_OVERHEAD
+        if size < BATCH_HEAD_BYTES or at + size > end:
+            break
+        starts.append(at)
+        at += size
+    return starts, at
+
+
+def offsets_of(batch: memoryview) -> int:
+    """How many offsets a batch took, which may be damaged; at least 1.
+
+    The head has the number twice. Where the two differ, the batch's CRC says which one is right,
+    or else the greater one counts: a gap is better than an offset that is given twice."""
+    fields = HEAD.unpack_from(batch)
+    by_delta, by_count = fields[6] + 1, fields[12]
+    if by_delta == by_count:
+        return int(max(1, by_delta))
+    for count in (by_delta, by_count):
+        tried = bytearray(batch)
+        tried[23:27] = ((count - 1) & 0xFFFFFFFF).to_bytes(4, "big")
+        tried[57:61] = (count & 0xFFFFFFFF).to_bytes(4, "big")
+        if crc32c(bytes(tried[BATCH_PREFIX_BYTES:])) == fields[4]:
+            return int(max(1, count))
+    return int(max(1, by_delta, by_count))
+
+
+def _without_records(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
+    """A naming or catalog frame with one wrong byte: it held no offsets."""
+    for stop in {
+        at + HEAD_BYTES + _BODY.unpack_from(buf, at + BODY_AT)[0],
+        *range(end - 7, end + 1),
+    }:
+        if not at + HEAD_BYTES <= stop <= end or stop - at > MAX_SEARCHED_BYTES:
+            continue
+        whole = located(bytes(buf[at + BODY_AT : stop]), _CHECKSUM.unpack_from(buf, at + 4)[0])
+        if whole is None:
+            continue
+        length, kind, batches, place, _, _, _ = _BODY.unpack_from(whole)
+        fits = at + HEAD_BYTES + length == stop and batches == 0
+        if fits and kind in KIND_NAMES and place == journal << PLACE_BITS | at:
+            return DamagedFrame(at, at + padded(HEAD_BYTES + length), 0)
+    return None
+
+
+def _by_its_head(buf: memoryview, journal: int, at: int, end: int) -> DamagedFrame | None:
+    """A frame whose head agrees with where it lies, though its checksum does not fit."""
+    length, kind, batches, place, run, number, _ = _BODY.unpack_from(buf, at + BODY_AT)
+    after = at + padded(HEAD_BYTES + length)
+    if place != journal << PLACE_BITS | at or kind not in KIND_NAMES or run <= 0 or after > end:
+        return None
+    if kind != KIND_BATCH:
+        return DamagedFrame(at, after, 0)
+    return DamagedFrame(at, after, number) if number > 0 and batches > 0 else None
+
+
+def _next_head(buf: memoryview, journal: int, at: int, end: int) -> int:
+    """The next position after `at` where a head's place names exactly this position, or `end`."""
+    pattern = journal.to_bytes(4, "big")
+    data = bytes(buf[at:end])
+    hit = data.find(pattern)
+    while hit >= 0:
+        position = at + hit - 16
+        inside = position > at and position % 8 == 0 and position + HEAD_BYTES <= end
+        if inside and data[hit + 4 : hit + 8] == position.to_bytes(4, "big"):
+            return position
+        hit = data.find(pattern, hit + 1)
+    return end

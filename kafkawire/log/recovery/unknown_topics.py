@@ -1,0 +1,161 @@
+"""Do the journals hold records of topics that the metadata does not know?
+
+Topics are created in SQL before any journal names them, and SQL keeps the rows of deleted ones. So
+a partition number in a journal that SQL never assigned, or that names another topic there, proves
+that the metadata is an older copy or belongs to another data folder, unless the journals
+themselves say that the topic was deleted (metadata rebuilt by an older version has no rows of
+deleted topics). A start is refused then: nothing of such records may be recycled, and no offset
+of them given again. Called by kafkawire.log.manager after recovery.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.types import uuid_parse
+from kafkawire.log.identity import IdentityError, rebuild_command
+from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.journal.format import (
+    HEAD_BYTES,
+    HEADER_BYTES,
+    KIND_BATCH,
+    KIND_NAMING,
+    KIND_ROLL,
+    KIND_TOPIC_DELETED,
+    Head,
+    Naming,
+    check,
+    find_frame,
+    padded,
+    read_catalog,
+    read_head,
+    read_naming,
+    topics_of,
+)
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.segments.unfinished import entries_of
+from kafkawire.metadata.pairing import known_topics
+from kafkawire.metadata.store import Metadata, SqlStore
+
+if TYPE_CHECKING:
+    from kafkawire.log.segments.manager import Segments
+
+MAX_SHOWN = 5
+"""Topics named in one message."""
+
+
+async def check_known(
+    env: Env,
+    home: str,
+    recovered: Recovered,
+    unknown: Collection[int],
+    partitions: Mapping[int, Partition],
+    metadata: Metadata,
+    every_frame: bool,
+) -> None:
+    """Raise IdentityError if journals hold records of topics that the metadata does not know.
+
+    `unknown`: partition numbers in the journals that the catalog does not have; `partitions`: the
+    others; `every_frame`: read all journals again, also what their index files cover, for a
+    folder whose identity is not known yet. Raises what the metadata raises."""
+    namings: Iterable[tuple[int, Naming]] = recovered.namings.items()
+    if every_frame:
+        namings = _namings(env.fs, recovered.found)
+    strange = {
+        naming.topic
+        for number, naming in namings
+        if number in partitions and partitions[number].topic_id != naming.topic_id
+    }
+    if unknown:
+        lost = set(unknown) - await metadata.known_partitions(unknown)
+        if lost:
+            strange |= not_deleted(env.fs, recovered.found, lost)
+    if strange:
+        raise IdentityError(sentence(metadata.name, home, sorted(strange)))
+
+
+async def check_segments(env: Env, home: str, segments: Segments, metadata: SqlStore) -> None:
+    """Raise IdentityError if segment files without a row hold topics the metadata never had.
+
+    For a folder whose identity is not known yet. Raises what the disk and the metadata raise."""
+    topics: dict[bytes, str] = {}
+    for name in segments.strays:
+        path = os.path.join(segments.folder, name)
+        for entry in await env.offload.submit("files", entries_of, env.fs, path):
+            topics[entry.topic_id] = entry.topic
+    if topics:
+        known = await metadata.transact(lambda session: known_topics(session, topics))
+        strange = {name for topic_id, name in topics.items() if topic_id not in known}
+        if strange:
+            raise IdentityError(sentence(metadata.name, home, sorted(strange)))
+
+
+def sentence(metadata: str, home: str, topics: list[str]) -> str:
+    """The refusal for the operator. `home`: `<data>/brokers/<node id>`."""
+    data = os.path.dirname(os.path.dirname(home))
+    more = f" and {len(topics) - MAX_SHOWN} more" if len(topics) > MAX_SHOWN else ""
+    return (
+        f"{metadata} is older than {data} or belongs to another one: it does not know "
+        f"{', '.join(topics[:MAX_SHOWN])}{more}, whose records are in the log: put the newest copy "
+        f"back, or rebuild it with {rebuild_command(data)}"
+    )
+
+
+def _namings(fs: FileSystem, found: Iterable[Found]) -> Iterator[tuple[int, Naming]]:
+    """What every naming frame of the journals says, by partition number."""
+    for each in found:
+        journal = each.journal
+        view = journal.warm(fs)
+        for position, head, _ in frames(view, journal.number, journal.end):
+            if head.kind == KIND_NAMING:
+                yield head.number, read_naming(view[position + HEAD_BYTES :])
+        del view
+        if journal.rolled:
+            journal.cool()
+
+
+def not_deleted(fs: FileSystem, found: Iterable[Found], numbers: set[int]) -> set[str]:
+    """The topics of these partitions, without those that a journal says were deleted."""
+    topics: dict[int, tuple[bytes, str]] = {}
+    deleted: set[bytes] = set()
+    for each in found:
+        journal = each.journal
+        view = journal.warm(fs)
+        for position, head, _ in frames(view, journal.number, journal.end):
+            if head.kind in (KIND_BATCH, KIND_ROLL):
+                continue
+            payload = view[position + HEAD_BYTES : position + HEAD_BYTES + head.length]
+            if head.kind == KIND_NAMING:
+                naming = read_naming(payload)
+                topics[head.number] = naming.topic_id, naming.topic
+            elif head.kind == KIND_TOPIC_DELETED:
+                deleted.add(uuid_parse(read_catalog(payload)["id"]))
+            else:
+                for topic in topics_of(read_catalog(payload)):
+                    for number, _ in topic["partitions"]:
+                        topics[number] = uuid_parse(topic["id"]), topic["name"]
+        del view
+        if journal.rolled:
+            journal.cool()
+    lost = {number: topics.get(number, (b"", f"partition number {number}")) for number in numbers}
+    return {name for topic_id, name in lost.values() if topic_id not in deleted}
+
+
+def frames(view: memoryview, number: int, end: int) -> Iterator[tuple[int, Head, list[int]]]:
+    """(position, head, batch starts) of every sound frame of a journal, in order."""
+    position, run = HEADER_BYTES, 0
+    view = view[:end]
+    while 0 <= position < end:
+        head = read_head(view, position)
+        starts = None
+        if head is not None and head.run >= run:
+            starts = check(view, position, head, number)
+        if head is None or starts is None:
+            position = find_frame(view, (position + 8) & ~7, end, number)
+            continue
+        run = head.run
+        yield position, head, starts
+        position += padded(HEAD_BYTES + head.length)

@@ -1,0 +1,357 @@
+"""The cleaner of compacted topics: finds out what is due, has the worker do it, swaps the rows.
+
+Partitions are looked at when something about them has changed (a cut, their settings, the time
+their lag runs out), never all of them in turn. One job at a time: STARTED rows -> files -> one
+transaction that exchanges the mappings -> memory -> the inputs go after the grace. If what was
+planned on has changed meanwhile nothing is exchanged, and the partition is looked at again. What
+fails is tried again after a while, longer each time, and each partition by itself; one with a
+damaged batch is named and left alone.
+
+Job and rows are as the cutter's (kafkawire.log.segments.cut.cutter); what stays of a partition is
+decided in kafkawire.log.segments.compact.retain, what is due in
+kafkawire.log.segments.compact.plan.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Mapping as Map
+from heapq import heappop, heappush
+
+from kafkawire.codec.batches import BASE_TIMESTAMP_AT
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.errors import KafkaError
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.compact.messages import CompactResult
+from kafkawire.log.segments.compact.plan import (
+    NEVER,
+    Dirty,
+    asks_for_age,
+    batches,
+    dirty_part,
+    due_ms,
+)
+from kafkawire.log.segments.compact.request import CleanJob, made_by
+from kafkawire.log.segments.cut.grouping import COMPACTED, is_cleaned
+from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.swap import Swapper
+from offsets.storage import EVERYTHING, LIVE, OffsetStorage, SegmentRow, StaleSwap
+
+logger = logging.getLogger(__name__)
+
+SLICE = 64
+"""Partitions looked at between two turns of the loop: a millisecond."""
+LOADED_AT_ONCE = 500
+PAGE = 4
+"""Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
+SURVEYED_AT_ONCE = 8
+"""Segments of topics not compacted when they were cut that are looked at each time."""
+SURVEYED_ROWS = 1000
+"""Mappings looked at between two turns of the loop: a millisecond."""
+WAIT_AT_MOST_S = 3600.0
+UNBOUNDED_RATE = 1 << 53
+ROOM_LEFT_BYTES = 256 << 20
+"""Or a twentieth of the volume: never taken by cleaning, as by fresh journals."""
+
+Load = Callable[[Iterable[int]], Awaitable[None]]
+
+
+class SegmentCleaner:
+    """See the module. `load` brings partitions into memory; `config_of` tells the settings of one
+    that is led here, in memory or not."""
+
+    __slots__ = (
+        "_alone", "_commit_log", "_damaged", "_env", "_later", "_node_id", "_noted",
+        "_origins", "_partitions", "_storage", "_store", "_survey", "_swapper", "_tries", "_unseen",
+        "_unseen_at_once", "_when", "config_of", "load",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        partitions: Map[int, Partition],
+        storage: OffsetStorage,
+        store: SegmentStore,
+        swapper: Swapper,
+        node_id: int,
+        origins: Origins,
+    ) -> None:
+        self._commit_log = commit_log
+        self._origins = origins
+        self._env = commit_log.env
+        self._partitions = partitions
+        self._storage = storage
+        self._store = store
+        self._swapper = swapper
+        self._node_id = node_id
+        self.load: Load
+        self.config_of: Callable[[int], TopicConfig | None]
+        self._survey = True
+        self._unseen: list[tuple[bool, int]] = []
+        self._unseen_at_once = SURVEYED_AT_ONCE
+        self._noted: set[int] = set()
+        self._later: list[tuple[int, int]] = []  # (when to look, number), a heap
+        self._when: dict[int, int] = {}  # number -> its entry there that counts
+        self._tries: dict[int, int] = {}
+        self._alone: set[int] = set()
+        self._damaged: dict[int, int] = {}
+
+    def note(self, numbers: Iterable[int]) -> None:
+        """These partitions have got further segments."""
+        self._noted.update(numbers)
+
+    def settings_changed(self, numbers: Iterable[int] | None) -> None:
+        """These must be looked at anew, None: all."""
+        if numbers is None:
+            self._survey, self._unseen_at_once = True, EVERYTHING
+            return
+        for number in numbers:
+            self._noted.add(number)
+            self._damaged.pop(number, None)
+
+    async def run(self) -> None:
+        """Clean all that is due. Raises what the storage raises."""
+        if not self._commit_log.config.log_cleaner_enable:
+            return
+        await self._survey_segments()
+        self._wake()
+        while self._noted:
+            found = await self._look()
+            for kind, batch in batches(found, self._alone):
+                await self._try(kind, batch)
+
+    async def _survey_segments(self) -> None:
+        """Note the partitions of segments that were not written by the cleaner.
+
+        After a start those cut from compacted topics; all others, whose topics may have become
+        compacted since, a few at each look.
+        """
+        if self._survey:
+            self._survey = False
+            self._unseen = sorted(
+                (not segment.row.retention_class.startswith(COMPACTED), segment_id)
+                for segment_id, segment in self._store.by_id.items()
+                if segment.row.state == LIVE and not is_cleaned(segment.row.retention_class)
+            )
+        urgent = sum(not other for other, _ in self._unseen)
+        left = max(0, len(self._unseen) - urgent - self._unseen_at_once)
+        while len(self._unseen) > left:
+            ids = [segment_id for _, segment_id in self._unseen[:PAGE]]
+            for done, mapping in enumerate(await self._storage.segment_mappings(ids)):
+                config = self.config_of(mapping.number)
+                if config is not None and config.cleanup_compact:
+                    self._noted.add(mapping.number)
+                if done % SURVEYED_ROWS == SURVEYED_ROWS - 1:
+                    await self._env.sleep(0)
+            del self._unseen[:PAGE]
+        self._unseen_at_once = SURVEYED_AT_ONCE
+
+    def _wake(self) -> None:
+        """Note those whose time has come."""
+        now_ms = self._env.clock.now_ms()
+        while self._later and self._later[0][0] <= now_ms:
+            when, number = heappop(self._later)
+            if self._when.get(number) == when:
+                del self._when[number]
+                self._noted.add(number)
+
+    def _look_at(self, number: int, when_ms: int) -> None:
+        if when_ms < NEVER and self._when.get(number, NEVER) > when_ms:
+            self._when[number] = when_ms
+            heappush(self._later, (when_ms, number))
+
+    async def _look(self) -> list[Dirty]:
+        """What is due of the noted ones; the others are looked at when their time comes."""
+        noted = sorted(self._noted)
+        found: list[Dirty] = []
+        for at in range(0, len(noted), LOADED_AT_ONCE):
+            part = noted[at : at + LOADED_AT_ONCE]
+            await self.load([number for number in part if self._is_compacted(number)])
+            self._noted.difference_update(part)
+            for done, number in enumerate(part):
+                partition = self._partitions.get(number)
+                if partition is not None and partition.config.cleanup_compact:
+                    try:
+                        dirty = await self._is_due(partition)
+                    except (KafkaError, OSError) as failure:
+                        logger.warning("the age of dirty records is not known: %s", failure)
+                        self._postpone([number])
+                        continue
+                    if dirty is not None:
+                        found.append(dirty)
+                if done % SLICE == SLICE - 1:
+                    await self._env.sleep(0)
+        return found
+
+    def _is_compacted(self, number: int) -> bool:
+        config = self.config_of(number)
+        return config is not None and config.cleanup_compact
+
+    async def _is_due(self, partition: Partition) -> Dirty | None:
+        if self._damaged.get(partition.number, -1) >= partition.log_start:
+            return None
+        now_ms = self._env.clock.now_ms()
+        dirty, more_ms = dirty_part(partition, self._is_clean, now_ms)
+        self._look_at(partition.number, more_ms)
+        if dirty is None:
+            return None
+        first_ms = None
+        if asks_for_age(partition.config):
+            first_ms = await self._first_ms(dirty)
+        when_ms = due_ms(dirty, first_ms)
+        if when_ms <= now_ms:
+            return dirty
+        self._look_at(partition.number, when_ms)
+        return None
+
+    def _is_clean(self, segment_id: int) -> bool | None:
+        segment = self._store.by_id.get(segment_id)
+        return None if segment is None else is_cleaned(segment.row.retention_class)
+
+    async def _first_ms(self, dirty: Dirty) -> int:
+        """The time of the first dirty record, as its batch says."""
+        partition = dirty.partition
+        mapping = partition.segments.mapping(partition.number, dirty.first)
+        at = mapping.start + BASE_TIMESTAMP_AT
+        localizer = self._store.localizer
+        if localizer is not None and not self._store.is_local(mapping.segment_id):
+            read = await localizer.read(self._store.by_id[mapping.segment_id], at, 8)
+        else:
+            async with self._store.opened(mapping.segment_id) as (_, file):
+                read = await self._env.offload.submit("warm", file.pread, 8, at)
+        return int.from_bytes(read, "big", signed=True)
+
+    async def _try(self, kind: str, batch: list[Dirty]) -> None:
+        """One job. What fails is noted for later, and does not stop the others."""
+        numbers = [dirty.partition.number for dirty in batch]
+        try:
+            await self._clean(kind, batch)
+        except StaleSwap:
+            logger.info("segments changed while they were cleaned: planned anew later")
+            self._postpone(numbers)
+        except Exception as failure:
+            foreseen = isinstance(failure, OSError | WorkerError)  # the disk, or a killed child
+            logger.warning(
+                "cleaning %d partitions failed, it will be tried again: %s",
+                len(batch),
+                failure,
+                exc_info=not foreseen,
+            )
+            self._alone.update(numbers)
+            self._postpone(numbers)
+        else:
+            for number in numbers:
+                self._tries.pop(number, None)
+                self._alone.discard(number)
+
+    def _postpone(self, numbers: list[int]) -> None:
+        """Look at them again later, and later still with each failure."""
+        now_ms = self._env.clock.now_ms()
+        wait_ms = self._commit_log.config.log_cleaner_backoff_ms
+        for number in numbers:
+            tries = self._tries[number] = self._tries.get(number, 0) + 1
+            after_ms = min(wait_ms << min(tries, 20), int(WAIT_AT_MOST_S * 1000))
+            self._look_at(number, now_ms + after_ms)
+
+    async def _clean(self, kind: str, batch: list[Dirty]) -> None:
+        """From dirty partitions to segments that readers see."""
+        await self._check_room(sum(dirty.size_bytes for dirty in batch))
+        batch = self._anew(batch)
+        if not batch:
+            return
+        job = CleanJob(batch, kind, self._store)
+        job.pin()
+        try:
+            await self._store.have_files(job.segments)
+            await self._run(job)
+        finally:
+            job.unpin()
+
+    async def _run(self, job: CleanJob) -> None:
+        env, config = self._env, self._commit_log.config
+        rows = job.rows(env, self._node_id)
+        started = env.clock.monotonic()
+        for row, row_id in zip(rows, await self._storage.start_segments(rows), strict=True):
+            row.id = row_id
+        logger.info(
+            "cleaning %s: %d bytes, %d of them new",
+            job.title,
+            job.size_bytes,
+            job.dirty_bytes,
+        )
+        try:
+            origin = await self._origins.of(job.planned)
+            result: CompactResult = await env.worker.run(
+                "compact", job.arguments(rows, config, origin), _rate(config)
+            )
+            finished, removed = await made_by(env, job, result, rows, self._partitions)
+            if finished:
+                await self._swapper.replace(finished, removed)
+        except Exception:
+            if not self._swapper.in_doubt(rows[0]):
+                await self._give_up(rows)
+            raise
+        done = {row.id for row, _ in finished}
+        await self._give_up([row for row in rows if row.id not in done])
+        self._conclude(job, result, env.clock.monotonic() - started)
+
+    async def _check_room(self, size_bytes: int) -> None:
+        """What is cleaned is there twice until the old files go; journals come first."""
+        fs = self._env.fs
+        total, free = await self._env.offload.submit("files", fs.free_bytes, self._store.folder)
+        if size_bytes + min(total // 20, ROOM_LEFT_BYTES) > free:
+            text = f"cleaning {size_bytes} bytes needs as much room, and {free} bytes are free"
+            raise OSError(errno.ENOSPC, text)
+
+    def _anew(self, batch: list[Dirty]) -> list[Dirty]:
+        """The same partitions as they are by now."""
+        now_ms = self._env.clock.now_ms()
+        fresh = [
+            dirty_part(dirty.partition, self._is_clean, now_ms)[0]
+            for dirty in batch
+            if not dirty.partition.removed and dirty.partition.config.cleanup_compact
+        ]
+        return [dirty for dirty in fresh if dirty is not None]
+
+    def _conclude(self, job: CleanJob, result: CompactResult, took_s: float) -> None:
+        """Say what was done, and see to what is left."""
+        for damage in result.damaged:
+            self._damaged[damage.number] = damage.offset
+            logger.critical(
+                "%s cannot be cleaned: %s, at offset %d in %s. Everything else can",
+                job.name_of(damage.number), damage.text, damage.offset, damage.path,
+            )  # fmt: skip
+        self.note(job.left)
+        for share in result.cleaned:
+            stats = share.stats
+            if stats.unreadable:
+                name = job.name_of(share.number)
+                logger.warning(
+                    "%d batches of %s stay uncleaned: their records cannot be read",
+                    stats.unreadable, name,
+                )  # fmt: skip
+        total = [share.stats for share in result.cleaned]
+        logger.info(
+            "cleaned %d partitions in %.1f s: %d of %d records and %d of %d bytes stay",
+            len(result.cleaned), took_s,
+            sum(stats.kept for stats in total), sum(stats.read for stats in total),
+            sum(stats.bytes_kept for stats in total), sum(stats.bytes_read for stats in total),
+        )  # fmt: skip
+
+    async def _give_up(self, rows: list[SegmentRow]) -> None:
+        """Remove what a job may have left; if that fails, the next start does it."""
+        if rows:
+            await self._store.discard([Segment(row, self._store.folder) for row in rows])
+
+
+def _rate(config: BrokerConfig) -> int:
+    """How many bytes a job may read in a second; -1: no bound."""
+    least = min(config.log_cleaner_io_max_bytes_per_second, UNBOUNDED_RATE)
+    if config.worker_bytes_per_second > 0:
+        least = min(least, config.worker_bytes_per_second)
+    return max(1, int(least)) if least < UNBOUNDED_RATE else -1

@@ -1,0 +1,250 @@
+"""The job `compact`: cleans partitions, each by reading its dirty part twice and its clean part
+once; where there are transactions, the dirty part once more before.
+
+Index the keys of the dirty part until the offset map is full, then write what stays of everything
+up to there. Where that is within a source, the rest of the source is copied as it is into a
+segment of its own, to be cleaned the next time. A partition with a bad byte is left out and named,
+the others go on. Memory: the offset map, one piece of a segment and what is unpacked of one batch,
+and what SegmentWriter holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+
+from kafkawire.codec.batches import HEAD_BYTES, LENGTH_AT, PREFIX_BYTES
+from kafkawire.codec.segment import DamagedBatch
+from kafkawire.codec.segment_lost import LostRange, merged
+from kafkawire.log.io.ports import File, FileSystem
+from kafkawire.log.segments.compact.messages import (
+    CleanedShare,
+    CompactArguments,
+    CompactResult,
+    Share,
+    Source,
+)
+from kafkawire.log.segments.compact.offset_map import OffsetMap
+from kafkawire.log.segments.compact.output import Outputs
+from kafkawire.log.segments.compact.retain import (
+    OFFSET_MAX,
+    Cleaner,
+    Indexer,
+    LastBatch,
+    Scanner,
+    UnknownFate,
+    head_at,
+)
+from kafkawire.log.segments.compact.transactions import Aborted
+from kafkawire.log.segments.file.open import LostRanges, read_lost_ranges
+from kafkawire.log.segments.jobs import Damage, Pace, unpack_all
+from kafkawire.metadata.checkpoint import unpack_producers
+
+PIECE_BYTES = 1 << 20
+"""Read and cleaned at a time, unless one batch is larger."""
+
+_LENGTH = Struct(">i")
+
+
+def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResult:
+    """See the module. OSError if a file cannot be opened, read or written."""
+    outputs = Outputs(fs, arguments)
+    cleaned: list[CleanedShare] = []
+    damaged: list[Damage] = []
+    lost_in: dict[str, LostRanges] = {}
+    try:
+        for share in unpack_all(arguments.shares):
+            cleaning = _Cleaning(fs, arguments, share, pace, lost_in)
+            try:
+                cleaned.append(cleaning.run(outputs))
+            except DamagedBatch as failure:
+                outputs.abandon()
+                damaged.append(cleaning.damage(failure))
+            finally:
+                cleaning.close()
+        made, rest = outputs.finish()
+    except BaseException:
+        outputs.discard()
+        raise
+    return CompactResult(made, rest, cleaned, damaged)
+
+
+class _Cleaning:
+    """One share."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        arguments: CompactArguments,
+        share: Share,
+        pace: Pace,
+        lost_in: dict[str, LostRanges],
+    ) -> None:
+        """`lost_in`: what was lost in the segments read so far, by path."""
+        self._lost_in = lost_in
+        self._fs = fs
+        self._arguments = arguments
+        self._share = share
+        self._pace = pace
+        self._opened: dict[str, File] = {}
+        self._dirty = [source for source in share.sources if source.base_offset >= share.dirty_from]
+        self._reading = share.sources[0], 0  # and the position of the piece in hand
+
+    def run(self, outputs: Outputs) -> CleanedShare:
+        """Clean it. DamagedBatch; then something of it may be in the outputs."""
+        share = self._share
+        aborted = self._index()
+        clean_end, touched_end = self._ends()
+        if clean_end <= share.dirty_from:
+            return CleanedShare(share.number, share.dirty_from, share.dirty_from)
+        cleaner = Cleaner(
+            self._offsets,
+            aborted,
+            self._producers(),
+            self._indexer.end,
+            self._arguments.created_ms,
+            share.delete_retention_ms,
+        )
+        share.state.lost = self._lost()
+        outputs.begin(share, cleaner.cleaned.kept)
+        if touched_end > clean_end:
+            later = [item for item in aborted if item[2] >= clean_end]
+            outputs.begin_rest(share, clean_end, later)
+            for rest in self._rest(clean_end):
+                outputs.write_rest(rest)
+        for piece, end in self._pieces(share.sources):
+            parts = cleaner.clean(piece, end)
+            if parts:
+                outputs.write(parts)
+            if cleaner.done:
+                break
+        outputs.end(clean_end, touched_end)
+        return CleanedShare(share.number, clean_end, touched_end, cleaner.stats)
+
+    def _index(self) -> list[Aborted]:
+        """Look at the dirty part; its aborted transactions."""
+        try:
+            self._index_as(None, OFFSET_MAX)
+        except UnknownFate:
+            scanner = Scanner()
+            for piece, end in self._pieces(self._dirty):
+                scanner.scan(piece, end)
+            self._index_as(scanner.fates.aborted, scanner.stable())
+            return scanner.fates.aborted
+        return []
+
+    def _index_as(self, aborted: list[Aborted] | None, stop: int) -> None:
+        share, arguments = self._share, self._arguments
+        records = sum(source.records for source in self._dirty)
+        self._offsets = OffsetMap(
+            share.dirty_from, records, arguments.buffer_bytes, arguments.load_factor
+        )
+        self._indexer = Indexer(self._offsets, aborted, stop)
+        self._all = all(self._indexer.index(*piece) for piece in self._pieces(self._dirty))
+
+    def _ends(self) -> tuple[int, int]:
+        """Up to where it will be clean, and where the source that holds this offset ends."""
+        sources, end = self._share.sources, self._indexer.end
+        if self._all:
+            return sources[-1].end_offset, sources[-1].end_offset
+        return end, next(source.end_offset for source in sources if source.end_offset >= end)
+
+    def _producers(self) -> dict[int, LastBatch]:
+        entries = unpack_producers(self._share.state.producers)
+        return {
+            entry.producer_id: (entry.epoch, entry.batches[-1][2] if entry.batches else -1)
+            for entry in entries
+        }
+
+    def _lost(self) -> list[LostRange]:
+        """What the sources say was lost of the partition before; nothing if they cannot be read."""
+        found: list[LostRange] = []
+        for source in self._share.sources:
+            known = self._lost_in.get(source.path)
+            if known is None:
+                known = self._lost_in[source.path] = read_lost_ranges(self._fs, source.path)
+            found += known.get(self._share.number, [])
+        return merged(found, self._share.sources[0].base_offset, OFFSET_MAX)
+
+    def _rest(self, offset: int) -> Iterator[memoryview]:
+        """The batches from `offset` on of the source that holds it."""
+        sources = [
+            source
+            for source in self._share.sources
+            if source.base_offset <= offset < source.end_offset
+        ]
+        for piece, end in self._pieces(sources):
+            at = 0
+            while at < end:
+                head = head_at(piece, at, end, 0)
+                if head.base_offset >= offset:
+                    yield memoryview(piece)[at:end]
+                    break
+                at += head.size_bytes
+
+    def _pieces(self, sources: list[Source]) -> Iterator[tuple[bytes, int]]:
+        """The batches of sources in pieces: bytes, and how many of them are whole batches.
+
+        DamagedBatch where the disk gives none.
+        """
+        for source in sources:
+            at, stop = source.start, source.start + source.length
+            size = PIECE_BYTES
+            while at < stop:
+                self._reading = source, at
+                piece = self._read(source, at, min(size, stop - at))
+                end = _whole(piece)
+                if not end and at + size < stop:
+                    size = _batch_bytes(piece, 0)  # one batch that is larger than a piece
+                    if not len(piece) < size <= stop - at:
+                        raise DamagedBatch(0, 0, source.base_offset)
+                    continue
+                end = end or len(piece)
+                yield piece, end
+                at += end
+                size = PIECE_BYTES
+
+    def _read(self, source: Source, at: int, size: int) -> bytes:
+        file = self._opened.get(source.path)
+        if file is None:
+            file = self._opened[source.path] = self._fs.open(source.path)
+        try:
+            piece = file.pread(size, at)
+        except OSError as failure:
+            raise DamagedBatch(0, 0, source.base_offset) from failure
+        if len(piece) != size:
+            raise DamagedBatch(0, 0, source.base_offset)
+        self._pace(size)
+        return piece
+
+    def damage(self, failure: DamagedBatch) -> Damage:
+        """Where the bad batch is that was met in the piece in hand."""
+        source, position = self._reading
+        at = position + failure.at
+        text = f"the batch at {at} is damaged"
+        offset = max(failure.offset, source.base_offset)
+        return Damage(self._share.number, offset, source.path, at, text)
+
+    def close(self) -> None:
+        """Give the handles back."""
+        for file in self._opened.values():
+            file.close()
+
+
+def _batch_bytes(piece: bytes, at: int) -> int:
+    size: int = _LENGTH.unpack_from(piece, at + LENGTH_AT)[0] + PREFIX_BYTES
+    return size
+
+
+def _whole(piece: bytes) -> int:
+    """How many bytes the whole batches of a piece have. A length that no batch can have ends it:
+    what lies there is then looked at as a batch, and found damaged."""
+    at, size = 0, len(piece)
+    while size - at >= HEAD_BYTES:
+        after = at + _batch_bytes(piece, at)
+        if after > size:
+            return at
+        if after < at + HEAD_BYTES:
+            return at or size
+        at = after
+    return at

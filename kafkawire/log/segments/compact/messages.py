@@ -1,0 +1,90 @@
+"""What the job `compact` (kafkawire.log.segments.compact.job) is asked for and what it answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kafkawire.codec.segment import PartitionState
+from kafkawire.log.segments.jobs import Damage, JobOrigin, Made, Output, Packed
+
+
+@dataclass(slots=True)
+class Source:
+    """What one segment has of a partition: batches in the bytes [start, start + length), which
+    cover the offsets [base_offset, end_offset). `records`: about how many they hold."""
+
+    path: str
+    uuid: bytes
+    start: int
+    length: int
+    base_offset: int
+    end_offset: int
+    records: int
+
+
+@dataclass(slots=True)
+class Share:
+    """A partition to clean: `sources` join, in the order of their offsets. `dirty_from`, where one
+    of them begins, is how far it was cleaned before."""
+
+    number: int
+    topic_id: bytes
+    topic: str
+    index: int
+    dirty_from: int
+    delete_retention_ms: int
+    sources: list[Source]
+    state: PartitionState
+
+
+@dataclass(slots=True)
+class CompactArguments:
+    """`shares`: packed `Share`, rising numbers. `outputs`: for what is cleaned; the next one is
+    begun when one has `segment_bytes`; more than one only for a single share. `rest`: for what
+    follows the clean end in the source that holds it. `buffer_bytes` at `load_factor` bound the
+    offset map."""
+
+    node_id: int
+    created_ms: int
+    shares: Packed
+    outputs: list[Output]
+    rest: Output
+    segment_bytes: int
+    buffer_bytes: int
+    load_factor: float
+    origin: JobOrigin | None = None
+
+
+@dataclass(slots=True)
+class Stats:
+    """What one cleaning did, in records and bytes. `keyless` ones cannot stay; `unreadable`
+    batches stay whole."""
+
+    read: int = 0
+    kept: int = 0
+    keyless: int = 0
+    unreadable: int = 0
+    bytes_read: int = 0
+    bytes_kept: int = 0
+
+
+@dataclass(slots=True)
+class CleanedShare:
+    """What became of a share: [first source, `clean_end`) is in the outputs, [clean_end,
+    `touched_end`) in the rest; sources from `touched_end` on were left alone. clean_end ==
+    dirty_from: nothing could be cleaned, and nothing of the partition is in any output."""
+
+    number: int
+    clean_end: int
+    touched_end: int
+    stats: Stats = field(default_factory=Stats)
+
+
+@dataclass(slots=True)
+class CompactResult:
+    """`made` in the order of the outputs. Partitions of `damaged` are in none of them."""
+
+    made: list[Made]
+    rest: Made
+    cleaned: list[CleanedShare] = field(default_factory=list)
+    damaged: list[Damage] = field(default_factory=list)

@@ -1,0 +1,116 @@
+"""Which compacted partitions are due to be cleaned: pure decisions (Kafka: LogCleanerManager).
+
+A partition is clean as far as its leading segments are ones the cleaner wrote, which their class
+says. What follows is dirty, up to the first segment with a record younger than
+`min.compaction.lag.ms`; what is still in the journals is never looked at. It is due when its dirty
+part has more than `min.cleanable.dirty.ratio` of the bytes, or when the first record of that is
+older than `max.compaction.lag.ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.cut.grouping import LARGE_BYTES, group, retention_class
+from offsets.storage import Mapping
+
+NEVER = 1 << 62
+UNBOUNDED_MS = (1 << 63) - 1
+SHARES_AT_MOST = 1000
+"""Partitions of one job: their states are handed over in milliseconds."""
+SHARED_BYTES = 64 << 20
+"""The most bytes of partitions cleaned in one job into one segment, as the cutter has it."""
+OUTPUTS_AT_MOST = 1000
+"""Segments one partition is written to: rows of one transaction."""
+
+
+@dataclass(slots=True)
+class Dirty:
+    """What of a partition can be cleaned: segment rows [0, stop), those from `first` on dirty."""
+
+    partition: Partition
+    first: int
+    stop: int
+    clean_bytes: int
+    dirty_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """How much will be read."""
+        return self.clean_bytes + self.dirty_bytes
+
+    @property
+    def ratio(self) -> float:
+        """How much of it is dirty."""
+        return self.dirty_bytes / max(1, self.size_bytes)
+
+    def mappings(self) -> list[Mapping]:
+        """Its rows as SQL has them."""
+        partition = self.partition
+        return [partition.segments.mapping(partition.number, at) for at in range(self.stop)]
+
+
+def dirty_part(
+    partition: Partition, is_clean: Callable[[int], bool | None], now_ms: int
+) -> tuple[Dirty | None, int]:
+    """(what can be cleaned now if anything, from when on (ms) more can without a further cut).
+
+    `is_clean` tells of a segment by its id; None: there is no such segment to be read.
+    """
+    segments, lag_ms = partition.segments, partition.config.min_compaction_lag_ms
+    first = stop = 0
+    ids = segments.segment
+    while first < len(ids) and is_clean(ids[first]):
+        first += 1
+    stop, more_ms = first, NEVER
+    while stop < len(ids) and is_clean(ids[stop]) is not None:
+        if lag_ms > 0 and segments.newest[stop] > now_ms - lag_ms:
+            more_ms = segments.newest[stop] + lag_ms
+            break
+        stop += 1
+    if stop == first:
+        return None, more_ms
+    clean_bytes, dirty_bytes = sum(segments.length[:first]), sum(segments.length[first:stop])
+    return Dirty(partition, first, stop, clean_bytes, dirty_bytes), more_ms
+
+
+def due_ms(dirty: Dirty, first_ms: int | None) -> int:
+    """When it is to be cleaned (ms): 0 is now. `first_ms`: the time of its first dirty record,
+    where `max.compaction.lag.ms` asks for it."""
+    config = dirty.partition.config
+    if dirty.ratio > config.min_cleanable_dirty_ratio:
+        return 0
+    if first_ms is None or first_ms <= 0:
+        return NEVER
+    return min(NEVER, first_ms + config.max_compaction_lag_ms)
+
+
+def asks_for_age(config: TopicConfig) -> bool:
+    """Whether the age of the dirty part matters."""
+    return config.max_compaction_lag_ms < UNBOUNDED_MS
+
+
+def batches(found: Iterable[Dirty], alone: set[int]) -> list[tuple[str, list[Dirty]]]:
+    """Which partitions are cleaned in one job, and their class, the dirtiest first.
+
+    Large ones and those of `alone` each have a job.
+    """
+    jobs: list[tuple[str, list[Dirty]]] = []
+    small: dict[int, Dirty] = {}
+    for dirty in sorted(found, key=lambda dirty: dirty.ratio, reverse=True):
+        number = dirty.partition.number
+        if dirty.size_bytes >= LARGE_BYTES or number in alone:
+            jobs.append((retention_class(dirty.partition.config, cleaned=True), [dirty]))
+        else:
+            small[number] = dirty
+    kinds = [
+        (number, retention_class(small[number].partition.config, cleaned=True), dirty.size_bytes)
+        for number, dirty in sorted(small.items())
+    ]
+    for kind, numbers in group(kinds, SHARED_BYTES):
+        for at in range(0, len(numbers), SHARES_AT_MOST):
+            jobs.append((kind, [small[number] for number in numbers[at : at + SHARES_AT_MOST]]))
+    return jobs

@@ -1,0 +1,349 @@
+"""What stays of a compacted partition's batches, record by record (Kafka: Cleaner and
+MemoryRecords.filterTo; KIP-58, KIP-98, KIP-534).
+
+Passes over whole batches. `Indexer` puts the keys of the dirty part into an OffsetMap, as far
+as that has room; the offset where it stopped is where the clean part will end. `Cleaner` then goes
+through everything below: a record stays if the map knows no later one of its key; a tombstone
+until its batch's delete horizon, which the first cleaning that keeps it sets (attribute bit 6, and
+the base timestamp is that horizon); data of an aborted transaction goes, its marker when nothing
+of it is left and a horizon has passed. Base and last offset, producer and sequence of a batch never
+change. Batches of which everything stays stay as they lie, byte for byte.
+
+A batch without records goes, except the last one of each producer that is remembered (its
+sequence number must survive) and the last one of all (the offsets up to it are covered by it).
+A batch whose records cannot be read stays as it is. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import (
+    CODEC_MASK,
+    CONTROL,
+    CRC_FROM,
+    DELETE_HORIZON,
+    HEAD,
+    HEAD_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    PREFIX_BYTES,
+    TRANSACTIONAL,
+    BatchHead,
+    resum,
+    unpacked_limit,
+)
+from kafkawire.codec.compression import compress, decompress
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.segment import DamagedBatch
+from kafkawire.log.segments.compact.messages import Stats
+from kafkawire.log.segments.compact.offset_map import OFFSETS_AT_MOST, OffsetMap
+from kafkawire.log.segments.compact.record_spans import Spans, join, move_times, read_spans, times
+from kafkawire.log.segments.compact.transactions import Aborted, Cleaned, Fates
+
+OFFSET_MAX = _INT64_MAX = (1 << 63) - 1
+
+Unreadable = (KafkaError, IndexError)
+LastBatch = tuple[int, int]
+"""Of a producer: epoch, base offset of its last batch (-1: only a marker is known)."""
+
+
+def head_at(data: bytes, pos: int, end: int, following: int) -> BatchHead:
+    """The head of the batch at `pos` in data[:end], its CRC checked. DamagedBatch if it is not
+    what was written.
+
+    `following`: the least offset it may have.
+    """
+    if end - pos >= HEAD_BYTES:
+        head = BatchHead(HEAD.unpack_from(data, pos))
+        stop = pos + head.size_bytes
+        if (
+            head.magic == MAGIC
+            and HEAD_BYTES <= head.size_bytes <= end - pos
+            and head.base_offset >= following
+            and head.last_delta >= 0
+            and head.count >= 0
+            and crc32c(memoryview(data)[pos + CRC_FROM : stop]) == head.crc
+        ):
+            return head
+    raise DamagedBatch(0, pos, following)
+
+
+def spans_of(data: bytes, pos: int, head: BatchHead) -> Spans:
+    """The records of the batch at `pos`. Raises one of `Unreadable`."""
+    start, stop = pos + HEAD_BYTES, pos + head.size_bytes
+    codec = head.codec
+    if codec:
+        packed = memoryview(data)[start:stop]
+        data = bytes(decompress(codec, packed, unpacked_limit(head.size_bytes)))
+        start, stop = 0, len(data)
+    spans = read_spans(data, start, stop, head.count)
+    if spans.deltas and spans.deltas[-1] > head.last_delta:
+        raise IndexError("an offset is behind the last one of the batch")
+    return spans
+
+
+class UnknownFate(Exception):
+    """A transaction was met, and nobody has looked ahead whether it was aborted."""
+
+
+class Scanner:
+    """The look ahead, where there are transactions: which were aborted."""
+
+    __slots__ = ("fates", "next_offset")
+
+    def __init__(self) -> None:
+        self.fates = Fates()
+        self.next_offset = 0
+
+    def scan(self, data: bytes, stop: int) -> None:
+        """The next whole batches, in data[:stop]. DamagedBatch."""
+        pos = 0
+        while pos < stop:
+            head = head_at(data, pos, stop, self.next_offset)
+            self.fates.look(data, pos, head)
+            self.next_offset = head.last_offset + 1
+            pos += head.size_bytes
+
+    def stable(self) -> int:
+        """Below it every transaction has ended, as far as was looked."""
+        return min(self.fates.opened.values(), default=self.next_offset)
+
+
+class Indexer:
+    """The first pass, below `stop`. `end`: the offset up to which the map knows everything.
+
+    Without `aborted`, which is what a Scanner found, it goes as far as there is no transaction.
+    """
+
+    __slots__ = ("_cleaned", "_next_offset", "_offsets", "_stop", "end")
+
+    def __init__(
+        self, offsets: OffsetMap, aborted: list[Aborted] | None = None, stop: int = OFFSET_MAX
+    ) -> None:
+        self._offsets = offsets
+        self._cleaned = None if aborted is None else Cleaned(aborted)
+        self._stop = stop
+        self._next_offset = 0
+        self.end = offsets.base
+
+    def index(self, data: bytes, stop: int) -> bool:
+        """The next whole batches, in data[:stop]; False if nothing after them is wanted.
+
+        DamagedBatch for one that is not what was written, UnknownFate.
+        """
+        pos = 0
+        while pos < stop:
+            head = head_at(data, pos, stop, self._next_offset)
+            if head.last_offset >= self._stop:
+                return False
+            if not self._is_aborted(data, pos, head) and not self._put(data, pos, head):
+                return False
+            self.end = self._next_offset = head.last_offset + 1
+            pos += head.size_bytes
+        return True
+
+    def _is_aborted(self, data: bytes, pos: int, head: BatchHead) -> bool:
+        if not head.attributes & (CONTROL | TRANSACTIONAL):
+            return False
+        if self._cleaned is None:
+            if head.count:
+                raise UnknownFate
+            return False
+        if head.attributes & CONTROL:
+            self._cleaned.control(data, pos, head)
+            return False
+        return self._cleaned.data(head)
+
+    def _put(self, data: bytes, pos: int, head: BatchHead) -> bool:
+        offsets = self._offsets
+        if head.attributes & CONTROL or not head.count:
+            return True
+        # A batch is taken whole or not at all; into an empty map it goes whatever its size, since
+        # how much one batch unpacks to is bounded.
+        if not offsets.has_room(head.count):
+            return False
+        if head.last_offset - offsets.base >= OFFSETS_AT_MOST - 1:
+            return False
+        try:
+            spans = spans_of(data, pos, head)
+        except Unreadable:
+            return True  # it will stay as it is, and replaces nothing
+        offsets.put(spans.keys, spans.deltas, head.base_offset)
+        return True
+
+
+class Cleaner:
+    """The second pass, over [log start, `end`). `producers`: what is remembered, by producer id."""
+
+    __slots__ = ("_delete_retention_ms", "_end", "_now_ms", "_offsets", "_producers", "cleaned",
+                 "done", "next_offset", "stats")  # fmt: skip
+
+    def __init__(
+        self,
+        offsets: OffsetMap,
+        aborted: list[Aborted],
+        producers: Mapping[int, LastBatch],
+        end: int,
+        now_ms: int,
+        delete_retention_ms: int,
+    ) -> None:
+        self._offsets = offsets
+        self.cleaned = Cleaned(aborted)
+        self._producers = producers
+        self._end = end
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self.next_offset = 0
+        self.done = False
+        self.stats = Stats()
+
+    def clean(self, data: bytes, end: int) -> list[memoryview]:
+        """What stays of the next whole batches, in data[:end]; as views where it is as it was.
+
+        DamagedBatch for one that is not what was written.
+        """
+        view, parts = memoryview(data), []
+        run = pos = 0  # [run, pos) stays as it lies
+        while pos < end:
+            head = head_at(data, pos, end, self.next_offset)
+            stop = pos + head.size_bytes
+            if head.last_offset >= self._end:
+                self.done = True
+                break
+            other = self._control(data, pos, head) if head.attributes & CONTROL else (
+                self._data(data, pos, head)
+            )  # fmt: skip
+            if other is not None:
+                if pos > run:
+                    parts.append(view[run:pos])
+                if other:
+                    parts.append(memoryview(other))
+                run = stop
+            self.next_offset = head.last_offset + 1
+            pos = stop
+        if pos > run:
+            parts.append(view[run:pos])
+        self.stats.bytes_read += pos
+        self.stats.bytes_kept += sum(map(len, parts))
+        return parts
+
+    def _control(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
+        """None: it stays as it is; empty: it goes; else what takes its place."""
+        may_go = self.cleaned.control(data, pos, head)
+        if not head.count:
+            return self._emptied(head)
+        if not may_go:
+            return None
+        if not head.attributes & DELETE_HORIZON:
+            return self._with_horizon(data, pos, head)
+        return self._emptied(head) if head.base_timestamp <= self._now_ms else None
+
+    def _with_horizon(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
+        try:
+            spans = spans_of(data, pos, head)
+            return self._rebuilt(head, spans, list(range(head.count)), horizon=True)
+        except Unreadable:
+            self.stats.unreadable += 1
+            return None
+
+    def _data(self, data: bytes, pos: int, head: BatchHead) -> bytearray | None:
+        """As `_control`, for a batch of records."""
+        stats = self.stats
+        stats.read += head.count
+        if self.cleaned.data(head) or not head.count:
+            return self._emptied(head)
+        try:
+            spans = spans_of(data, pos, head)
+            kept = self._offsets.newest(spans.keys, spans.deltas, head.base_offset)
+            horizon = False
+            if spans.nulls:
+                kept, horizon = self._tombstones(head, spans, kept)
+            if len(kept) == head.count and not horizon:
+                stats.kept += head.count
+                return None
+            stats.keyless += spans.keys.count(None)
+            if not kept:
+                return self._emptied(head)
+            built = self._rebuilt(head, spans, kept, horizon)
+        except Unreadable:
+            stats.unreadable += 1
+            stats.kept += head.count
+            return None
+        stats.kept += len(kept)
+        return built
+
+    def _tombstones(self, head: BatchHead, spans: Spans, kept: list[int]) -> tuple[list[int], bool]:
+        """What stays of `kept`, and whether the batch must be given its delete horizon."""
+        nulls = set(spans.nulls)
+        if head.attributes & DELETE_HORIZON:
+            if head.base_timestamp <= self._now_ms:
+                kept = [at for at in kept if at not in nulls]
+            return kept, False
+        return kept, not nulls.isdisjoint(kept)
+
+    def _emptied(self, head: BatchHead) -> bytearray | None:
+        """A batch of which no record stays: its head alone if that is needed."""
+        known = self._producers.get(head.producer_id) if head.producer_id >= 0 else None
+        if known is not None and known[1] >= 0:
+            wanted = known[1] == head.base_offset
+        else:
+            wanted = known is not None and bool(head.attributes & CONTROL) and (
+                known[0] == head.producer_epoch
+            )  # fmt: skip
+        if not wanted and head.last_offset + 1 != self._end:
+            return bytearray()
+        if not head.count:
+            return None
+        attributes = head.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
+        return _batch(head, attributes, NO_TIMESTAMP, head.max_timestamp, 0, b"")
+
+    def _rebuilt(self, head: BatchHead, spans: Spans, kept: list[int], horizon: bool) -> bytearray:
+        """The batch with some of its records. IndexError if a time is none of 64 bits."""
+        base, attributes = head.base_timestamp, head.attributes
+        deltas = times(spans, kept)
+        newest = head.max_timestamp
+        if not attributes & LOG_APPEND_TIME:
+            newest = base + max(deltas)
+        if horizon:
+            base = self._now_ms + self._delete_retention_ms
+            attributes |= DELETE_HORIZON
+            if attributes & LOG_APPEND_TIME:
+                deltas = [newest - base] * len(kept)
+            else:
+                deltas = [head.base_timestamp + delta - base for delta in deltas]
+            body = move_times(spans, kept, deltas)
+        else:
+            body = join(spans, kept)
+        if (
+            not -_INT64_MAX
+            <= min(*deltas, newest, base)
+            <= max(*deltas, newest, base)
+            <= _INT64_MAX
+        ):
+            raise IndexError("a timestamp does not fit")
+        packed = compress(attributes & CODEC_MASK, body)
+        return _batch(head, attributes, base, newest, len(kept), packed)
+
+
+def _batch(
+    head: BatchHead,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    count: int,
+    packed: bytes | bytearray | memoryview,
+) -> bytearray:
+    """A batch in the place of another: same offsets, producer, sequence, leader epoch."""
+    out = bytearray(HEAD_BYTES)
+    HEAD.pack_into(
+        out, 0, head.base_offset, HEAD_BYTES - PREFIX_BYTES + len(packed), head.leader_epoch,
+        MAGIC, 0, attributes, head.last_delta, base_timestamp, max_timestamp, head.producer_id,
+        head.producer_epoch, head.base_sequence, count,
+    )  # fmt: skip
+    out += packed
+    resum(out, 0, len(out))
+    return out

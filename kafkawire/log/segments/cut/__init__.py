@@ -1,0 +1,1 @@
+"""Cutting: sorted segments are written from rolled journals."""

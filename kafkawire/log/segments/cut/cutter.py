@@ -1,0 +1,308 @@
+"""The cutter: rolled journals become segments, beside the traffic.
+
+One job at a time, done by the worker process; the loop only plans it and takes its outcome, both
+in slices. In order: rows of segments that are STARTED, which readers ignore -> the files, durable
+-> one transaction -> memory -> journals in which nothing lives any more are recycled. A crash
+leaves STARTED rows and their files, which the next start removes.
+
+A journal is cut when it is not hot any more (readers get it from its mapping until then), or when
+it is old (kafkawire.log.segments.cut.schedule): so quiet topics come into segments too, in at most
+twice `journal.roll.ms` or the topic's `segment.ms`, and if they are tiered in half of their lag.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping as Map
+from collections.abc import Sequence
+
+from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment_lost import LostRange
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.journal.file import Journal, Pins
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.given_up import GivenUp, clipped
+from kafkawire.log.segments.cut.grouping import group
+from kafkawire.log.segments.cut.plan import JOB_PARTITIONS, Share, ready, share_of
+from kafkawire.log.segments.cut.schedule import NEVER, Timing
+from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.jobs import CutArguments, JobResult, JournalFile, Output, Wanted, pack
+from kafkawire.log.segments.result_rows import mappings_of
+from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.swap import Swapper
+from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
+from offsets.storage import Mapping, OffsetStorage, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+SLICE = 128
+"""Partitions planned between two turns of the loop: a millisecond."""
+SHARED_BYTES = 64 << 20
+"""The most bytes of a segment that small partitions share: deleting a topic may rewrite it."""
+JOB_SLICE = 64
+"""Partitions whose state is packed between two turns of the loop."""
+STUCK_S = 30.0
+"""A journal of which nothing could be cut is not looked at again for so long."""
+
+
+class Cutter:
+    """See the module."""
+
+    __slots__ = (
+        "_commit_log",
+        "_damaged_journals",
+        "_env",
+        "_given_up",
+        "_node_id",
+        "_origins",
+        "_partitions",
+        "_storage",
+        "_store",
+        "_stuck",
+        "_swapper",
+        "_taken",
+        "damaged",
+        "timing",
+    )
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        partitions: Map[int, Partition],
+        storage: OffsetStorage,
+        store: SegmentStore,
+        swapper: Swapper,
+        node_id: int,
+        origins: Origins,
+        given_up: GivenUp,
+    ) -> None:
+        self._commit_log = commit_log
+        self._env = commit_log.env
+        self._partitions = partitions
+        self._storage = storage
+        self._store = store
+        self._swapper = swapper
+        self._node_id = node_id
+        self._origins = origins
+        self._given_up = given_up
+        self._damaged_journals = given_up.journals()
+        self.timing = Timing(commit_log, partitions)
+        self._stuck: dict[int, float] = {}
+        self.damaged: dict[int, int] = {}  # number -> offset of a damaged batch
+        self._taken: set[int] = set()
+
+    async def run(self) -> bool:
+        """Roll what is old and cut all that is due; whether anything was cut."""
+        await self._swapper.settle()
+        await self.timing.look()
+        await self._roll_if_old()
+        cut = False
+        while await self._cut_once():
+            cut = True
+        return cut
+
+    def taken(self) -> set[int]:
+        """The partitions that were cut since the last call."""
+        taken, self._taken = self._taken, set()
+        return taken
+
+    async def _roll_if_old(self) -> None:
+        """Begin the next journal if the active one has held data for too long."""
+        journals, timing = self._commit_log.journals, self.timing
+        active = journals.active
+        old = timing.is_old(active) or active.number in self._damaged_journals
+        if old and journals.ready:
+            self._commit_log.roll()
+            await self._env.sleep(0)
+        elif old or timing.will_be_old(active):
+            journals.prepare(again=old)  # and a later look rolls
+
+    def _due(self) -> list[Journal]:
+        """Rolled journals that are cold, or old, or before one that is."""
+        journals = self._commit_log.journals
+        rolled = [journal for journal in journals if journal.rolled and journal.live]
+        stop = 0
+        for at, journal in enumerate(rolled):
+            given_up = journal.number in self._damaged_journals
+            if given_up or journal.place < journals.hot_from or self.timing.is_old(journal):
+                stop = at + 1
+        now = self._env.clock.monotonic()
+        self._stuck = {number: until for number, until in self._stuck.items() if until > now}
+        return [journal for journal in rolled[:stop] if journal.number not in self._stuck]
+
+    async def _cut_once(self) -> bool:
+        """Plan one job and do it; False if there is nothing to cut."""
+        journals = ready(self._due(), self._commit_log.commits.committed)
+        if not journals and not self._given_up.ranges:
+            return False
+        pins = Pins()
+        for journal in journals:
+            pins.add(journal)
+        try:
+            shares = await self._plan(journals)
+            if shares:
+                await self._cut(shares, pins)
+            else:
+                until = self._env.clock.monotonic() + STUCK_S
+                self._stuck.update({journal.number: until for journal in journals})
+        finally:
+            pins.release()
+        return bool(shares or journals)
+
+    async def _plan(self, journals: list[Journal]) -> list[Share]:
+        last = journals[-1].number if journals else 0
+        shares: dict[int, Share] = {}
+        looked = 0
+        # A range at the end of a partition may lie in no journal.
+        for numbers in [*(each.numbers for each in journals), self._given_up.ranges]:
+            for number in list(numbers):
+                partition = self._partitions.get(number)
+                if partition is None or number in shares or len(shares) >= JOB_PARTITIONS:
+                    continue
+                share = share_of(partition, last, self._given_up_of(partition))
+                if share is not None and share.start > self.damaged.get(number, -1):
+                    shares[number] = share
+                looked += 1
+                if looked % SLICE == 0:
+                    await self._env.sleep(0)
+        return [shares[number] for number in sorted(shares)]
+
+    async def _cut(self, shares: list[Share], pins: Pins) -> None:
+        """From shares to segments that readers see."""
+        wanted, journals = await self._pack(shares, pins)
+        if not shares:
+            return
+        rows, groups = self._group(shares)
+        ids = await self._storage.start_segments(rows)
+        for row, segment_id in zip(rows, ids, strict=True):
+            row.id = segment_id
+        outputs = [
+            Output(Segment(row, self._store.folder).path, row.uuid, numbers, 0, row.retention_class)
+            for row, numbers in zip(rows, groups, strict=True)
+        ]
+        origin = await self._origins.of(share.partition.number for share in shares)
+        job = CutArguments(self._node_id, rows[0].created_ms, journals, wanted, outputs, origin)
+        config = self._commit_log.config
+        try:
+            result: JobResult = await self._env.worker.run(
+                "cut", job, config.worker_bytes_per_second
+            )
+            self._note_damage(result)
+            finished = await self._finished(result, rows)
+            if finished:
+                since = min(
+                    (self.timing.held_since(each.number) for each in journals), default=NEVER
+                )
+                await self._swapper.add(finished, None if since == NEVER else since)
+        except Exception:
+            if not self._swapper.in_doubt(rows[0]):
+                await self._give_up(rows)
+            raise
+        done = {row.id for row, _ in finished}
+        await self._give_up([row for row in rows if row.id not in done])
+        self._taken.update(share.partition.number for share in shares)
+        logger.info("cut %d partitions into %d segments", len(shares), len(finished))
+
+    async def _pack(self, shares: list[Share], pins: Pins) -> tuple[list[bytes], list[JournalFile]]:
+        """The worker's orders, as of now, and the journals these need, which are pinned.
+
+        Shares of which nothing is left by now are taken out.
+        """
+        by_number = self._commit_log.journals.by_number
+        wanted: list[bytes] = []
+        journals: dict[int, Journal] = {}
+        for at in range(0, len(shares), JOB_SLICE):
+            part = shares[at : at + JOB_SLICE]
+            living = [share for share in part if _is_left(share)]
+            wanted += pack([self._wanted(share) for share in living])
+            for number in {number for share in living for number in _journals_of(share)}:
+                if number not in journals:
+                    pins.add(by_number[number])
+                    journals[number] = by_number[number]
+            await self._env.sleep(0)
+        shares[:] = [share for share in shares if share.end > share.start]
+        files = [
+            JournalFile(journal.number, journal.path, journal.end)
+            for _, journal in sorted(journals.items())
+        ]
+        return wanted, files
+
+    def _wanted(self, share: Share) -> Wanted:
+        partition = share.partition
+        state = PartitionState(
+            partition.log_start,
+            pack_epochs(partition.epochs),
+            pack_producers(partition.producers.entries()),
+            [],
+            clipped(self._given_up_of(partition), share.start, share.end),
+        )
+        return Wanted(
+            partition.number,
+            partition.topic_id,
+            partition.topic,
+            partition.index,
+            share.start,
+            share.end,
+            state,
+        )
+
+    def _given_up_of(self, partition: Partition) -> Sequence[LostRange]:
+        return self._given_up.of(partition.number, partition.topic_id)
+
+    def _group(self, shares: list[Share]) -> tuple[list[SegmentRow], list[list[int]]]:
+        """The segments to be made, and the partitions in each."""
+        now_ms = self._env.clock.now_ms()
+        kinds = [(share.partition.number, share.kind, share.size_bytes) for share in shares]
+        rows: list[SegmentRow] = []
+        groups: list[list[int]] = []
+        for kind, numbers in group(kinds, SHARED_BYTES):
+            uuid = self._env.random.randbytes(16)
+            rows.append(SegmentRow(uuid, self._node_id, now_ms, retention_class=kind))
+            groups.append(numbers)
+        return rows, groups
+
+    async def _finished(
+        self, result: JobResult, rows: list[SegmentRow]
+    ) -> list[tuple[SegmentRow, list[Mapping]]]:
+        """Rows of what was written, with their mappings."""
+        finished = []
+        for made, row in zip(result.made, rows, strict=True):
+            assert made.uuid == row.uuid, "outputs are made in their order"
+            if made.size_bytes:
+                finished.append((row, await mappings_of(self._env, made, row, self._partitions)))
+        return finished
+
+    def _note_damage(self, result: JobResult) -> None:
+        for damage in result.damaged:
+            partition = self._partitions.get(damage.number)
+            name = f"{partition.topic}-{partition.index}" if partition is not None else "?"
+            self.damaged[damage.number] = damage.offset
+            logger.critical(
+                "%s cannot be cut: %s, at %d of %s. What lies before it and all other partitions "
+                "can be read. `kafkawire fsck --repair --skip-lost` gives up "
+                "what is damaged",
+                name,
+                damage.text,
+                damage.position,
+                damage.path,
+            )
+
+    async def _give_up(self, rows: list[SegmentRow]) -> None:
+        """Remove what a job that failed may have left; if that fails, the next start does it."""
+        if rows:
+            await self._store.discard([Segment(row, self._store.folder) for row in rows])
+
+
+def _is_left(share: Share) -> bool:
+    """Fit a share to a log start that moved since it was planned; False if nothing is left."""
+    partition = share.partition
+    share.start = max(share.start, partition.log_start)
+    if partition.removed:
+        share.end = share.start
+    return share.end > share.start
+
+
+def _journals_of(share: Share) -> list[int]:
+    portions = share.partition.portions
+    start, stop = portions.below(share.start), portions.find(share.end - 1) + 1
+    return list(portions.journal[start:stop])

@@ -1,0 +1,253 @@
+"""The job `cut`: what partitions have in rolled journals becomes sorted segments.
+
+Rows come from the index file beside each journal, or from scanning it if that is damaged. Every
+frame's and every batch's checksum is looked at; a partition with a bad byte is left out and named,
+the others go on. Offsets that were given up (kafkawire.log.recovery.given_up) are not read: an
+empty batch stands for them, and the segment's section `lost` has the account.
+
+Memory: a row of the index for each frame (40 bytes) of the partition at hand, the sparse index of
+the segment at hand (a hundredth of it), and what SegmentWriter holds; the journals are looked at
+where they lie in the page cache.
+"""
+
+from __future__ import annotations
+
+import os.path
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from struct import Struct
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import empty_batches
+from kafkawire.codec.segment import DamagedBatch
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.journal.file import POSITION_MASK
+from kafkawire.log.journal.format import (
+    BATCH_PREFIX_BYTES,
+    HEAD_BYTES,
+    HEADER_BYTES,
+    KIND_BATCH,
+    batch_starts,
+)
+from kafkawire.log.journal.index_file import JournalIndex, read_index
+from kafkawire.log.journal.scan import Scanned, scan
+from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.segments.file.open import Mapped
+from kafkawire.log.segments.file.writer import Origins, SegmentWriter
+from kafkawire.log.segments.jobs import (
+    CutArguments,
+    Damage,
+    JobResult,
+    JournalFile,
+    Output,
+    Pace,
+    Wanted,
+    unpack_all,
+)
+
+ROWS_AT_ONCE = 480
+BYTES_AT_ONCE = 4 << 20
+"""Frames handed on in one go: of the smallest a hundred KiB, of large ones a few MiB."""
+SMALL_BYTES = 4096
+"""Frames smaller than this on average are copied together: less work than keeping them apart."""
+
+_FRAME = Struct(">4xIIHH")
+"""Of a frame's head: checksum, payload length, kind, batch count."""
+_SUMMED = HEAD_BYTES - 8
+"""How much of a head its checksum covers: its end, followed by the prefix of each batch."""
+
+
+def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
+    """See the module. OSError if a file cannot be opened or written."""
+    wanted: dict[int, Wanted] = {item.number: item for item in unpack_all(arguments.wanted)}
+    journals: list[_Journal] = []
+    result = JobResult([])
+    try:
+        for file in arguments.journals:
+            journals.append(_Journal(fs, file, pace))
+        origins = Origins(arguments.origin)
+        made_by = arguments.node_id, arguments.created_ms, origins
+        for output in arguments.outputs:
+            with SegmentWriter(fs, output, *made_by) as writer:
+                _fill(writer, output, wanted, journals, result)
+                result.made.append(writer.finish())
+    finally:
+        for journal in journals:
+            journal.mapped.close()
+    return result
+
+
+class _Journal:
+    """A journal that was read ahead, and its rows; `bad`: what the disk could not read."""
+
+    __slots__ = ("_rows", "bad", "mapped", "number")
+
+    def __init__(self, fs: FileSystem, file: JournalFile, pace: Pace) -> None:
+        self.number = file.number
+        self.mapped = Mapped(fs, file.path, file.end)
+        self.bad = self.mapped.read_ahead(0, file.end, pace)
+        try:
+            index = read_index(fs, os.path.dirname(file.path), file.number)
+        except OSError:
+            index = None  # it will be made again
+        self._rows: JournalIndex | Scanned
+        if index is not None and index.extent.end == file.end:
+            self._rows = index
+        elif self.bad:
+            self._rows = Scanned(file.number, 0, 0)  # touching them would end the process
+        else:
+            self._rows = scan(self.mapped.view, file.number, HEADER_BYTES, file.end, 0)
+
+    def cannot_read(self, start: int, stop: int) -> bool:
+        """Whether the disk failed to read some of these bytes."""
+        return any(one < stop and start < other for one, other in self.bad)
+
+    def rows(self, number: int) -> Columns:
+        """What a partition has here."""
+        if isinstance(self._rows, JournalIndex):
+            return self._rows.rows(number)
+        return self._rows.rows.get(number) or empty_columns()
+
+
+def _fill(
+    writer: SegmentWriter,
+    output: Output,
+    wanted: dict[int, Wanted],
+    journals: list[_Journal],
+    result: JobResult,
+) -> None:
+    """One segment's partitions."""
+    for number in sorted(output.numbers):
+        item = wanted[number]
+        topic = (item.topic_id, item.topic, item.index)
+        writer.begin(number, topic, item.from_offset, item.state)
+        damage = _copy(writer, item, journals)
+        if damage is None:
+            writer.end(item.to_offset)
+        else:
+            writer.abandon()
+            result.damaged.append(damage)
+
+
+def _copy(writer: SegmentWriter, item: Wanted, journals: list[_Journal]) -> Damage | None:
+    """All batches of one partition, and empty ones for what was given up, or why not."""
+    start = item.from_offset
+    for lost in item.state.lost:
+        damage = _copy_span(writer, item, journals, (start, lost.first))
+        if damage is not None:
+            return damage
+        writer.write([memoryview(empty_batches(lost.first, lost.end))])
+        start = lost.end
+    return _copy_span(writer, item, journals, (start, item.to_offset))
+
+
+def _copy_span(
+    writer: SegmentWriter, item: Wanted, journals: list[_Journal], span: tuple[int, int]
+) -> Damage | None:
+    """The batches with the offsets [first, upto) of one partition, or why not."""
+    following, upto = span
+    if following == upto:
+        return None
+    for journal in journals:
+        rows = journal.rows(item.number)
+        start = max(0, bisect_right(rows.base, following) - 1)
+        if start < len(rows) and rows.base[start] + rows.count[start] <= following:
+            start += 1
+        stop = bisect_left(rows.base, upto)
+        while start < stop:
+            sizes = list(accumulate(rows.length[start : min(start + ROWS_AT_ONCE, stop)]))
+            end = start + max(1, bisect_right(sizes, BYTES_AT_ONCE))
+            damage = _copy_rows(writer, item, journal, rows, (start, end), following)
+            if damage is not None:
+                return damage
+            following = rows.base[end - 1] + rows.count[end - 1]
+            start = end
+    if following != upto:
+        path = journals[-1].mapped.path if journals else ""
+        text = f"the journals end at offset {following} of it, not at {upto}"
+        return Damage(item.number, following, path, -1, text)
+    return None
+
+
+def _copy_rows(
+    writer: SegmentWriter,
+    item: Wanted,
+    journal: _Journal,
+    rows: Columns,
+    part: tuple[int, int],
+    following: int,
+) -> Damage | None:
+    """Rows [start, stop) of one journal, which must begin at or (the first) before `following`."""
+    start, stop = part
+    view = journal.mapped.view
+    positions = [place & POSITION_MASK for place in rows.place[start:stop]]
+    lengths = rows.length[start:stop]
+    hole = _hole(rows, part, following, following == item.from_offset)
+    if hole is not None:
+        row, following = hole
+        text = f"offset {following} is missing in the journals, the next is {rows.base[row]}"
+        return Damage(item.number, following, journal.mapped.path, positions[row - start], text)
+    following = rows.base[stop - 1] + rows.count[stop - 1]
+    parts = [view[at : at + length] for at, length in zip(positions, lengths, strict=True)]
+    bad, at = _bad_frame(journal, positions, parts), 0
+    if bad is None:
+        small = sum(lengths) < SMALL_BYTES * len(parts)
+        try:
+            writer.write([memoryview(b"".join(parts))] if small else parts)
+        except DamagedBatch as failure:
+            bad, at = failure.part, failure.at
+            if small:
+                ends = list(accumulate(lengths))
+                bad = bisect_right(ends, at)
+                at -= ends[bad] - lengths[bad]
+        else:
+            if writer.next_offset == following:
+                return None
+            bad = len(parts) - 1
+    offset, position = rows.base[start + bad], positions[bad] + at
+    text = f"the batch in journal {journal.number} at {position} is damaged"
+    return Damage(item.number, offset, journal.mapped.path, position, text)
+
+
+def _hole(
+    rows: Columns, part: tuple[int, int], following: int, first: bool
+) -> tuple[int, int] | None:
+    """(row, offset): the first row that does not begin at the offset where the one before ends.
+
+    `following`: where the one before these ends. The `first` of all may begin before it.
+    """
+    start, stop = part
+    base = rows.base[start]
+    if base != following and not (first and base < following):
+        return start, following
+    if base + sum(rows.count[start:stop]) == rows.base[stop - 1] + rows.count[stop - 1]:
+        return None
+    for row in range(start + 1, stop):
+        following = rows.base[row - 1] + rows.count[row - 1]
+        if rows.base[row] != following:
+            return row, following
+    return None
+
+
+def _bad_frame(
+    journal: _Journal, positions: Sequence[int], parts: Sequence[memoryview]
+) -> int | None:
+    """The first frame whose own checksum does not fit, or that the disk could not read. Hot."""
+    view = journal.mapped.view
+    head, checksum = _FRAME.unpack_from, crc32c
+    for number, (at, part) in enumerate(zip(positions, parts, strict=True)):
+        if journal.bad and journal.cannot_read(at - HEAD_BYTES, at + len(part)):
+            return number
+        named, length, kind, batches = head(view, at - HEAD_BYTES)
+        total = checksum(view[at - _SUMMED : at + BATCH_PREFIX_BYTES])
+        if batches != 1:
+            starts = batch_starts(part, 0, len(part))
+            if starts is None or len(starts) != batches:
+                return number
+            for start in starts[1:]:
+                total = checksum(part[start : start + BATCH_PREFIX_BYTES], total)
+        if total != named or length != len(part) or kind != KIND_BATCH:
+            return number
+    return None

@@ -1,0 +1,127 @@
+"""What the next cut takes: pure decisions over journals and partitions.
+
+Rolled journals are cut oldest first, when all that lies in them is committed and their index is on
+the disk. Of each partition goes what lies between its cut offset and the last stable offset; the
+rest of a journal waits there for a later cut. One job is bounded in journals, bytes and partitions,
+so that it ends in bounded time and its rows make a bounded transaction.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+from kafkawire.codec.segment_lost import LostRange
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.given_up import passed
+from kafkawire.log.segments.cut.grouping import retention_class
+
+JOB_BYTES = 256 << 20
+"""Two journals of the usual size: what is read once stays in the page cache while it is sorted."""
+JOB_PARTITIONS = 10_000
+"""Rows of one transaction: a tenth of a second of SQLite's time."""
+
+
+@dataclass(slots=True)
+class Share:
+    """What one partition gives to a cut: offsets [start, end), about so many bytes; `kind`: its
+    class, which says with whom it may share a segment."""
+
+    partition: Partition
+    start: int
+    end: int
+    size_bytes: int
+    kind: str
+
+
+def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
+    """The rolled journals that may be cut now, oldest first, within a job's bytes."""
+    found: list[Journal] = []
+    room = JOB_BYTES
+    for journal in journals:
+        if not journal.rolled or not journal.indexed or journal.end_place > committed:
+            break
+        if journal.live:
+            if found and journal.end > room:
+                break
+            found.append(journal)
+            room -= journal.end
+    return found
+
+
+def share_of(
+    partition: Partition, last_journal: int, given_up: Sequence[LostRange] = ()
+) -> Share | None:
+    """What of a partition lies in the journals up to `last_journal`, may be cut, and fits into
+    one segment by its topic's `segment.bytes`; None if nothing does. A share ends where damage
+    begins that is not among `given_up`."""
+    portions = partition.portions
+    start = max(partition.cut_offset, partition.log_start)
+    stable = min(partition.high_watermark, partition.last_stable_offset)
+    size, end = 0, start
+    for at in range(bisect_right(portions.journal, last_journal)):
+        more = portions.size[at]
+        if portions.end[at] <= start:
+            continue
+        if size and size + more > partition.config.segment_bytes:
+            break
+        whole = _sound_until(partition, end, portions.end[at], given_up)
+        end = min(whole, stable)
+        size += more
+        if end < portions.end[at]:
+            break
+    if given_up and not _holds_from(partition, end):
+        end = max(end, min(passed(given_up, end), stable))
+    end = _within(partition, start, end)
+    if end <= start:
+        return None
+    return Share(partition, start, end, size, retention_class(partition.config))
+
+
+def _holds_from(partition: Partition, offset: int) -> bool:
+    """Whether the journals hold anything of a partition from an offset on."""
+    rows, portions = partition.rows, partition.portions
+    if len(rows) and rows.end_offset(len(rows) - 1) > offset:
+        return True
+    return len(portions) > 0 and portions.end[-1] > offset
+
+
+def _sound_until(partition: Partition, start: int, end: int, given_up: Sequence[LostRange]) -> int:
+    """Where the first damaged range in [start, end) begins that was not given up, or `end`."""
+    while True:
+        damaged = _whole_until(partition, start, end)
+        start = passed(given_up, damaged)
+        if damaged >= end or start == damaged:
+            return damaged
+        if start >= end:
+            return end
+
+
+def _whole_until(partition: Partition, start: int, end: int) -> int:
+    """Where the first damaged range in [start, end) begins, as far as rows in memory tell.
+
+    For those that are not, the job sees it.
+    """
+    rows = partition.rows
+    if not len(rows) or rows.base[0] > start:
+        return end if partition.evicted else start
+    row, stop = rows.find(start), bisect_left(rows.base, end)
+    if sum(rows.count[row:stop]) == rows.end_offset(stop - 1) - rows.base[row]:
+        return max(start, min(end, rows.end_offset(stop - 1)))
+    while row + 1 < stop and rows.base[row + 1] == rows.end_offset(row):
+        row += 1
+    return max(start, rows.end_offset(row))
+
+
+def _within(partition: Partition, start: int, end: int) -> int:
+    """Cut a share at the row with which it would exceed `segment.bytes`."""
+    rows = partition.rows
+    first, stop = max(0, rows.find(start)), bisect_left(rows.base, end)
+    sizes = list(accumulate(rows.length[first:stop]))
+    fits = bisect_right(sizes, partition.config.segment_bytes)
+    if fits == len(sizes):
+        return end
+    return rows.end_offset(first + max(0, fits - 1))

@@ -1,0 +1,221 @@
+"""When a journal is rolled though it is not full, and cut though it is hot.
+
+It is rolled when it has held something for the least of `journal.roll.ms` and of the `segment.ms`
+of the topics in it (for a compacted topic that is at most its `max.compaction.lag.ms`), and cut
+when it has been rolled for as long again. A partition with `segment.bytes` in the journals has them
+rolled and cut at once, as a full segment of Kafka's is rolled. A short `retention.ms` has a journal
+rolled, since records expire by rolled journals, but not cut.
+
+A journal that holds records of a tiered partition is rolled and cut by the time half of the least
+`tiering.max.lag.ms` in it is over, counted from its first such record: the other half is the
+upload's. A record came at the earliest just after the look before the one that found it, so it is
+counted from there; what a start finds in the journals may be of any age and is cut at once. Times
+are monotonic seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Mapping as Map
+from dataclasses import dataclass, field
+
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.journal.file import Journal
+from kafkawire.log.partition.partition import Partition
+
+SLICE = 1024
+"""Partitions looked at between two turns of the loop: a fraction of a millisecond."""
+CUT_PART = 0.5
+"""The part of the lag within which records come into segments."""
+LOOKS_PER_LAG = 20
+"""How often journals are looked at in the shortest lag: what a look comes too late is lost."""
+LOOK_AT_LEAST_S = 0.1
+ROLLS_PER_CHECK = 4
+"""A short `retention.ms` rolls a journal so often between two checks of retention: more often would
+free nothing sooner."""
+LOOKS_AHEAD = 2
+"""A journal is rolled so many looks before its time, to be indexed and cut by then."""
+NEVER = float("inf")
+UNBOUNDED_BYTES = 1 << 62
+
+
+@dataclass(slots=True)
+class Held:
+    """One journal: since when it has been seen with something in it, since when it may have held
+    tiered records, and since when it has been rolled (None: not). `known`: for how many partitions
+    the least times were taken: `cut_s` of `segment.ms`, `roll_s` also of `retention.ms`. `limited`:
+    partitions whose `segment.bytes` a journal may exceed, `full`: one of them has that many."""
+
+    since: float
+    tiered_since: float = NEVER
+    rolled_since: float | None = None
+    known: int = -1
+    roll_s: float = NEVER
+    cut_s: float = NEVER
+    lag_s: float = NEVER
+    found: bool = False
+    limited: list[int] = field(default_factory=list)
+    full: bool = False
+
+
+class Timing:
+    """See the module."""
+
+    __slots__ = (
+        "_commit_log",
+        "_counted_at",
+        "_env",
+        "_held",
+        "_looked_at",
+        "_partitions",
+        "_room",
+    )
+
+    def __init__(self, commit_log: CommitLog, partitions: Map[int, Partition]) -> None:
+        self._commit_log = commit_log
+        self._env = commit_log.env
+        self._partitions = partitions
+        self._held: dict[int, Held] = {}
+        self._looked_at: float | None = None
+        self._counted_at = 0  # bytes appended when partitions were last counted, and how many
+        self._room = 0  # more of them the fullest one could take then
+
+    async def look(self) -> None:
+        """See what the journals hold."""
+        now = self._env.clock.monotonic()
+        journals = [each for each in self._commit_log.journals if each.numbers]
+        held = {each.number: self._held.get(each.number) or Held(now) for each in journals}
+        before = self._looked_at
+        for journal in journals:
+            one = held[journal.number]
+            if one.known != len(journal.numbers):
+                await self._measure(journal, one)
+            if one.lag_s == NEVER:
+                one.tiered_since = NEVER
+            elif one.tiered_since == NEVER:
+                one.tiered_since = now if before is None else before
+                one.found = before is None
+        self._held = held
+        await self._find_full(journals)
+        self._looked_at = now
+
+    async def _measure(self, journal: Journal, held: Held) -> None:
+        """The least times of the partitions in it."""
+        held.known = len(journal.numbers)
+        config = self._commit_log.config
+        checked_ms = config.log_retention_check_interval_ms // ROLLS_PER_CHECK
+        cut_ms = roll_ms = config.journal_roll_ms
+        lag_ms, limited = 0, []
+        for at, number in enumerate(list(journal.numbers), 1):
+            partition = self._partitions.get(number)
+            if partition is not None:
+                topic = partition.config
+                cut_ms = min(cut_ms, topic.segment_ms)
+                if topic.cleanup_delete and topic.retention_ms >= 0:
+                    roll_ms = min(roll_ms, max(topic.retention_ms, checked_ms))
+                if topic.segment_bytes < journal.capacity:
+                    limited.append(number)
+                    self._room = min(self._room, topic.segment_bytes)
+                if topic.copies:
+                    lag_ms = min(lag_ms or topic.tier_lag_ms, topic.tier_lag_ms)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        held.limited = limited
+        held.cut_s, held.roll_s = cut_ms / 1000, min(cut_ms, roll_ms) / 1000
+        held.lag_s = lag_ms / 1000 if lag_ms else NEVER
+
+    async def _find_full(self, journals: list[Journal]) -> None:
+        """Mark the journal with which a partition has a segment's bytes in the journals. While one
+        waits to be cut no other is marked: what it holds is counted until then. Partitions are
+        counted again only when so many bytes were appended as the fullest one still took."""
+        held = [self._held[journal.number] for journal in journals]
+        appended = self._commit_log.appended_bytes
+        if appended - self._counted_at < self._room or any(each.full for each in held):
+            return
+        self._counted_at, self._room = appended, UNBOUNDED_BYTES
+        for each in held:
+            room = await self._room_of(each.limited)
+            each.full = room <= 0
+            self._room = min(self._room, max(0, room))
+
+    async def _room_of(self, numbers: list[int]) -> int:
+        """The least of what these partitions still take in the journals before one is full."""
+        least = UNBOUNDED_BYTES
+        for at, number in enumerate(numbers, 1):
+            partition = self._partitions.get(number)
+            if partition is not None:
+                in_journals = partition.size_bytes - sum(partition.segments.length)
+                least = min(least, partition.config.segment_bytes - in_journals)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        return least
+
+    def settings_changed(self) -> None:
+        """Topics have other times."""
+        self._room = 0
+        for held in self._held.values():
+            held.known = -1
+
+    def look_s(self) -> float:
+        """How long to wait until the next look."""
+        least = min((held.lag_s for held in self._held.values()), default=NEVER)
+        usual = self._commit_log.config.cut_interval_ms / 1000
+        return min(usual, max(LOOK_AT_LEAST_S, least / LOOKS_PER_LAG))
+
+    def is_old(self, journal: Journal) -> bool:
+        """Whether it should be rolled, or cut if it is rolled."""
+        held = self._held.get(journal.number)
+        if held is None:
+            return False
+        now = self._env.clock.monotonic()
+        if held.full or now + LOOKS_AHEAD * self.look_s() >= self._cut_by(held):
+            return True
+        if not journal.rolled:
+            return now - held.since >= held.roll_s
+        if held.rolled_since is None:
+            held.rolled_since = now
+        return now - held.rolled_since >= held.cut_s
+
+    def will_be_old(self, journal: Journal) -> bool:
+        """Whether it is to be rolled soon: for the remote tier, or by a topic's settings."""
+        held = self._held.get(journal.number)
+        usual_s = self._commit_log.config.journal_roll_ms / 1000
+        return held is not None and (held.lag_s != NEVER or held.roll_s < usual_s)
+
+    def held_since(self, journal: int) -> float:
+        """Since when a journal may have held tiered records; infinity if it has none."""
+        held = self._held.get(journal)
+        return NEVER if held is None else held.tiered_since
+
+    def cut_by(self, journal: int) -> float:
+        """By when tiered records of a journal are to be in segments; infinity if it has none."""
+        held = self._held.get(journal)
+        return NEVER if held is None else self._cut_by(held)
+
+    @staticmethod
+    def _cut_by(held: Held) -> float:
+        return held.tiered_since + (0.0 if held.found else CUT_PART * held.lag_s)
+
+    async def overdue(self) -> list[int]:
+        """Tiered partitions with records here that should be in the remote tier by now."""
+        now = self._env.clock.monotonic()
+        found: list[int] = []
+        for number, held in list(self._held.items()):
+            journal = self._commit_log.journals.by_number.get(number)
+            if journal is None or held.tiered_since + held.lag_s > now:
+                continue
+            for at, each in enumerate(list(journal.numbers), 1):
+                if self._waits(each, journal, now - held.tiered_since):
+                    found.append(each)
+                if at % SLICE == 0:
+                    await self._env.sleep(0)
+        return found
+
+    def _waits(self, number: int, journal: Journal, held_s: float) -> bool:
+        partition = self._partitions.get(number)
+        if partition is None or not partition.config.copies:
+            return False
+        there: Iterable[int] = partition.portions.journal
+        return partition.config.tier_lag_ms <= held_s * 1000 and (
+            not journal.rolled or journal.number in there
+        )

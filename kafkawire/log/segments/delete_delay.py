@@ -1,0 +1,68 @@
+"""How long the file of a dead segment stays: `file.delete.delay.ms` of the topics in it.
+
+Of topics that share a file the longest delay counts. A topic without a delay of its own has the
+broker's, which is read when the file is due, so that a change of it takes effect at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.store import SegmentStore
+from offsets.storage import LIVE, SegmentRow
+
+SLICE = 1000
+"""Partitions whose settings are read between two iterations of the event loop: a millisecond."""
+
+
+class FileDelays:
+    """See the module. `config_of` gives a partition's settings, None: its topic is deleted."""
+
+    __slots__ = ("_broker", "_config_of", "_deleted", "_env", "_store")
+
+    def __init__(
+        self,
+        env: Env,
+        broker: BrokerConfig,
+        store: SegmentStore,
+        config_of: Callable[[int], TopicConfig | None],
+    ) -> None:
+        self._env = env
+        self._broker = broker
+        self._store = store
+        self._config_of = config_of
+        self._deleted: dict[int, int] = {}  # number -> the delay of its topic, until its rows go
+
+    def deleted(self, numbers: Iterable[int], delay_ms: int) -> None:
+        """Remember the delay of partitions whose topic is deleted; -1: the broker's."""
+        if delay_ms >= 0:
+            self._deleted.update(dict.fromkeys(numbers, delay_ms))
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Forget partitions whose rows are removed."""
+        for number in numbers:
+            self._deleted.pop(number, None)
+
+    async def own_ms(self, numbers: Iterable[int]) -> int | None:
+        """The longest delay of the topics of these partitions; None if that is the broker's."""
+        most, shared = -1, False
+        for at, number in enumerate(numbers, 1):
+            config = self._config_of(number)
+            own = self._deleted.get(number, -1) if config is None else config.file_delete_delay_ms
+            most, shared = max(most, own), shared or own < 0
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        return None if shared and most <= self._broker.file_delete_delay_ms else most
+
+    def give(self, rows: Iterable[SegmentRow], own_ms: int | None) -> None:
+        """Give those of the segments that are dead by now the delay of what was last in them."""
+        for row in rows:
+            segment = self._store.by_id.get(row.id)
+            if segment is not None and row.state > LIVE and own_ms is not None:
+                segment.grace_s = own_ms / 1000
+
+    def stored_ms(self, own_ms: int | None) -> int:
+        """A delay as rows have it."""
+        return self._broker.file_delete_delay_ms if own_ms is None else own_ms

@@ -1,0 +1,162 @@
+"""From a log start that moved to bytes that are gone.
+
+SQL says which partitions have something due (`expiring`), so nobody walks through all of them. Log
+starts move first (kafkawire.log.maintenance.checkpoints), then the rows below them are removed,
+then the files of segments that no row needs. Rows of deleted topics are removed too, those of a
+topic whose deletion a crash cut short by asking for orphans after a start.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Mapping as Map
+from itertools import islice
+
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.maintenance.retention import due
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.swap import Swapper, due_ms
+from offsets.storage import EVERYTHING, NEVER, OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 500
+"""Partitions of one transaction, and of one load: milliseconds of each."""
+ROUND_MS_MAX = 60_000
+"""When to look again is rounded up to this, so that partitions share an update; if retention is
+checked more often, to that."""
+
+Load = Callable[[Iterable[int]], Awaitable[None]]
+
+
+class Lifecycle:
+    """See the module. `load` brings partitions into memory."""
+
+    __slots__ = (
+        "_changed",
+        "_changed_all",
+        "_commit_log",
+        "_doomed",
+        "_partitions",
+        "_storage",
+        "_swapper",
+        "load",
+    )
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        partitions: Map[int, Partition],
+        storage: OffsetStorage,
+        swapper: Swapper,
+    ) -> None:
+        self._commit_log = commit_log
+        self._partitions = partitions
+        self._storage = storage
+        self._swapper = swapper
+        self.load: Load
+        self._doomed: set[int] = set()
+        self._changed: set[int] = set()
+        self._changed_all = False
+
+    def forget(self, numbers: Iterable[int], delay_ms: int = -1) -> None:
+        """These partitions are deleted: their rows go at the next tick. `delay_ms`: their own
+        `file.delete.delay.ms`, -1: the broker's."""
+        deleted = set(numbers)
+        self._doomed |= deleted
+        self._swapper.delays.deleted(deleted, delay_ms)
+
+    def settings_changed(self, numbers: Iterable[int] | None) -> None:
+        """Retention must look at these anew, None: at all; at the next tick."""
+        if numbers is None:
+            self._changed_all = True
+        else:
+            self._changed.update(numbers)
+
+    async def tick(self) -> None:
+        """Do what has gathered; often nothing. Raises what the storage raises."""
+        await self._remove_deleted()
+        await self._remove_trimmed()
+        if self._changed or self._changed_all:
+            await self._look_anew()
+            await self.expire()
+
+    async def find_orphans(self) -> None:
+        """Look for rows of deleted topics: those whose deletion a crash cut short."""
+        self._doomed.update(await self._storage.orphans(AT_ONCE))
+
+    async def expire(self) -> None:
+        """Move the log starts of partitions whose oldest segment's part has had its time."""
+        while True:
+            now_ms = self._commit_log.env.clock.now_ms()
+            rows = await self._storage.expiring(now_ms, AT_ONCE)
+            numbers = sorted({row.number for row in rows})
+            if numbers:
+                await self._expire(numbers, now_ms)
+            if len(rows) < AT_ONCE or not any(number in self._partitions for number in numbers):
+                return
+
+    async def _expire(self, numbers: list[int], now_ms: int) -> None:
+        await self.load(numbers)
+        starts: dict[int, int] = {}
+        for number in numbers:
+            partition = self._partitions.get(number)
+            if partition is not None:
+                start = due(partition, now_ms)
+                if start > partition.log_start:
+                    starts[number] = start
+        if starts:
+            logger.info("retention moves the log start of %d partitions", len(starts))
+            await self._commit_log.save_log_starts(starts)
+        await self._remove_trimmed()
+        looks: dict[int, list[int]] = {}
+        for number in numbers:
+            if number in self._partitions:  # another broker's are left to it
+                looks.setdefault(self._next_look(number, now_ms), []).append(number)
+        for when_ms, some in looks.items():
+            await self._storage.set_due(some, when_ms)
+
+    def _next_look(self, number: int, now_ms: int) -> int:
+        """When something of a partition may be due again."""
+        partition = self._partitions[number]
+        if not len(partition.segments):
+            return NEVER
+        when_ms = due_ms(partition.config, partition.segments.newest[0])
+        if when_ms == NEVER:
+            return NEVER
+        step_ms = min(ROUND_MS_MAX, self._commit_log.config.log_retention_check_interval_ms)
+        return (max(when_ms, now_ms) // step_ms + 1) * step_ms
+
+    async def _look_anew(self) -> None:
+        if self._changed_all:
+            await self._storage.set_due(None, 0)
+            self._changed_all = False
+        while self._changed:
+            some = list(islice(self._changed, AT_ONCE))
+            await self._storage.set_due(some, 0)
+            self._changed.difference_update(some)
+
+    async def _remove_deleted(self) -> None:
+        while self._doomed:
+            some = list(islice(self._doomed, AT_ONCE))
+            await self._remove(dict.fromkeys(some, EVERYTHING))
+            self._doomed.difference_update(some)
+            self._swapper.delays.forget(some)
+
+    async def _remove_trimmed(self) -> None:
+        trimmed = self._commit_log.trimmed
+        while trimmed:
+            some = list(islice(trimmed.items(), AT_ONCE))
+            await self._remove(dict(some))
+            for number, start in some:
+                if trimmed.get(number) == start:
+                    del trimmed[number]
+
+    async def _remove(self, below: dict[int, int]) -> None:
+        """Remove rows below log starts, and take over what became of their segments."""
+        delays = self._swapper.delays
+        own_ms = await delays.own_ms(below)
+        after_ms = self._commit_log.env.clock.now_ms() + delays.stored_ms(own_ms)
+        rows = await self._swapper.update(lambda: self._storage.remove_mappings(below, after_ms))
+        delays.give(rows, own_ms)

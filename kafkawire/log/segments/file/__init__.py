@@ -1,0 +1,1 @@
+"""Segment files: opened, written and verified."""

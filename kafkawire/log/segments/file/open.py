@@ -1,0 +1,316 @@
+"""Segment files as the broker opens them, and files as jobs read them: in big pieces, then by view.
+
+A job reads through a mapping, so nothing is copied and its own memory stays small. But a page that
+the disk cannot give would end the process, and single pages are slow: so it first reads each
+stretch it will touch with plain calls, which say what they cannot read and leave the bytes in the
+page cache. What is under memory pressure may be read twice; that costs time only.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os.path
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from crc32c import crc32c
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.segment import (
+    DIRECTORY,
+    HEADER_BYTES,
+    LOST,
+    STATE,
+    TAIL_BYTES,
+    FormatError,
+    LostRange,
+    NewerFormatError,
+    PartitionEntry,
+    PartitionState,
+    Section,
+    SparseIndex,
+    Trailer,
+    check_directory,
+    read_directory,
+    read_header,
+    read_lost,
+    read_state,
+    read_trailer,
+    section_body,
+)
+from kafkawire.log.io.ports import File, FileSystem
+from kafkawire.log.segments.jobs import Pace, no_pace
+from offsets.storage import SegmentRow
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".segment"
+PIECE_BYTES = 1 << 20
+"""How much is read in one call: a disk is at its full speed, and memory is not felt."""
+SMALL_PIECE_BYTES = 1 << 16
+"""After a read that failed: how closely the bad place is looked for."""
+
+
+LostRanges: TypeAlias = dict[int, list[LostRange]]
+"""By partition number."""
+
+
+class OtherSegment(FormatError):
+    """A sound file, but not the one it should be."""
+
+
+def segment_path(folder: str, uuid: bytes) -> str:
+    """Where the segment of this uuid lies."""
+    return os.path.join(folder, uuid.hex() + SUFFIX)
+
+
+def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
+    """Open a segment for reading with the mappings of SQL.
+
+    Those hold all that a reader needs, and each partition's index and batches are checked when
+    they are read. So damage elsewhere is named in the log, and stops nobody: one bad byte in a
+    shared segment must not take the other partitions with it. Refused, with CORRUPT_MESSAGE:
+    another length than the row's, another segment, a newer format.
+
+    Reads all sections (about a hundredth of the file), so it may block. OSError from the disk.
+    """
+    file = fs.open(path)
+    name = f"segment {row.uuid.hex()}"
+    try:
+        size = file.size()
+        if size != row.size_bytes:
+            raise OtherSegment(f"it has {size} bytes, its row says {row.size_bytes}")
+        for damage in _damage(file, row.uuid):
+            logger.critical("%s: %s. What is sound in it is served", name, damage)
+    except (OtherSegment, NewerFormatError) as failure:
+        file.close()
+        text = f"{name} cannot be read: {failure}"
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from failure
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _damage(file: File, uuid: bytes) -> Iterator[FormatError]:
+    """What is wrong outside of the batches."""
+    try:
+        trailer = _read_ends(file, uuid)
+    except (OtherSegment, NewerFormatError):
+        raise
+    except FormatError as failure:
+        yield failure
+        return
+    for section in trailer.sections:
+        try:
+            _check_section(file, section)
+        except FormatError as failure:
+            yield failure
+
+
+def _read_ends(file: File, uuid: bytes) -> Trailer:
+    """Header and trailer; `uuid` empty: of whichever segment. FormatError."""
+    size = file.size()
+    header = read_header(file.pread(HEADER_BYTES, 0))
+    at = max(0, size - TAIL_BYTES)
+    trailer = read_trailer(file.pread(size - at, at), size)
+    if trailer.uuid != header.uuid:
+        raise OtherSegment("its header and its trailer are of two segments")
+    if uuid and uuid != header.uuid:
+        raise OtherSegment(f"it is the segment {header.uuid.hex()}")
+    return trailer
+
+
+def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
+    """What was lost of the partitions of a segment; nothing if that cannot be read."""
+    try:
+        file = fs.open(path)
+    except OSError:
+        return {}
+    try:
+        section = _read_ends(file, b"").optional(LOST)
+        if section is None:
+            return {}
+        data = file.pread(section.stop - section.start, section.start)
+        return read_lost(section_body(section, data))
+    except (FormatError, OSError) as failure:
+        logger.warning("%s: what was lost of it before cannot be read: %s", path, failure)
+        return {}
+    finally:
+        file.close()
+
+
+def _check_section(file: File, section: Section) -> None:
+    checksum = 0
+    for at in range(section.start, section.stop, PIECE_BYTES):
+        checksum = crc32c(file.pread(min(PIECE_BYTES, section.stop - at), at), checksum)
+    if checksum != section.checksum:
+        raise FormatError(f"its {section.name} is damaged")
+
+
+class DamagedBlock(FormatError):
+    """A block of batches is not what was written: its position, and the offsets in it."""
+
+    def __init__(self, entry: PartitionEntry, index: SparseIndex, position: int) -> None:
+        at = index.find(position)
+        length, first = index.block(at)[1:3]
+        after = index.block(at + 1)[2] if at + 1 < len(index) else entry.end_offset
+        super().__init__(
+            f"of {entry.topic}-{entry.index} (partition {entry.number}), the offsets "
+            f"{first}-{after - 1} are damaged: bytes {position}-{position + length - 1}"
+        )
+        self.position = position
+        self.offset = first
+
+
+class Mapped:
+    """A file whose first `size_bytes` (None: all) can be looked at through `view`.
+
+    OSError if it is shorter. See the module for why `read_ahead` comes before `view`.
+    """
+
+    __slots__ = ("_file", "path", "view")
+
+    def __init__(self, fs: FileSystem, path: str, size_bytes: int | None = None) -> None:
+        self.path = path
+        self._file = fs.open(path)
+        size = self._file.size()
+        if size_bytes is not None and size < size_bytes:
+            self._file.close()
+            raise OSError(errno.EIO, f"it has {size} bytes and should have {size_bytes}", path)
+        self.view = self._file.map(size if size_bytes is None else size_bytes)
+
+    def read_ahead(self, start: int, stop: int, pace: Pace) -> list[tuple[int, int]]:
+        """Read the bytes [start, stop) into the page cache; the stretches that cannot be read."""
+        bad: list[tuple[int, int]] = []
+        for at in range(start, stop, PIECE_BYTES):
+            end = min(at + PIECE_BYTES, stop)
+            try:
+                self._file.pread(end - at, at)
+            except OSError:
+                bad += self._bad_places(at, end)
+            pace(end - at)
+        return bad
+
+    def _bad_places(self, start: int, stop: int) -> list[tuple[int, int]]:
+        bad = []
+        for at in range(start, stop, SMALL_PIECE_BYTES):
+            end = min(at + SMALL_PIECE_BYTES, stop)
+            try:
+                self._file.pread(end - at, at)
+            except OSError:
+                bad.append((at, end))
+        return bad
+
+    def need(self, start: int, stop: int, pace: Pace) -> memoryview:
+        """The bytes [start, stop), read ahead. OSError naming the first place that cannot be."""
+        for at, _ in self.read_ahead(start, stop, pace):
+            raise OSError(errno.EIO, f"it cannot be read at {at}", self.path)
+        return self.view[start:stop]
+
+    def close(self) -> None:
+        """Give the handle back; views stay valid."""
+        self._file.close()
+
+
+class SegmentFile:
+    """A segment opened by a job or a tool. FormatError, with the path in it, if it is none.
+
+    `directory`: its entries, checked against the trailer. Batches and indexes are not checked.
+    """
+
+    __slots__ = ("_mapped", "directory", "path", "trailer", "view")
+
+    def __init__(self, fs: FileSystem, path: str, uuid: bytes = b"", pace: Pace = no_pace) -> None:
+        self.path = path
+        file = fs.open(path)
+        try:
+            self.trailer = _read_ends(file, uuid)
+        except FormatError as failure:
+            raise self.wrong(failure) from failure
+        finally:
+            file.close()
+        self._mapped = Mapped(fs, path)
+        self.view = self._mapped.view
+        try:
+            self.directory = read_directory(self.body(DIRECTORY, pace))
+            check_directory(self.directory, self.trailer)
+        except FormatError as failure:
+            self.close()
+            raise self.wrong(failure) from failure
+
+    def wrong(self, failure: FormatError) -> FormatError:
+        """The failure with the file's name."""
+        kind = NewerFormatError if isinstance(failure, NewerFormatError) else FormatError
+        return kind(f"{self.path} cannot be read: {failure}")
+
+    def body(self, kind: int, pace: Pace = no_pace) -> memoryview:
+        """The body of the section of this type, checked. FormatError without the path."""
+        section = self.trailer.section(kind)
+        return section_body(section, self._mapped.need(section.start, section.stop, pace))
+
+    def checked(self, section: Section, pace: Pace = no_pace) -> memoryview:
+        """The body of a section, checked."""
+        try:
+            return section_body(section, self._mapped.need(section.start, section.stop, pace))
+        except FormatError as failure:
+            raise self.wrong(failure) from failure
+
+    def states(self, pace: Pace = no_pace) -> dict[int, PartitionState]:
+        """The state of each partition, with what was lost of it."""
+        try:
+            states = read_state(self.body(STATE, pace))
+        except FormatError as failure:
+            raise self.wrong(failure) from failure
+        for number, ranges in self.lost(pace).items():
+            states.setdefault(number, PartitionState()).lost = ranges
+        return states
+
+    def lost(self, pace: Pace = no_pace) -> LostRanges:
+        """What was lost of each partition."""
+        if self.trailer.optional(LOST) is None:
+            return {}
+        try:
+            return read_lost(self.body(LOST, pace))
+        except FormatError as failure:
+            raise self.wrong(failure) from failure
+
+    def index(self, entry: PartitionEntry, pace: Pace = no_pace) -> SparseIndex:
+        """The sparse index of an entry, checked."""
+        stop = entry.index_start + entry.index_length
+        body = self._mapped.need(entry.index_start, stop, pace)
+        try:
+            return SparseIndex(
+                body, entry.start, entry.length, entry.base_offset, entry.index_checksum
+            )
+        except FormatError as failure:
+            raise FormatError(f"{self.path}: of partition {entry.number}, {failure}") from failure
+
+    def read_ahead(self, start: int, stop: int, pace: Pace) -> list[tuple[int, int]]:
+        """See Mapped."""
+        return self._mapped.read_ahead(start, stop, pace)
+
+    def need(self, start: int, stop: int, pace: Pace) -> memoryview:
+        """See Mapped."""
+        return self._mapped.need(start, stop, pace)
+
+    def sound(
+        self, entry: PartitionEntry, index: SparseIndex, start: int, stop: int, pace: Pace
+    ) -> Iterator[tuple[int, memoryview]]:
+        """(position, batches) of the bytes [start, stop) of an entry, which begin and end where
+        batches do: about PIECE_BYTES at a time, read ahead and held to the index's checksums.
+
+        Raises DamagedBlock for bytes that are not what was written, OSError from the disk.
+        """
+        for position, length in index.runs(start, stop, PIECE_BYTES):
+            data = self.need(position, position + length, pace)
+            bad = index.damaged(position, data)
+            if bad is not None:
+                raise DamagedBlock(entry, index, bad)
+            first, last = max(start, position), min(stop, position + length)
+            yield first, data[first - position : last - position]
+
+    def close(self) -> None:
+        """Give the handle back."""
+        self._mapped.close()

@@ -1,0 +1,47 @@
+"""What the broker tells its jobs of the topics whose segments they write: packed, in slices.
+
+Cutter, rewriter and cleaner ask it for the partitions of a job. On the loop, beside the traffic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkawire.codec.segment import TopicOrigin
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.jobs import JobOrigin, pack
+from kafkawire.metadata.catalog import Catalog
+
+AT_ONCE = 128
+"""Partitions looked up between two turns of the loop: half a millisecond."""
+
+
+class Origins:
+    """See the module."""
+
+    __slots__ = ("_catalog", "_env")
+
+    def __init__(self, env: Env, catalog: Catalog) -> None:
+        self._env = env
+        self._catalog = catalog
+
+    async def of(self, numbers: Iterable[int]) -> JobOrigin:
+        """The topics of these partitions as they are now; those deleted are left out."""
+        wanted = list(numbers)
+        told: set[bytes] = set()
+        packed: list[bytes] = []
+        for at in range(0, len(wanted), AT_ONCE):
+            places = map(self._catalog.locate, wanted[at : at + AT_ONCE])
+            ids = dict.fromkeys(place.topic_id for place in places if place is not None)
+            fresh = [topic_id for topic_id in ids if topic_id not in told]
+            told.update(fresh)
+            if fresh:
+                packed += pack(map(self._topic, fresh))
+            await self._env.sleep(0)
+        return JobOrigin(self._catalog.cluster_id, packed)
+
+    def _topic(self, topic_id: bytes) -> TopicOrigin:
+        facts = self._catalog.by_id.facts_of(topic_id)
+        return TopicOrigin(
+            topic_id, facts.partitions, facts.created_ms, facts.internal, facts.configs
+        )

@@ -1,0 +1,196 @@
+"""The job `scrub`: is every byte of a segment as it was written?
+
+Header, trailer, section table and each section have checksums; each block of batches has one in
+the index, and each batch one of its own. On top of that all that is said twice is compared:
+counts, offsets, timestamps, order. No byte is left out, so a single flipped bit is always found.
+Memory: the directory, the index of the partition at hand, and a piece of the file.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
+from kafkawire.codec.damage import bad_batches
+from kafkawire.codec.segment import STATE, FormatError, PartitionEntry, SparseIndex
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.segments.file.open import PIECE_BYTES, SegmentFile
+from kafkawire.log.segments.jobs import DamagedRange, Pace, ScrubArguments, ScrubResult
+
+MAX_PROBLEMS = 1000
+"""Sentences of one segment. Where there are more, the segment is lost or restored as a whole."""
+
+_BATCH = Struct(">qi4xbI2xi8xq14xi")
+"""Base offset, length, magic, CRC, last delta, max timestamp, count."""
+
+
+class _Enough(Exception):
+    """There are as many problems as anybody wants to read."""
+
+
+class _Problems(list[str]):
+    """Sentences, MAX_PROBLEMS of them; `damaged` has the batches, which come last."""
+
+    def __init__(self) -> None:
+        self.damaged: list[DamagedRange] = []
+
+    def note(self, text: object) -> None:
+        """One more."""
+        self.append(str(text))
+        self._check_room()
+
+    def damage(self, found: DamagedRange) -> None:
+        """One more damaged batch; neighbours become one range."""
+        last = self.damaged[-1] if self.damaged else None
+        if last is not None and last.number == found.number and last.stop == found.start:
+            last.end, last.stop = max(last.end, found.end), found.stop
+            return
+        self.damaged.append(found)
+        self._check_room()
+
+    def _check_room(self) -> None:
+        if len(self) + len(self.damaged) >= MAX_PROBLEMS:
+            raise _Enough
+
+
+def run(fs: FileSystem, arguments: ScrubArguments, pace: Pace) -> ScrubResult:
+    """See the module. OSError only if the file cannot be opened."""
+    problems = _Problems()
+    try:
+        file = SegmentFile(fs, arguments.path, arguments.uuid, pace)
+    except FormatError as failure:
+        return ScrubResult(0, [str(failure)])
+    try:
+        _scrub(file, pace, problems)
+    except _Enough:
+        pass
+    finally:
+        file.close()
+    sentences = [*problems, *(f"{arguments.path}: {each.text}" for each in problems.damaged)]
+    return ScrubResult(file.trailer.file_size, sentences, problems.damaged)
+
+
+def _scrub(file: SegmentFile, pace: Pace, problems: _Problems) -> None:
+    known = {entry.number for entry in file.directory}
+    try:
+        strangers = sorted(file.states(pace).keys() - known)
+        if strangers:
+            problems.note(f"{file.path}: its state has partition {strangers[0]}, its directory not")
+    except (FormatError, OSError) as failure:
+        problems.note(failure)
+    for section in file.trailer.sections:
+        if section.kind != STATE:  # the directory was read; those unknown are checked as well
+            try:
+                file.checked(section, pace)
+            except (FormatError, OSError) as failure:
+                problems.note(failure)
+    for entry in file.directory:
+        _Scrubbed(file, entry, problems).run(pace)
+
+
+class _Scrubbed:
+    """One partition on its way through a scrub."""
+
+    __slots__ = ("_entry", "_file", "_problems", "batches", "following", "newest", "records")
+
+    def __init__(self, file: SegmentFile, entry: PartitionEntry, problems: _Problems) -> None:
+        self._file = file
+        self._entry = entry
+        self._problems = problems
+        self.batches = self.records = 0
+        self.following = -1 << 63
+        self.newest = -1
+
+    def note(self, text: str) -> None:
+        """A problem of this partition."""
+        entry = self._entry
+        self._problems.note(
+            f"{self._file.path}: of {entry.topic}-{entry.index} (partition {entry.number}), {text}"
+        )
+
+    def run(self, pace: Pace) -> None:
+        """All batches, block by block."""
+        entry, file = self._entry, self._file
+        try:
+            index = file.index(entry, pace)
+        except (FormatError, OSError) as failure:
+            self._problems.note(failure)
+            return
+        stop = entry.start + entry.length
+        for position, length in index.runs(entry.start, stop, PIECE_BYTES):
+            bad = file.read_ahead(position, position + length, pace)
+            for at, end in bad:
+                self.note(f"the disk cannot read bytes {at}-{end - 1}")
+            self._blocks(index, position, length, bad)
+        self._compare()
+
+    def _blocks(
+        self, index: SparseIndex, position: int, length: int, unread: list[tuple[int, int]]
+    ) -> None:
+        """A run of whole blocks; `unread`: the bytes that the disk cannot read."""
+        at = index.find(position)
+        view = self._file.view
+        while at < len(index):
+            start, size, first, newest, checksum = index.block(at)
+            if start >= position + length:
+                break
+            end = index.block(at + 1)[2] if at + 1 < len(index) else self._entry.end_offset
+            at += 1
+            if any(one < start + size and start < other for one, other in unread):
+                self._damage(start, start + size, first, end)
+                continue
+            data = view[start : start + size]
+            if crc32c(data) != checksum:
+                for bad in bad_batches(data, first, end):
+                    self._damage(start + bad.start, start + bad.stop, bad.first, bad.end)
+            elif not self._batches(data, start, first):
+                self._damage(start, start + size, first, end)
+            elif self.newest != newest:
+                self.note(f"the index has another timestamp for the block at {start}")
+
+    def _damage(self, start: int, stop: int, first: int, end: int) -> None:
+        """These bytes are not what was written; the next block can be read."""
+        entry = self._entry
+        found = DamagedRange(entry.number, entry.topic, entry.index, first, end, start, stop)
+        self._problems.damage(found)
+        self.following = -1 << 63
+
+    def _batches(self, data: memoryview, start: int, first: int) -> bool:
+        """The batches of one block; whether each is sound and in order. Hot."""
+        head, checksum = _BATCH.unpack_from, crc32c
+        at, size = 0, len(data)
+        following, newest = self.following, self.newest
+        while at < size:
+            if size - at < HEAD_BYTES:
+                return False
+            base, length, magic, crc, delta, stamp, count = head(data, at)
+            stop = at + length + PREFIX_BYTES
+            if (
+                length < HEAD_BYTES - PREFIX_BYTES
+                or stop > size
+                or magic != 2
+                or base < following
+                or delta < 0
+                or (at == 0 and base != first)
+                or checksum(data[at + CRC_FROM : stop]) != crc
+            ):
+                return False
+            following = base + delta + 1
+            if stamp > newest and count:
+                newest = stamp
+            self.batches += 1
+            self.records += count
+            at = stop
+        self.following, self.newest = following, newest
+        return True
+
+    def _compare(self) -> None:
+        entry = self._entry
+        if self.following > entry.end_offset:
+            self.note(f"batches reach to {self.following}, the entry to {entry.end_offset}")
+        found = self.batches, self.records, self.newest
+        said = entry.batches, entry.records, entry.max_timestamp
+        if found != said and not (self._problems or self._problems.damaged):
+            self.note(f"batches, records and newest timestamp are {found}, its entry says {said}")

@@ -1,0 +1,154 @@
+"""Writing one segment file: gathered writes of what the builder was given, synced piece by piece.
+
+The file has its final name from the start: its row says STARTED, and no reader looks at such a
+one. It is synced as it grows, so that the end of a job does not bring hundreds of megabytes before
+the disk at once, with the fsyncs of the commit log behind them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os.path
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from kafkawire.codec.segment import Origin, PartitionState, SegmentBuilder, TopicOrigin
+from kafkawire.log.io.ports import Buffer, FileSystem
+from kafkawire.log.journal.file import IOV_AT_MOST, write_whole
+from kafkawire.log.segments.jobs import JobOrigin, Made, Output, pack, unpack_all
+
+WRITE_BYTES = 4 << 20
+"""A gathered write; the views in it keep nothing in memory but pages that were just read."""
+SYNC_BYTES = 16 << 20
+"""A tenth of a second of a slow disk: what a commit of the log may have to wait for."""
+
+
+class Origins:
+    """What the segments of one job say of where they come from; `order` None: nothing."""
+
+    __slots__ = ("_cluster_id", "_topics")
+
+    def __init__(self, order: JobOrigin | None) -> None:
+        self._cluster_id = None if order is None else order.cluster_id
+        topics: Iterable[TopicOrigin] = () if order is None else unpack_all(order.topics)
+        self._topics = {topic.id: topic for topic in topics}
+
+    def of(self, output: Output, topic_ids: Iterable[bytes]) -> Origin | None:
+        """The origin of one segment with these topics."""
+        if self._cluster_id is None:
+            return None
+        known = [self._topics[each] for each in dict.fromkeys(topic_ids) if each in self._topics]
+        return Origin(self._cluster_id, output.generation, output.retention_class, known)
+
+
+NOWHERE = Origins(None)
+
+
+class SegmentWriter:
+    """A segment being made. Partition by partition: `begin`, `write`..., then `end` or `abandon`;
+    at last `finish`, or `discard`. OSError from the disk, EEXIST if the file is there already.
+    As a context it gives its handle back when that fails; the file is then the caller's to remove.
+    """
+
+    __slots__ = (
+        "_builder", "_file", "_fs", "_origins", "_output", "_pending", "_size", "_synced",
+        "_written",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        output: Output,
+        node_id: int,
+        created_ms: int,
+        origins: Origins = NOWHERE,
+    ) -> None:
+        self._fs = fs
+        self._output = output
+        self._origins = origins
+        try:
+            fs.open(output.path).close()
+        except FileNotFoundError:
+            pass
+        else:
+            raise OSError(errno.EEXIST, "the segment is there already", output.path)
+        self._file = fs.open(output.path, create=True)
+        self._builder = SegmentBuilder(output.uuid, node_id, created_ms)
+        self._pending: list[Buffer] = [self._builder.header()]
+        self._size = self._builder.position
+        self._written = self._synced = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def begin(
+        self,
+        number: int,
+        topic: tuple[bytes, str, int],
+        base_offset: int,
+        state: PartitionState,
+    ) -> None:
+        """The next partition; `topic`: id, name, index. See SegmentBuilder.begin."""
+        self._builder.begin(number, *topic, base_offset, state)
+
+    def write(self, parts: Sequence[memoryview]) -> None:
+        """Whole batches; their buffers must not change before the next flush.
+
+        DamagedBatch as SegmentBuilder.extend; then nothing of `parts` is written.
+        """
+        before = self._builder.position
+        self._builder.extend(parts)
+        self._pending += parts
+        self._size += self._builder.position - before
+        if self._size >= WRITE_BYTES or len(self._pending) >= IOV_AT_MOST:
+            self._flush()
+
+    @property
+    def next_offset(self) -> int:
+        """See SegmentBuilder."""
+        return self._builder.next_offset
+
+    def end(self, end_offset: int) -> None:
+        """The partition is complete."""
+        self._builder.end(end_offset)
+
+    def abandon(self) -> None:
+        """Take back what was written of the partition."""
+        self._flush()
+        self._builder.abandon()
+        self._written = self._builder.position
+        self._synced = min(self._synced, self._written)
+
+    def _flush(self) -> None:
+        write_whole(self._file, self._pending, self._written, self._size)
+        self._written += self._size
+        self._pending = []
+        self._size = 0
+        if self._written - self._synced >= SYNC_BYTES:
+            self._file.sync()
+            self._synced = self._written
+
+    def finish(self) -> Made:
+        """Make the file durable, name and all; without a partition there will be none."""
+        if not self._builder.entries:
+            self.discard()
+            return Made(self._output.path, self._output.uuid, 0, [])
+        topics = (entry.topic_id for entry in self._builder.entries)
+        rest = self._builder.finish(self._origins.of(self._output, topics))
+        self._pending.append(rest)
+        self._size += len(rest)
+        self._flush()
+        size = self._builder.position
+        self._file.truncate(size)  # what was abandoned may have reached further
+        self._file.sync()
+        self._file.close()
+        self._fs.sync_dir(os.path.dirname(self._output.path))
+        return Made(self._output.path, self._output.uuid, size, pack(self._builder.entries))
+
+    def discard(self) -> None:
+        """Remove what was written."""
+        self._file.close()
+        self._fs.remove(self._output.path)

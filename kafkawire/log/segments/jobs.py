@@ -1,0 +1,290 @@
+"""What the worker process is asked for and what it answers: the jobs, by name.
+
+A job is a plain function of (file system, arguments, pace): it reads committed bytes, writes files
+and touches nothing else, so it runs as well in the simulation. It calls pace(n) for every n bytes
+it has read: that is where a rate is kept to. Arguments and results are pickled; what may be long
+comes packed in slices, so that the event loop never pickles ten thousand objects in one go.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from itertools import islice
+from typing import Any, TypeAlias
+
+from kafkawire.codec.segment import PartitionEntry, PartitionState
+from kafkawire.log.io.ports import FileSystem, WorkerError
+
+Pace: TypeAlias = Callable[[int], None]
+Job: TypeAlias = Callable[[FileSystem, Any, Pace], Any]
+Packed: TypeAlias = list[bytes]
+
+SLICE = 256
+"""Objects pickled in one go: about half a millisecond."""
+
+JOBS = {
+    "cut": "kafkawire.log.segments.cut.job",
+    "rewrite": "kafkawire.log.segments.merge.job",
+    "compact": "kafkawire.log.segments.compact.job",
+    "scrub": "kafkawire.log.segments.file.verify",
+    "check": "kafkawire.log.segments.file.verify",
+    "skip": "kafkawire.log.segments.skip.job",
+    "manifest": "kafkawire.log.manifest.job",
+    "index": "kafkawire.log.journal.reindex_job",
+    "verify": "kafkawire.log.journal.verify_job",
+}
+"""The job of each name is the function `run` of this module, imported when it is first asked for:
+the broker process, which runs none, imports none. `check` is `scrub` before an upload, which does
+not wait for the jobs of minutes."""
+
+SHORT = frozenset({"cut", "manifest", "check", "index", "verify"})
+"""Jobs of seconds that others wait for; all others, of minutes, run in a process beside theirs."""
+
+
+@dataclass(slots=True)
+class JournalFile:
+    """A rolled journal: `end` is the position after its last frame; its index file lies beside."""
+
+    number: int
+    path: str
+    end: int
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A partition to cut: what its batches cover of [from_offset, to_offset), all of it in the
+    journals, but for what was given up, which is in `state.lost`, within these offsets. `to_offset`
+    is where a batch ends; `from_offset` may lie within one."""
+
+    number: int
+    topic_id: bytes
+    topic: str
+    index: int
+    from_offset: int
+    to_offset: int
+    state: PartitionState
+
+
+@dataclass(slots=True)
+class Output:
+    """A segment to write: its file must not exist. `numbers`: the partitions in it (cut only);
+    `generation`, `retention_class`: as in its row, for its origin section."""
+
+    path: str
+    uuid: bytes
+    numbers: list[int] = field(default_factory=list)
+    generation: int = 0
+    retention_class: str = ""
+
+
+@dataclass(slots=True)
+class JobOrigin:
+    """Of what cluster and topics the outputs of a job are: packed TopicOrigin, those of all of
+    them. Without it (tests, benches) they do not say."""
+
+    cluster_id: str
+    topics: Packed
+
+
+@dataclass(slots=True)
+class CutArguments:
+    """`journals` oldest first; `wanted`: packed `Wanted`, in any order."""
+
+    node_id: int
+    created_ms: int
+    journals: list[JournalFile]
+    wanted: Packed
+    outputs: list[Output]
+    origin: JobOrigin | None = None
+
+
+@dataclass(slots=True)
+class Damage:
+    """Stored bytes that are not what was written: of which partition, at which offset, where."""
+
+    number: int
+    offset: int
+    path: str
+    position: int
+    text: str
+
+
+@dataclass(slots=True)
+class Made:
+    """A segment that is written and durable. `entries`: packed PartitionEntry, rising numbers.
+
+    `size_bytes` 0: nothing was to be kept in it, and there is no file.
+    """
+
+    path: str
+    uuid: bytes
+    size_bytes: int
+    entries: Packed
+
+
+@dataclass(slots=True)
+class JobResult:
+    """Of cut and rewrite. `made` in the order of the outputs; partitions of `damaged` are left
+    out of them, all else is there."""
+
+    made: list[Made]
+    damaged: list[Damage] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Keep:
+    """What stays of a partition in an input: batches that reach into [from_offset, to_offset).
+
+    Batches are never divided. Of one partition the ranges of all inputs must join: the new
+    entry covers from the first `from_offset` to the last `to_offset`.
+    """
+
+    number: int
+    from_offset: int
+    to_offset: int
+    log_start: int
+
+
+@dataclass(slots=True)
+class Input:
+    """A segment to read. `keeps`: packed `Keep`, rising numbers."""
+
+    path: str
+    uuid: bytes
+    keeps: Packed
+
+
+@dataclass(slots=True)
+class RewriteArguments:
+    """`inputs`: of two with the same partition, the one with its lower offsets first."""
+
+    node_id: int
+    created_ms: int
+    inputs: list[Input]
+    output: Output
+    origin: JobOrigin | None = None
+
+
+@dataclass(slots=True)
+class SkipArguments:
+    """A segment to be written again without what is damaged. `path`: its file or a copy of its
+    object, empty if there is neither; `entries`: packed PartitionEntry, what the metadata says of
+    it, rising numbers; `created_ms` is also when the damage was given up."""
+
+    node_id: int
+    created_ms: int
+    path: str
+    entries: Packed
+    output: Output
+    origin: JobOrigin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Offsets [first, end) of a partition that were left out."""
+
+    number: int
+    topic: str
+    index: int
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class SkipResult:
+    """`lost`: packed Lost, by partition and offset."""
+
+    made: Made
+    lost: Packed
+
+
+@dataclass(slots=True)
+class ScrubArguments:
+    """The segment to read. `uuid` empty: whichever it says it is."""
+
+    path: str
+    uuid: bytes = b""
+
+
+@dataclass(slots=True)
+class DamagedRange:
+    """Offsets [first, end) of a partition whose batches, the bytes [start, stop) of a segment, are
+    not what was written."""
+
+    number: int
+    topic: str
+    index: int
+    first: int
+    end: int
+    start: int
+    stop: int
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        return (
+            f"offsets {self.first}-{self.end - 1} of {self.topic}-{self.index} are damaged: "
+            f"bytes {self.start}-{self.stop - 1}"
+        )
+
+
+@dataclass(slots=True)
+class ScrubResult:
+    """`problems`: sentences, none if every byte is as it was written; at most MAX_PROBLEMS.
+    `damaged`: the batches among them."""
+
+    size_bytes: int
+    problems: list[str]
+    damaged: list[DamagedRange] = field(default_factory=list)
+
+
+def pack(items: Iterable[Any]) -> Packed:
+    """Slices of SLICE items each. A caller on the loop packs slice by slice, and yields between."""
+    rest = iter(items)
+    return [_dumps(part) for part in iter(lambda: list(islice(rest, SLICE)), [])]
+
+
+def unpack(packed: bytes) -> list[Any]:
+    """The items of one slice."""
+    items: list[Any] = pickle.loads(packed)
+    return items
+
+
+def unpack_all(packed: Packed) -> Iterator[Any]:
+    """The items of all slices; for those who have no loop to hold up."""
+    for part in packed:
+        yield from unpack(part)
+
+
+def _dumps(items: Sequence[Any]) -> bytes:
+    return pickle.dumps(items, pickle.HIGHEST_PROTOCOL)
+
+
+def find_job(name: str) -> Job:
+    """The function of a job. KeyError if there is none of that name."""
+    job: Job = import_module(JOBS[name]).run
+    return job
+
+
+def run_job(fs: FileSystem, name: str, arguments: Any, pace: Pace) -> Any:
+    """Run a job with the errors the Worker port promises: OSError, WorkerError for all else."""
+    try:
+        return find_job(name)(fs, arguments, pace)
+    except OSError:
+        raise
+    except Exception as failure:
+        raise WorkerError(
+            f"the job {name!r} failed: {failure or type(failure).__name__}"
+        ) from failure
+
+
+def entries_of(made: Made) -> list[PartitionEntry]:
+    """All entries of a segment at once."""
+    return list(unpack_all(made.entries))
+
+
+def no_pace(_: int) -> None:
+    """As fast as it goes."""

@@ -1,0 +1,237 @@
+"""Segments: all that a broker does with them, put together for the log.
+
+Opened with the rows of SQL before the partitions are served; then it cleans up what a crash left,
+cuts, lets go of what retention, deletion and rewriting have made dead, and rewrites.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Mapping as Map
+
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.segment import PartitionEntry
+from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.given_up import GivenUp
+from kafkawire.log.recovery.quarantine import Quarantine
+from kafkawire.log.segments.compact.cleaner import SegmentCleaner
+from kafkawire.log.segments.cut.cutter import Cutter
+from kafkawire.log.segments.delete_delay import FileDelays
+from kafkawire.log.segments.expiry import Lifecycle
+from kafkawire.log.segments.file.open import SUFFIX, segment_path
+from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.merge.merger import Rewriter
+from kafkawire.log.segments.read.warm_reader import WarmReader
+from kafkawire.log.segments.skip.skipper import Skipper
+from kafkawire.log.segments.store import Segment, SegmentStore, remove
+from kafkawire.log.segments.swap import Swapper
+from kafkawire.log.segments.unfinished import (
+    Known,
+    Range,
+    describe,
+    entries_of,
+    held_in_memory,
+    unaccounted,
+)
+from kafkawire.metadata.catalog import Catalog
+from offsets.storage import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+PAGE = 1000
+"""Rows read from SQL at a time."""
+
+
+class Segments:
+    """See the module."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        storage: OffsetStorage,
+        catalog: Catalog,
+        partitions: Map[int, Partition],
+        folder: str,
+        node_id: int,
+        released: Callable[[list[int]], None],
+        config_of: Callable[[int], TopicConfig | None],
+        given_up: GivenUp,
+    ) -> None:
+        self._env = commit_log.env
+        self.storage = storage
+        self._node_id = node_id
+        self.folder = os.path.join(folder, "segments")
+        self.store = SegmentStore(self._env, storage, self.folder)
+        self.warm = WarmReader(self._env, self.store, commit_log.reader)
+        commit_log.reader.read_warm = self.warm.read
+        commit_log.reader.warm_since = self.warm.since
+        config = commit_log.config
+        self.swapper = Swapper(
+            self._env,
+            storage,
+            self.store,
+            partitions,
+            released,
+            FileDelays(self._env, config, self.store, config_of),
+            commit_log.hooks,
+        )
+        origins = Origins(self._env, catalog)
+        self.cutter = Cutter(
+            commit_log, partitions, storage, self.store, self.swapper, node_id, origins, given_up
+        )
+        self.rewriter = Rewriter(
+            self._env,
+            config,
+            partitions,
+            storage,
+            self.store,
+            self.swapper,
+            node_id,
+            origins,
+            config_of,
+        )
+        self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper)
+        self.cleaner = SegmentCleaner(
+            commit_log, partitions, storage, self.store, self.swapper, node_id, origins
+        )
+        self._config = config
+        self._partitions = partitions
+        self._quarantine = Quarantine(self._env.fs, folder)
+        self.known_partitions: Known
+        self.skipper = Skipper(
+            self._env, config, catalog, storage, self.store, self.swapper, node_id
+        )
+        self.relief: Callable[[], Awaitable[None]] | None = None  # a remote tier's, if there is one
+        self._leftover: list[Segment] = []
+        self.strays: list[str] = []  # names of files without a row, as the start found them
+        self._cutting = asyncio.Lock()  # two cuts at once would cut the same
+        self._tending = asyncio.Lock()  # and so would two rewrites
+
+    async def open(self) -> None:
+        """Learn which segments there are. Raises what the storage raises, OSError."""
+        self._env.fs.makedirs(self.folder)
+        rows = await self._rows((STARTED, LIVE, DELETING))
+        for row in rows:
+            if row.state == STARTED:
+                self._leftover.append(Segment(row, self.folder))
+            else:
+                self.store.add(row)
+        self.store.condemn(row.id for row in rows if row.state == DELETING)
+        alone = await self._env.offload.submit("files", self._compare, self._env.fs, rows)
+        if alone:
+            await self.swapper.update(lambda: self.storage.set_local(alone, True))
+
+    async def _rows(self, states: tuple[int, ...]) -> list[SegmentRow]:
+        rows: list[SegmentRow] = []
+        while True:
+            after = rows[-1].id if rows else 0
+            page = await self.storage.segments(self._node_id, states, PAGE, after)
+            rows += page
+            if len(page) < PAGE:
+                return rows
+
+    def _compare(self, fs: FileSystem, rows: list[SegmentRow]) -> list[int]:
+        """Name what rows and files do not agree on. A crash leaves no file without a row: such a
+        one may be all there is of lost metadata, and is left to `kafkawire fsck`. Files of
+        segments that have left for the remote tier go; the ids of those that have a file, though
+        their rows say that they have none, and no object."""
+        there = {name for name in fs.listdir(self.folder) if name.endswith(SUFFIX)}
+        known = {row.uuid.hex() + SUFFIX: row for row in rows}
+        self.strays = sorted(there - known.keys())
+        for name in self.strays:
+            logger.error("%s has no row in the metadata; it is left as it is", name)
+        for name in sorted(known.keys() - there):
+            row = known[name]
+            if row.state == LIVE and (row.local or not row.object):
+                logger.critical("segment %s is missing: what is in it cannot be read", name)
+        away = [row for name in sorted(there & known.keys()) if not (row := known[name]).local]
+        left = [row for row in away if row.object and row.state == LIVE]
+        if left:
+            logger.info("removing the files of %d segments that are in the remote tier", len(left))
+            remove(fs, self.folder, [segment_path(self.folder, row.uuid) for row in left])
+        return [row.id for row in away if row.state == LIVE and not row.object]
+
+    async def clean(self) -> None:
+        """Remove what cuts left that a crash ended; files with records that are nowhere else go
+        into the quarantine (kafkawire.log.segments.unfinished)."""
+        leftover, self._leftover = self._leftover, []
+        for segment in leftover:
+            await self._keep_records(segment)
+        if leftover:
+            logger.info("removing %d segments that were not finished", len(leftover))
+            await self.store.discard(leftover)
+
+    async def _keep_records(self, segment: Segment) -> None:
+        """Move the file of an unfinished segment aside if it is the only copy of something."""
+        fs, submit = self._env.fs, self._env.offload.submit
+        entries = await submit("files", entries_of, fs, segment.path)
+        numbers = {entry.number for entry in entries}
+        await self.lifecycle.load(numbers)
+        gone = {number for number in numbers if number not in self._partitions}
+        gone &= await self.known_partitions(gone) if gone else gone
+
+        def held(entry: PartitionEntry) -> list[Range] | None:
+            partition = self._partitions.get(entry.number)
+            if partition is not None and partition.topic_id == entry.topic_id:
+                return held_in_memory(partition)
+            return None if entry.number in gone else []
+
+        found = unaccounted(entries, held)
+        if found:
+            what = f"it was not finished by its row, but is the only copy of {describe(found)}"
+            now_ms = self._env.clock.now_ms()
+            path = await submit("files", self._quarantine.take, segment.path, what, now_ms)
+            logger.critical(
+                "segment %s: %s. It is kept as %s; `kafkawire fsck` checks the folder",
+                segment.name, what, path,
+            )  # fmt: skip
+
+    async def cut(self) -> set[int]:
+        """Cut what is due; the partitions that got further segments."""
+        async with self._cutting:
+            await self.cutter.run()
+        taken = self.cutter.taken()
+        self.cleaner.note(taken)
+        return taken
+
+    def settings_changed(self, numbers: Iterable[int] | None) -> None:
+        """These partitions have other settings, None: all."""
+        changed = None if numbers is None else list(numbers)
+        self.cutter.timing.settings_changed()
+        self.lifecycle.settings_changed(changed)
+        self.cleaner.settings_changed(changed)
+
+    async def tend(self) -> None:
+        """What does not follow from a cut: rows and files that are dead, segments to rewrite."""
+        async with self._tending:
+            await self._tend()
+
+    async def _tend(self) -> None:
+        await self.lifecycle.find_orphans()
+        await self.lifecycle.tick()
+        dead = await self.storage.segments(self._node_id, (DELETING,), PAGE)
+        self.swapper.take([row for row in dead if self._is_news(row)])
+        self.store.condemn(row.id for row in dead)
+        await self.sweep()
+        await self.rewriter.survey(self._config.segment_dead_max_ms / 1000)
+        while await self.rewriter.run():
+            pass
+
+    def _is_news(self, row: SegmentRow) -> bool:
+        """Whether its end became known only now: the answer that said so was lost."""
+        segment = self.store.by_id.get(row.id)
+        return segment is not None and segment.row.state != row.state
+
+    async def sweep(self, *, now: bool = False) -> None:
+        """Remove files that are neither needed nor read, after their grace or `now`."""
+        await self.store.sweep(self._config.file_delete_delay_ms / 1000, now=now)
+
+    def close(self) -> None:
+        """Give all handles back."""
+        self.rewriter.fetcher.close()
+        self.store.close()

@@ -1,0 +1,1 @@
+"""Merging: small segments become larger ones."""

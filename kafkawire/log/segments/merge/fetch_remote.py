@@ -1,0 +1,125 @@
+"""Remote segments that are to be rewritten, brought back as files next to the rewriter's work.
+
+A download may take minutes, and tidying waits while the rewriter is at work. So the inputs of one
+rewrite at a time are fetched in a task of its own, pinned, and rewritten later, when they are here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.merge.localizer_port import Localizer
+from kafkawire.log.segments.store import Segment, SegmentStore
+
+logger = logging.getLogger(__name__)
+
+WHOLE_PERCENT = 90
+"""A remote segment with so much of its file alive is taken for whole: the rest may be its indexes,
+and to know would cost a request for each segment after each start."""
+WAITS = 20
+"""Checks whether files have come, while a caller waits for them."""
+ASKED_AGAIN_S = 600.0
+"""After a failure the remote tier is not asked for sizes for so long: they are not urgent."""
+
+
+class Fetcher:
+    """See the module."""
+
+    __slots__ = ("_ask_at", "_env", "_failed", "_learning", "_segments", "_store", "_task")
+
+    def __init__(self, env: Env, store: SegmentStore) -> None:
+        self._env = env
+        self._store = store
+        self._segments: list[Segment] = []  # pinned; fetched when the task is done
+        self._task: asyncio.Task[None] | None = None
+        self._learning: asyncio.Task[None] | None = None
+        self._failed: list[int] = []
+        self._ask_at = 0.0  # monotonic
+
+    @property
+    def is_free(self) -> bool:
+        """Whether segments may be asked for now."""
+        return not self._segments and self._store.localizer is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether those that were asked for have their files here."""
+        return bool(self._segments) and self._task is not None and self._task.done()
+
+    def fetch(self, segments: Iterable[Segment]) -> None:
+        """Begin to fetch those of the inputs of a rewrite that have no file, while the fetcher is
+        free. The files of all of them stay until they are released."""
+        localizer = self._store.localizer
+        assert localizer is not None, "the fetcher is free"
+        self._segments = list(segments)
+        for segment in self._segments:
+            segment.pins += 1
+        self._task = self._env.spawn(self._fetch(localizer), "fetch")
+
+    async def wait(self, seconds: float) -> bool:
+        """Whether what was asked for comes within so long."""
+        for _ in range(WAITS):
+            if self.is_done or not self._segments:
+                break
+            await self._env.sleep(seconds / WAITS)
+        return self.is_done
+
+    async def _fetch(self, localizer: Localizer) -> None:
+        try:
+            await localizer.localize(self._segments)
+        except (KafkaError, OSError) as failure:
+            logger.warning("%d segments could not be fetched: %s", len(self._segments), failure)
+            self._failed += [segment.row.id for segment in self._segments]
+            self.release()
+
+    def release(self) -> None:
+        """Let go of the files: they have been rewritten, or will not be."""
+        for segment in self._segments:
+            segment.pins -= 1
+        self._segments = []
+
+    def failed(self) -> list[int]:
+        """The ids of what could not be fetched since the last call."""
+        failed, self._failed = self._failed, []
+        return failed
+
+    def learn(self, segments: Iterable[Segment]) -> None:
+        """Learn how much was once written to remote segments, if they may have lost a part."""
+        unknown = []
+        for segment in segments:
+            row = segment.row
+            if 100 * row.live_bytes >= WHOLE_PERCENT * row.size_bytes:
+                segment.payload_bytes = row.live_bytes
+            else:
+                unknown.append(segment)
+        localizer = self._store.localizer
+        if not unknown or localizer is None or self._env.clock.monotonic() < self._ask_at:
+            return
+        if self._learning is None or self._learning.done():
+            self._learning = self._env.spawn(self._learn(unknown, localizer), "learn sizes")
+
+    async def _learn(self, segments: Sequence[Segment], localizer: Localizer) -> None:
+        for segment in segments:
+            size = segment.row.size_bytes
+            try:
+                length = min(TAIL_BYTES, size)
+                tail = await localizer.read(segment, -length, length)
+                segment.payload_bytes = read_trailer(tail, size).batches_end - HEADER_BYTES
+            except FormatError as failure:
+                logger.warning("segment %s: %s", segment.name, failure)
+                segment.payload_bytes = segment.row.live_bytes
+            except (KafkaError, OSError) as failure:
+                logger.info("how much segment %s had is not known yet: %s", segment.name, failure)
+                self._ask_at = self._env.clock.monotonic() + ASKED_AGAIN_S
+                return
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        for task in (self._task, self._learning):
+            if task is not None:
+                task.cancel()

@@ -1,0 +1,189 @@
+"""The job `rewrite`: of several segments, what is to be kept becomes one.
+
+Merges small segments and drops dead ranges; batches stay byte for byte, and are never divided: one
+that reaches into a kept range is kept whole. Every batch is checked on its way. A partition with a
+bad one is left out and named, the others go on; an input whose sections are damaged fails the job.
+Memory: the directories of the inputs, the sparse index of the output, and what SegmentWriter
+holds; the segments are looked at where they lie in the page cache.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from struct import Struct
+
+from kafkawire.codec.batches import PREFIX_BYTES
+from kafkawire.codec.segment import (
+    DamagedBatch,
+    FormatError,
+    PartitionEntry,
+    PartitionState,
+    SparseIndex,
+)
+from kafkawire.codec.segment_lost import LostRange, merged
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.segments.file.open import DamagedBlock, SegmentFile
+from kafkawire.log.segments.file.writer import Origins, SegmentWriter
+from kafkawire.log.segments.jobs import Damage, JobResult, Keep, Pace, RewriteArguments, unpack_all
+
+_BATCH = Struct(">qi11xi")
+"""Base offset, length, last delta."""
+
+
+class _Source:
+    """One input: its file, its entries and states by number."""
+
+    __slots__ = ("entries", "file", "states")
+
+    def __init__(self, file: SegmentFile, pace: Pace) -> None:
+        self.file = file
+        self.entries = {entry.number: entry for entry in file.directory}
+        self.states = file.states(pace)
+
+
+def run(fs: FileSystem, arguments: RewriteArguments, pace: Pace) -> JobResult:
+    """See the module. ValueError for ranges that are not in the inputs or do not join."""
+    sources: list[_Source] = []
+    keeps: dict[int, list[tuple[_Source, Keep]]] = {}
+    result = JobResult([])
+    try:
+        for item in arguments.inputs:
+            source = _Source(SegmentFile(fs, item.path, item.uuid, pace), pace)
+            sources.append(source)
+            for keep in unpack_all(item.keeps):
+                keeps.setdefault(keep.number, []).append((source, keep))
+        for number, parts in keeps.items():
+            _check(number, parts)
+        made_by = arguments.node_id, arguments.created_ms, Origins(arguments.origin)
+        with SegmentWriter(fs, arguments.output, *made_by) as writer:
+            for number in sorted(keeps):
+                damage = _copy(writer, keeps[number], pace)
+                if damage is not None:
+                    result.damaged.append(damage)
+            result.made.append(writer.finish())
+    finally:
+        for source in sources:
+            source.file.close()
+    return result
+
+
+def _check(number: int, parts: list[tuple[_Source, Keep]]) -> None:
+    for source, keep in parts:
+        entry = source.entries.get(number)
+        if entry is None:
+            raise ValueError(f"{source.file.path} has nothing of partition {number}")
+        if not entry.base_offset <= keep.from_offset <= keep.to_offset <= entry.end_offset:
+            raise ValueError(
+                f"offsets {keep.from_offset}-{keep.to_offset} of partition {number} are not in "
+                f"{source.file.path}, which has {entry.base_offset}-{entry.end_offset}"
+            )
+    for (_, one), (_, other) in pairwise(parts):
+        if one.to_offset != other.from_offset:
+            raise ValueError(
+                f"of partition {number}, offsets up to {one.to_offset} and from "
+                f"{other.from_offset} on do not join"
+            )
+
+
+def _copy(writer: SegmentWriter, parts: list[tuple[_Source, Keep]], pace: Pace) -> Damage | None:
+    """One partition out of all its inputs."""
+    last, keep = parts[-1]
+    entry = last.entries[keep.number]
+    topic = (entry.topic_id, entry.topic, entry.index)
+    writer.begin(keep.number, topic, parts[0][1].from_offset, _state(parts))
+    for source, keep in parts:
+        damage = _copy_range(writer, source, keep, pace)
+        if damage is not None:
+            writer.abandon()
+            return damage
+    writer.end(parts[-1][1].to_offset)
+    return None
+
+
+def _state(parts: list[tuple[_Source, Keep]]) -> PartitionState:
+    """The newest input knows best, but each knows its own aborted transactions."""
+    source, keep = parts[-1]
+    state = source.states.get(keep.number) or PartitionState()
+    start = parts[0][1].from_offset
+    aborted = {
+        entry
+        for each, _ in parts
+        for entry in (each.states.get(keep.number) or PartitionState()).aborted
+        if entry[2] >= start
+    }
+    return PartitionState(
+        max(keep.log_start, state.log_start),
+        state.leader_epochs,
+        state.producers,
+        sorted(aborted, key=lambda entry: (entry[2], entry[0])),
+        _lost(parts),
+    )
+
+
+def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
+    """What the inputs say was lost of the offsets that are kept."""
+    ranges = [
+        lost
+        for source, keep in parts
+        if keep.number in source.states
+        for lost in source.states[keep.number].lost
+    ]
+    return merged(ranges, parts[0][1].from_offset, parts[-1][1].to_offset)
+
+
+def _copy_range(writer: SegmentWriter, source: _Source, keep: Keep, pace: Pace) -> Damage | None:
+    """The batches of one partition in one input that reach into what is kept."""
+    entry, file = source.entries[keep.number], source.file
+    position = entry.start
+    try:
+        index = file.index(entry, pace)
+        start, stop = _byte_range(file, entry, index, keep, pace)
+        for at, part in file.sound(entry, index, start, stop, pace):
+            position = at
+            writer.write([part])
+    except DamagedBlock as failure:
+        return Damage(keep.number, failure.offset, file.path, failure.position, str(failure))
+    except DamagedBatch as failure:
+        return Damage(keep.number, failure.offset, file.path, position + failure.at, str(failure))
+    except FormatError as failure:
+        return Damage(keep.number, keep.from_offset, file.path, position, str(failure))
+    return None
+
+
+def _byte_range(
+    file: SegmentFile, entry: PartitionEntry, index: SparseIndex, keep: Keep, pace: Pace
+) -> tuple[int, int]:
+    """Where the batches that reach into [from_offset, to_offset) lie."""
+    start, stop = entry.start, entry.start + entry.length
+    if keep.from_offset == keep.to_offset:
+        return start, start
+    if keep.from_offset > entry.base_offset:
+        start, _ = seek(file, entry, index, keep.from_offset, pace)
+    if keep.to_offset < entry.end_offset:
+        stop, base = seek(file, entry, index, keep.to_offset, pace)
+        if base < keep.to_offset:
+            raise ValueError(
+                f"offset {keep.to_offset} of partition {keep.number} lies within a batch of "
+                f"{file.path}, and batches are not divided"
+            )
+    return start, stop
+
+
+def seek(
+    file: SegmentFile, entry: PartitionEntry, index: SparseIndex, offset: int, pace: Pace
+) -> tuple[int, int]:
+    """(position, base offset) of the first batch that reaches to `offset` or begins behind it.
+
+    If none does, where the block ends that would have it, and `offset`.
+
+    Raises as SegmentFile.sound.
+    """
+    at, length = index.span(offset, 0)
+    for position, part in file.sound(entry, index, at, at + length, pace):
+        within = 0
+        while within < len(part):
+            base, size, delta = _BATCH.unpack_from(part, within)
+            if base + delta >= offset:
+                return position + within, base
+            within += size + PREFIX_BYTES
+    return at + length, offset

@@ -1,0 +1,386 @@
+"""The rewriter: merges small segments and drops dead ranges, one job of the worker at a time.
+
+As the cutter: STARTED row -> file -> one transaction that exchanges the mappings -> memory -> the
+inputs go after the grace. If what was planned on has changed meanwhile, nothing is exchanged and
+the output is given up. Inputs that have no file, since they are in the remote tier, are fetched
+first (kafkawire.log.segments.merge.fetch_remote); meanwhile local ones are rewritten.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from collections.abc import Mapping as Map
+
+from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.jobs import Input, JobResult, Keep, Output, RewriteArguments, pack
+from kafkawire.log.segments.merge.fetch_remote import Fetcher
+from kafkawire.log.segments.merge.levels import SPANS, Item, limits_of, max_small, next_merge
+from kafkawire.log.segments.merge.plan import (
+    MAX_MAPPINGS,
+    Rewrite,
+    is_half_dead,
+    no_limit,
+    plan_rewrite,
+)
+from kafkawire.log.segments.result_rows import mappings_of
+from kafkawire.log.segments.store import Segment, SegmentStore, payload_bytes
+from kafkawire.log.segments.swap import Swapper
+from offsets.storage import LIVE, Mapping, OffsetStorage, SegmentRow, StaleSwap
+
+logger = logging.getLogger(__name__)
+
+SURVEYED_AT_ONCE = 100
+"""Segments of earlier starts whose trailers are read in one go: a few milliseconds."""
+KEEPS_AT_ONCE = 256
+SLICE = 500
+"""Segments looked at between two iterations of the event loop: a millisecond."""
+MAX_PLANNED = 2000
+"""Small segments of a class that are planned with at a time, the oldest: a millisecond. There are
+more only of a time when they were not merged."""
+FETCH_WAIT_S = 2.0
+"""How long tidying waits for files to come: most are there still, or are small."""
+RESTED_S = 600.0
+"""A segment that could not be rewritten is left alone for so long."""
+MAX_REFUSED = 20
+"""Merges that do not pay and are passed over at a time: planning one takes a millisecond."""
+MIN_PIECE_BYTES = 1 << 20
+"""Parts of `retention.bytes` are not made smaller than this."""
+
+
+class Rewriter:
+    """See the module. `config_of` says what settings a partition has, None: its topic is deleted.
+    Counts in plain integers: `merges`, and `merged_bytes` of batches that these wrote again."""
+
+    __slots__ = (
+        "_config",
+        "_config_of",
+        "_deadlines",
+        "_env",
+        "_fetched",
+        "_node_id",
+        "_origins",
+        "_partitions",
+        "_resting",
+        "_storage",
+        "_store",
+        "_swapper",
+        "fetcher",
+        "merged_bytes",
+        "merges",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        partitions: Map[int, Partition],
+        storage: OffsetStorage,
+        store: SegmentStore,
+        swapper: Swapper,
+        node_id: int,
+        origins: Origins,
+        config_of: Callable[[int], TopicConfig | None],
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._partitions = partitions
+        self._storage = storage
+        self._store = store
+        self._swapper = swapper
+        self._node_id = node_id
+        self._origins = origins
+        self._config_of = config_of
+        self.fetcher = Fetcher(env, store)
+        self._fetched: Rewrite | None = None  # its inputs are being fetched, or are here
+        self._resting: dict[int, float] = {}
+        self._deadlines: dict[int, float] = {}  # segment -> when (monotonic) dead bytes must go
+        self.merges = self.merged_bytes = 0
+
+    async def run(self) -> bool:
+        """Do what is most urgent; whether there was anything."""
+        self._tidy()
+        rewrite = self._take_fetched()
+        if rewrite is not None:
+            await self._try(rewrite)
+            return True
+        inputs = await self._choose()
+        if not inputs:
+            return False
+        rewrite = await self._plan(inputs)
+        pinned = [found for row in rewrite.inputs if (found := self._store.by_id.get(row.id))]
+        if len(pinned) < len(rewrite.inputs):
+            return True  # one is gone
+        if len(pinned) < min(2, len(inputs)):
+            self._rest(inputs)  # nothing of them joins
+            return True
+        for segment in pinned:
+            segment.pins += 1  # from here on a file that is here stays
+        try:
+            if not self._fetch(rewrite) or await self.fetcher.wait(FETCH_WAIT_S):
+                await self._try(rewrite)
+        finally:
+            for segment in pinned:
+                segment.pins -= 1
+        return True
+
+    async def _try(self, rewrite: Rewrite) -> None:
+        """One rewrite; one that failed is left alone for a while."""
+        try:
+            await self._rewrite(rewrite)
+        except StaleSwap:
+            logger.info("segments changed while they were rewritten: planned again later")
+        except Exception:
+            self._rest(rewrite.inputs)
+            raise
+        finally:
+            if rewrite is self._fetched:
+                self._release()
+
+    def _tidy(self) -> None:
+        """Let go of what was fetched in vain, and of rests that are over."""
+        now = self._env.clock.monotonic()
+        self._resting.update(dict.fromkeys(self.fetcher.failed(), now + RESTED_S))
+        self._resting = {at: until for at, until in self._resting.items() if until > now}
+        rewrite = self._fetched
+        if rewrite is None:
+            return
+        stale = not all(self._is_live(row) for row in rewrite.inputs)
+        if self.fetcher.is_free or (stale and self.fetcher.is_done):
+            self._release()
+
+    def _is_live(self, row: SegmentRow) -> bool:
+        segment = self._store.by_id.get(row.id)
+        return segment is not None and segment.row.state == LIVE
+
+    def _take_fetched(self) -> Rewrite | None:
+        return self._fetched if self.fetcher.is_done else None
+
+    def _release(self) -> None:
+        self._fetched = None
+        self.fetcher.release()
+
+    def _fetch(self, rewrite: Rewrite) -> bool:
+        """Whether inputs have to be fetched first, or cannot be had. They are fetched only if what
+        is made of them is uploaded in their place: else the local disk would get what had left."""
+        inputs = [self._store.by_id[row.id] for row in rewrite.inputs]
+        if all(segment.row.local for segment in inputs):
+            return False
+        localizer = self._store.localizer
+        if localizer is None or not localizer.copies(rewrite.parts):
+            self._rest(rewrite.inputs)
+        else:
+            self._fetched = rewrite
+            self.fetcher.fetch(inputs)
+        return True
+
+    async def _plan(self, inputs: list[SegmentRow]) -> Rewrite:
+        """As many of the inputs as fit into one job, from the first on."""
+        mappings: list[Mapping] = []
+        for at, row in enumerate(inputs):
+            if at > 1 and len(mappings) >= MAX_MAPPINGS:
+                del inputs[at:]
+                break
+            mappings += await self._storage.segment_mappings([row.id])
+        most_of = self._most_of if len(inputs) > 1 else no_limit
+        for rewrite in plan_rewrite(inputs, mappings, most_of):
+            if rewrite is not None:
+                return rewrite
+            await self._env.sleep(0)
+        raise AssertionError("the last step is the plan")
+
+    def _most_of(self, number: int) -> int:
+        """The most bytes of a partition in one merged segment: it expires as a whole."""
+        config = self._config_of(number)
+        if config is None:
+            return no_limit(number)
+        most = config.segment_bytes
+        if config.cleanup_delete and config.retention_bytes >= 0:
+            most = min(most, max(MIN_PIECE_BYTES, config.retention_bytes // SPANS))
+        return most
+
+    async def _choose(self) -> list[SegmentRow]:
+        """The segments of the next rewrite, in order; none if there is nothing to do."""
+        now = self._env.clock.monotonic()
+        busy = {row.id for row in self._fetched.inputs} if self._fetched is not None else set()
+        small: dict[str, list[Segment]] = {}
+        sizes: Counter[str] = Counter()
+        for at, segment in enumerate(list(self._store.by_id.values()), 1):
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+            row = segment.row
+            if row.id in self._resting or row.id in busy or row.state != LIVE or not row.live_bytes:
+                continue
+            if row.local or self.fetcher.is_free:
+                due = self._deadlines.get(row.id)
+                if (due is not None and due <= now) or is_half_dead(row, segment.payload_bytes):
+                    return [row]
+            kind = row.retention_class
+            sizes[kind] += row.live_bytes
+            if limits_of(kind).is_small(_item(segment)):
+                some = small.setdefault(kind, [])
+                if len(some) < MAX_PLANNED:
+                    some.append(segment)
+        for kind in sorted(small):
+            found = await self._merge(kind, small[kind], max_small(sizes[kind]))
+            if found:
+                return found
+        return []
+
+    async def _merge(self, kind: str, small: list[Segment], most: int) -> list[SegmentRow]:
+        """What of one class is merged now. Segments that have no file take part where fetching
+        them is worth its price."""
+        if len(small) < 2:
+            return []
+        small.sort(key=lambda segment: (segment.cut_ms, segment.row.id))
+        localizer = self._store.localizer
+        for _ in range(MAX_REFUSED):
+            found = self._next(kind, small, most)
+            if all(segment.row.local for segment in found):
+                return [segment.row for segment in found]
+            if localizer is not None and localizer.pays(found):
+                return [segment.row for segment in found] if self.fetcher.is_free else []
+            away = {segment.row.id for segment in found if not segment.row.local}
+            small = [segment for segment in small if segment.row.id not in away]
+            await self._env.sleep(0)
+        return []
+
+    def _next(self, kind: str, small: Sequence[Segment], most: int) -> list[Segment]:
+        now_ms = self._env.clock.now_ms()
+        found = next_merge(map(_item, small), limits_of(kind), most, now_ms)
+        return [self._store.by_id[item.id] for item in found]
+
+    def _rest(self, inputs: Sequence[SegmentRow]) -> None:
+        until = self._env.clock.monotonic() + RESTED_S
+        self._resting.update({row.id: until for row in inputs})
+
+    async def _rewrite(self, rewrite: Rewrite) -> None:
+        newest = max(row.generation for row in rewrite.inputs)
+        row = SegmentRow(
+            self._env.random.randbytes(16),
+            self._node_id,
+            self._env.clock.now_ms(),
+            generation=newest + 1,
+            retention_class=rewrite.inputs[0].retention_class,
+        )
+        (row.id,) = await self._storage.start_segments([row])
+        output = Segment(row, self._store.folder)
+        pinned = [self._store.by_id[each.id] for each in rewrite.inputs]
+        cut_ms = max(segment.cut_ms for segment in pinned)
+        for segment in pinned:
+            segment.pins += 1
+        try:
+            arguments = RewriteArguments(
+                self._node_id,
+                row.created_ms,
+                await self._inputs(rewrite),
+                Output(output.path, row.uuid, [], row.generation, row.retention_class),
+                await self._origins.of(rewrite.parts),
+            )
+            result: JobResult = await self._env.worker.run(
+                "rewrite", arguments, self._config.worker_bytes_per_second
+            )
+            finished, left_out = await self._outcome(result, row, rewrite)
+            if finished:
+                await self._swapper.replace(finished, rewrite.removed(left_out))
+                self._store.by_id[row.id].cut_ms = cut_ms
+        except Exception:
+            if not self._swapper.in_doubt(row):
+                await self._store.discard([output])
+            raise
+        finally:
+            for segment in pinned:
+                segment.pins -= 1
+        if left_out:
+            self._rest(rewrite.inputs)
+        if not finished:
+            await self._store.discard([output])
+        if len(pinned) > 1:
+            self.merges += 1
+            self.merged_bytes += sum(mapping.length for _, some in finished for mapping in some)
+        logger.info("rewrote %d segments into segment %s", len(pinned), output.name)
+
+    async def _inputs(self, rewrite: Rewrite) -> list[Input]:
+        keeps: dict[int, list[Keep]] = {row.id: [] for row in rewrite.inputs}
+        for at, mapping in enumerate(rewrite.removed()):
+            partition = self._partitions.get(mapping.number)
+            start = mapping.base_offset if partition is None else partition.log_start
+            keeps[mapping.segment_id].append(
+                Keep(mapping.number, mapping.base_offset, mapping.end_offset, start)
+            )
+            if at % KEEPS_AT_ONCE == KEEPS_AT_ONCE - 1:
+                await self._env.sleep(0)
+        inputs = []
+        for row in rewrite.inputs:
+            packed: list[bytes] = []
+            for at in range(0, len(keeps[row.id]), KEEPS_AT_ONCE):
+                packed += pack(keeps[row.id][at : at + KEEPS_AT_ONCE])
+                await self._env.sleep(0)
+            if packed:
+                inputs.append(Input(Segment(row, self._store.folder).path, row.uuid, packed))
+        return inputs
+
+    async def _outcome(
+        self, result: JobResult, row: SegmentRow, rewrite: Rewrite
+    ) -> tuple[list[tuple[SegmentRow, list[Mapping]]], list[int]]:
+        """What was written, and the partitions that were left out because they are damaged."""
+        for damage in result.damaged:
+            partition = self._partitions.get(damage.number)
+            name = f"partition {damage.number}"
+            if partition is not None:
+                name = f"{partition.topic}-{partition.index}"
+            logger.critical(
+                "%s cannot be rewritten: %s, at %d of %s. It stays as it is, the others go on; "
+                "`kafkawire tier scrub --deep` and `kafkawire fsck` list what is damaged",
+                name,
+                damage.text,
+                damage.position,
+                damage.path,
+            )
+        left_out = [damage.number for damage in result.damaged]
+        (made,) = result.made
+        if not made.size_bytes:
+            return [], left_out
+        mappings = await mappings_of(self._env, made, row, {})
+        dues = {
+            number: min(mapping.due_ms for mapping in part)
+            for number, part in rewrite.parts.items()
+        }
+        mappings = [mapping._replace(due_ms=dues[mapping.number]) for mapping in mappings]
+        return [(row, mappings)], left_out
+
+    async def survey(self, dead_max_s: float) -> None:
+        """Give segments with dead bytes a deadline: these may be a deleted topic's.
+
+        How much was once written to those of earlier starts is learned from their trailers.
+        """
+        living = [item for item in self._store.by_id.values() if item.row.state == LIVE]
+        unknown = [item for item in living if item.payload_bytes < 0]
+        self.fetcher.learn(item for item in unknown if not item.row.local)
+        unknown = [item for item in unknown if item.row.local][:SURVEYED_AT_ONCE]
+        if unknown:
+            paths = [segment.path for segment in unknown]
+            sizes = await self._env.offload.submit("files", payloads, self._env.fs, paths)
+            for segment, size in zip(unknown, sizes, strict=True):
+                segment.payload_bytes = size
+        now = self._env.clock.monotonic()
+        deadlines = {}
+        for segment in living:
+            row = segment.row
+            if row.live_bytes < segment.payload_bytes:
+                deadlines[row.id] = self._deadlines.get(row.id, now + dead_max_s)
+        self._deadlines = deadlines
+
+
+def payloads(fs: FileSystem, paths: list[str]) -> list[int]:
+    """The bytes of batches in each segment; 0 where that cannot be read. Runs in a thread."""
+    return [payload_bytes(fs, path) for path in paths]
+
+
+def _item(segment: Segment) -> Item:
+    row = segment.row
+    return Item(row.id, row.live_bytes, segment.cut_ms, row.generation)

@@ -1,0 +1,118 @@
+"""What a rewrite takes: pure decisions over segment rows and mappings.
+
+Segments are rewritten when more than half of one is dead, when bytes of a deleted topic have stayed
+long enough, and when many small ones become one (kafkawire.log.segments.merge.levels says which).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from offsets.storage import EVERYTHING, LIVE, Mapping, SegmentRow
+
+MAX_MAPPINGS = 40_000
+"""Mappings of one rewrite, but for those of its first two inputs: what one transaction takes."""
+MAPPINGS_PER_STEP = 500
+"""Mappings looked at between two iterations of the event loop: a millisecond."""
+
+
+def is_half_dead(row: SegmentRow, payload_bytes: int) -> bool:
+    """Whether more than half of a segment's batches is no longer needed."""
+    return row.state == LIVE and 0 < 2 * row.live_bytes < payload_bytes
+
+
+def no_limit(_: int) -> int:
+    """A partition may have any number of bytes in a segment."""
+    return EVERYTHING
+
+
+@dataclass(slots=True)
+class Rewrite:
+    """One rewrite: inputs in order, and by partition the mappings whose range becomes one."""
+
+    inputs: list[SegmentRow]
+    parts: dict[int, list[Mapping]] = field(default_factory=dict)
+
+    def removed(self, without: Iterable[int] = ()) -> list[Mapping]:
+        """The mappings the output stands for, but for partitions that are left out."""
+        left_out = set(without)
+        return [
+            mapping
+            for number, part in self.parts.items()
+            if number not in left_out
+            for mapping in part
+        ]
+
+
+def plan_rewrite(
+    inputs: Sequence[SegmentRow],
+    mappings: Iterable[Mapping],
+    most_of: Callable[[int], int] = no_limit,
+) -> Iterator[Rewrite | None]:
+    """The longest run of the inputs in which the mappings of every partition join, and have
+    together at most `most_of(number)` bytes. So nothing of an input is left out. Inputs without
+    mappings are left out: what became of them is not known yet.
+
+    A generator, so that the event loop may run between its steps: the last value is the plan, those
+    before it are None.
+    """
+    by_number: dict[int, list[Mapping]] = {}
+    for done, mapping in enumerate(mappings, 1):
+        by_number.setdefault(mapping.number, []).append(mapping)
+        if done % MAPPINGS_PER_STEP == 0:
+            yield None
+    needed = {mapping.segment_id for part in by_number.values() for mapping in part}
+    longest: list[Mapping] = max(by_number.values(), key=len, default=[])
+    inputs = _in_order([row for row in inputs if row.id in needed], longest)
+    order = {row.id: at for at, row in enumerate(inputs)}
+    first = [0] * len(inputs)  # the first input that one which ends here may begin with
+    for done, number in enumerate(sorted(by_number), 1):
+        part = by_number[number]
+        part.sort(key=lambda mapping: order[mapping.segment_id])
+        _bound(part, order, first, most_of(number))
+        if done % MAPPINGS_PER_STEP == 0:
+            yield None
+    start, stop = _longest(first)
+    rewrite = Rewrite(list(inputs[start:stop]))
+    for done, number in enumerate(sorted(by_number), 1):
+        part = [row for row in by_number[number] if start <= order[row.segment_id] < stop]
+        if part:
+            rewrite.parts[number] = part
+        if done % MAPPINGS_PER_STEP == 0:
+            yield None
+    yield rewrite
+
+
+def _in_order(inputs: Sequence[SegmentRow], part: Iterable[Mapping]) -> list[SegmentRow]:
+    """The inputs, those of one partition in the order of its offsets: after a restart the order in
+    which they were cut is not known for certain."""
+    ids = [row.segment_id for row in sorted(part, key=lambda row: row.base_offset)]
+    by_id = {row.id: row for row in inputs}
+    wanted, known = iter(ids), set(ids)
+    return [by_id[next(wanted)] if row.id in known else row for row in inputs]
+
+
+def _bound(part: list[Mapping], order: dict[int, int], first: list[int], most: int) -> None:
+    """What one partition says of the inputs that may go together."""
+    low = size = 0
+    for at, mapping in enumerate(part):
+        size += mapping.length
+        if at and part[at - 1].end_offset != mapping.base_offset:
+            low, size = at, mapping.length
+        while low < at and size > most:
+            size -= part[low].length
+            low += 1
+        if low:
+            place = order[mapping.segment_id]
+            first[place] = max(first[place], order[part[low - 1].segment_id] + 1)
+
+
+def _longest(first: Sequence[int]) -> tuple[int, int]:
+    """The longest [start, stop) none of whose inputs needs a later start; the oldest of them."""
+    best, begin = (0, 0), 0
+    for at, least in enumerate(first):
+        begin = max(begin, least)
+        if at + 1 - begin > best[1] - best[0]:
+            best = begin, at + 1
+    return best

@@ -1,0 +1,1 @@
+"""Reading segments: indexes in memory, and reads of files and of remote objects."""

@@ -1,0 +1,90 @@
+"""What reading segments asks of a remote tier, and where a partition's local part begins.
+
+The tier itself is above the log (tiering.cold); whoever opens it sets `WarmReader.cold`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from kafkawire.codec.configs import TierLevel
+from offsets.storage import Mapping
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.segments.store import Segment, SegmentStore
+
+
+class Ask(NamedTuple):
+    """Whole batches of a partition from `offset` on, below `end`, at most `room` bytes; with
+    `first` one batch whatever its size. `patience_s`: how long to wait for a remote tier; None:
+    until it answers or has failed for good, 0: take what is in memory."""
+
+    partition: Partition
+    offset: int
+    end: int
+    room: int
+    first: bool
+    patience_s: float | None
+
+
+@dataclass(slots=True)
+class Taken:
+    """What one row gave: the offset to go on at, and whether that is the row's end. Each of the
+    views in `batches` holds whole ones."""
+
+    batches: list[memoryview]
+    next_offset: int
+    whole: bool
+
+    @property
+    def size_bytes(self) -> int:
+        """All views together."""
+        return sum(map(len, self.batches))
+
+
+class Exchanged(Exception):
+    """The row that was read is another one by now: look it up again."""
+
+
+class Cold(Protocol):
+    """Reads segments that are in a remote tier."""
+
+    async def take(self, ask: Ask, mapping: Mapping, segment: Segment) -> Taken:
+        """Batches out of the row `mapping` of the partition, which covers the offset. None of
+        them, and `whole` not set, if they did not come in time: they are kept when they come.
+
+        CORRUPT_MESSAGE if they are damaged, KAFKA_STORAGE_ERROR if they cannot be read, or not
+        now; Exchanged.
+        """
+        ...
+
+    def file_damaged(self, segment: Segment) -> None:
+        """Report that a read of the segment's local file failed and its object was read instead."""
+        ...
+
+    async def since(
+        self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
+    ) -> int:
+        """From which offset of the row on there may be a record at or after a time (ms); the
+        row's end if there is none. Raises as `take`."""
+        ...
+
+
+def readable_log_start(partition: Partition, store: SegmentStore) -> int:
+    """The first offset that readers are given: the log start, or with tieredStorageLevel=disable
+    the local log start, since what is in the remote tier alone is not read then."""
+    if partition.config.tier_level is TierLevel.DISABLE:
+        return local_log_start(partition, store)
+    return partition.log_start
+
+
+def local_log_start(partition: Partition, store: SegmentStore) -> int:
+    """From which offset on everything lies on this machine's disk: KIP-405's local log start."""
+    segments = partition.segments
+    at = len(segments)
+    while at and store.is_local(segments.segment[at - 1]):
+        at -= 1
+    start = segments.base[at] if at < len(segments) else partition.cut_offset
+    return max(start, partition.log_start)

@@ -1,0 +1,310 @@
+"""Warm reads: whole batches out of segments, by threads of their own pool.
+
+A read goes on from one segment to the next, and from the last into the journals, within its
+limits. Sparse indexes are kept for those that read on; the blocks of a stretch are checked when it
+is read for the first time since its index was loaded. A damaged batch is read from the segment's
+object in the remote tier, if there is one. If not, readers of its offsets get CORRUPT_MESSAGE, and
+the log names it once; all batches before and after it are served.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.configs import TierLevel
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
+from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.ports import Buffer, Env, File
+from kafkawire.log.partition.read_plan import Plan, next_offset, rest_of, skip_before, whole_batches
+from kafkawire.log.segments.read.index_cache import (
+    DamagedSegment,
+    WarmIndex,
+    WarmIndexes,
+    read_index,
+    sound_part,
+)
+from kafkawire.log.segments.read.remote_port import Ask, Cold, Exchanged, Taken, local_log_start
+from kafkawire.log.segments.store import NotLocal, Segment, SegmentStore
+from offsets.storage import Mapping
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
+    from kafkawire.log.partition.reader import Reader
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT_BYTES = 64 << 20
+"""As for the journals (kafkawire.log.partition.reader): a few Fetches of the largest usual size."""
+SLACK_BYTES = 8 << 10
+"""Read beyond what is asked for: the block that holds `offset` begins before it."""
+NAMED_AT_MOST = 1000
+"""Damaged places named in the log, so that each is named once."""
+
+ROWS_EXCHANGED_AT_MOST = 3
+"""How often one read looks its row up again because it was exchanged meanwhile: once is rare."""
+
+
+class WarmReader:
+    """See the module. `cold` reads what lies in a remote tier, where there is one; `fallbacks`
+    counts reads it could not do that a local file served."""
+
+    __slots__ = (
+        "_env",
+        "_in_flight",
+        "_named",
+        "_reader",
+        "_store",
+        "cold",
+        "fallbacks",
+        "indexes",
+    )
+
+    def __init__(self, env: Env, store: SegmentStore, reader: Reader) -> None:
+        self._env = env
+        self._store = store
+        self._reader = reader
+        self._in_flight = InFlight(IN_FLIGHT_BYTES)
+        self._named: set[str] = set()
+        self.indexes = WarmIndexes()
+        self.cold: Cold | None = None
+        self.fallbacks = 0
+
+    async def read(self, plan: Plan) -> list[Buffer]:
+        """The bytes of a plan that begins in a segment, cut to the whole batches it asks for.
+
+        Sets plan.size_bytes. Raises OSError from the disk, CORRUPT_MESSAGE for damage, and
+        KAFKA_STORAGE_ERROR for what a remote tier cannot give. Nothing, if that does not answer
+        within the plan's patience; a reader that has something does not wait for more.
+        """
+        partition = plan.partition
+        kept: list[Buffer] = []
+        offset, size = plan.offset, 0
+        while offset < min(plan.end, partition.cut_offset):
+            room = plan.max_bytes - size
+            first = plan.first and not kept
+            if room <= 0 and not first:
+                break
+            patience_s = 0.0 if kept else plan.patience_s
+            try:
+                taken = await self._take(Ask(partition, offset, plan.end, room, first, patience_s))
+            except (KafkaError, OSError):
+                if kept:
+                    break  # answered when the reader comes to it
+                raise
+            kept += taken.batches
+            size += taken.size_bytes
+            offset = taken.next_offset
+            if not taken.whole:
+                break
+        if partition.cut_offset <= offset < plan.end:
+            rest = rest_of(plan, offset, size)
+            try:
+                more = await self._reader.read(rest) if rest.size_bytes else []
+            except (KafkaError, OSError):
+                if not kept:
+                    raise
+            else:
+                kept += more
+                size += rest.size_bytes
+        plan.size_bytes = size
+        return kept
+
+    async def since(self, partition: Partition, at: int, timestamp: int) -> int:
+        """From which offset on row `at` of a partition may have a record at or after a time."""
+        mapping = partition.segments.mapping(partition.number, at)
+        if self.cold is not None and not self._store.is_local(mapping.segment_id):
+            if partition.config.tier_level is TierLevel.DISABLE:
+                return mapping.end_offset
+            segment = self._store.by_id[mapping.segment_id]
+            return await self.cold.since(partition, mapping, segment, timestamp)
+        async with self._opened(mapping, partition) as (segment, file):
+            warm = await self._index(segment, file, mapping, partition)
+        index = warm.index
+        position = index.since(timestamp)
+        if position is None:
+            return mapping.end_offset
+        return max(mapping.base_offset, index.block(index.find(position))[2])
+
+    async def _take(self, ask: Ask) -> Taken:
+        """Batches out of the one row that covers the offset."""
+        if self.cold is None:
+            return await self._take_local(ask)
+        for _ in range(ROWS_EXCHANGED_AT_MOST):
+            try:
+                return await self._take_tiered(ask, self.cold)
+            except (NotLocal, Exchanged):
+                continue
+        return await self._take_local(ask)
+
+    async def _take_tiered(self, ask: Ask, cold: Cold) -> Taken:
+        """From the remote tier or from the local file, as the topic's tieredStorageLevel says."""
+        mapping = self._row(ask)
+        segment = self._store.by_id.get(mapping.segment_id)
+        if segment is None or not mapping.length:
+            return await self._take_local(ask)
+        if not await self._goes_cold(ask, segment):
+            return await self._take_either(ask, cold, mapping, segment)
+        failure: KafkaError | OSError | None = None
+        try:
+            taken = await cold.take(ask, mapping, segment)
+            if taken.batches or taken.whole or not ask.patience_s or not segment.row.local:
+                return taken
+        except (KafkaError, OSError) as caught:
+            failure = caught
+        if not segment.row.local:
+            assert failure is not None
+            raise failure
+        self.fallbacks += 1
+        logger.debug("segment %s is read from the local file: %s", segment.name, failure)
+        return await self._take_local(ask)
+
+    async def _take_either(self, ask: Ask, cold: Cold, mapping: Mapping, segment: Segment) -> Taken:
+        """From the local file, or from the object if the file is damaged or cannot be read."""
+        try:
+            return await self._take_local(ask)
+        except NotLocal:
+            raise
+        except (KafkaError, OSError) as failure:
+            if not segment.row.object or code_of(failure) is ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise
+            taken = await cold.take(ask, mapping, segment)
+            logger.debug("segment %s is read from its object: %s", segment.name, failure)
+            cold.file_damaged(segment)
+            return taken
+
+    async def _goes_cold(self, ask: Ask, segment: Segment) -> bool:
+        row, level = segment.row, ask.partition.config.tier_level
+        if not row.object:
+            return False
+        if not row.local:
+            if level is TierLevel.DISABLE:
+                start = local_log_start(ask.partition, self._store)
+                text = f"tieredStorageLevel is disable, and local data begins at offset {start}"
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, text)
+            return True
+        if level is TierLevel.NOT_IN_MEM:
+            try:
+                return not await self._cached(ask)
+            except (KafkaError, OSError):  # the file cannot be read: the object may be
+                return True
+        return level is TierLevel.FORCE
+
+    async def _cached(self, ask: Ask) -> bool:
+        """Whether the local file's bytes are in the page cache."""
+        mapping = self._row(ask)
+        async with self._opened(mapping, ask.partition) as (segment, file):
+            warm = await self._index(segment, file, mapping, ask.partition)
+            position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+            return await self._env.offload.submit("warm", file.cached, length, position)
+
+    @staticmethod
+    def _row(ask: Ask) -> Mapping:
+        if ask.offset < ask.partition.log_start:  # which has moved since the plan was made
+            raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+        segments = ask.partition.segments
+        return segments.mapping(ask.partition.number, segments.find(ask.offset))
+
+    async def _take_local(self, ask: Ask) -> Taken:
+        size = max(ask.room, 0)
+        await self._in_flight.take(size)
+        try:
+            # From here to the pin nothing may be awaited: rows and files are exchanged.
+            mapping = self._row(ask)
+            if not mapping.length:
+                return Taken([], mapping.end_offset, True)
+            async with self._opened(mapping, ask.partition) as (segment, file):
+                warm = await self._index(segment, file, mapping, ask.partition)
+                try:
+                    return await self._env.offload.submit("warm", take, file, warm, mapping, ask)
+                except DamagedSegment as damage:
+                    raise self._damaged(segment, ask.partition, damage) from damage
+        finally:
+            self._in_flight.give(size)
+
+    async def _index(
+        self, segment: Segment, file: File, mapping: Mapping, partition: Partition
+    ) -> WarmIndex:
+        key = mapping.segment_id, mapping.number
+        warm = self.indexes.find(key)
+        if warm is None:
+            try:
+                warm = await self._env.offload.submit("warm", load_index, file, mapping)
+            except DamagedSegment as damage:
+                raise self._damaged(segment, partition, damage) from damage
+            warm = self.indexes.keep(key, warm)
+        return warm
+
+    @asynccontextmanager
+    async def _opened(
+        self, mapping: Mapping, partition: Partition
+    ) -> AsyncIterator[tuple[Segment, File]]:
+        """Open the file of a mapping. Raises as SegmentStore.opened; where the whole file is
+        damaged or missing, the offsets of the partition that are in it are logged."""
+        segment = None
+        try:
+            async with self._store.opened(mapping.segment_id) as (segment, file):
+                yield segment, file
+        except KafkaError as failure:
+            if segment is not None or failure.code is not ErrorCode.CORRUPT_MESSAGE:
+                raise
+            share = DamagedSegment(
+                mapping.base_offset, mapping.end_offset, failure.message or failure.code.name
+            )
+            found = self._store.by_id[mapping.segment_id]
+            raise self._damaged(found, partition, share) from failure
+
+    def _damaged(
+        self, segment: Segment, partition: Partition, damage: DamagedSegment
+    ) -> KafkaError:
+        """The error for readers of damaged offsets, which is logged once."""
+        text = f"segment {segment.name}, {partition.topic}-{partition.index}: {damage}"
+        if text not in self._named and len(self._named) < NAMED_AT_MOST:
+            self._named.add(text)
+            consequence = "The object in the remote tier is read instead"
+            if self.cold is None or not segment.row.object:
+                consequence = "Reading them fails, all other offsets are served"
+            logger.critical("%s. %s", text, consequence)
+        return DamagedOffsets(damage.end, text)
+
+
+def load_index(file: File, mapping: Mapping) -> WarmIndex:
+    """Runs in a thread. DamagedSegment if the checksum does not fit."""
+    return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
+
+
+def take(file: File, warm: WarmIndex, mapping: Mapping, ask: Ask) -> Taken:
+    """What is asked for out of a local file; runs in a thread. DamagedSegment if the batch at the
+    offset is not what was written."""
+    stop, offset = mapping.start + mapping.length, ask.offset
+    position, length = warm.index.span(offset, max(ask.room, 0) + SLACK_BYTES)
+    while True:
+        position, data, upto = _read(file, warm, position, length, mapping, offset)
+        start = skip_before(data, 0, len(data), offset)
+        if start < len(data) or upto >= stop:
+            break
+        # Compaction left nothing of these blocks at or after `offset`.
+        position, length = warm.block_at(upto)
+    cut = whole_batches(data, start, len(data), ask.end, ask.room, ask.first)
+    whole = position + cut >= stop
+    after = mapping.end_offset if whole else next_offset(data, start, cut, offset)
+    return Taken([data[start:cut]] if cut > start else [], after, whole)
+
+
+def _read(
+    file: File, warm: WarmIndex, position: int, length: int, mapping: Mapping, offset: int
+) -> tuple[int, memoryview, int]:
+    """Where they begin, sound batches from `position` on, and where the blocks that were read end:
+    fewer than asked for if a later block is bad; of a first block that is bad those around
+    `offset`."""
+    data = memoryview(file.pread(length, position))
+    bad = warm.damaged(position, data)
+    if bad is None and len(data) < length:
+        bad = warm.index.block(warm.index.find(position + len(data)))[0]
+    if bad is None:
+        return position, data, position + length
+    if bad > position:
+        return position, data[: bad - position], bad
+    return sound_part(warm.index, position, data, offset, mapping)

@@ -1,0 +1,47 @@
+"""From what the worker wrote to rows: the mappings of a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Map
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.jobs import Made, unpack
+from kafkawire.log.segments.swap import due_ms
+from offsets.storage import Mapping, SegmentRow
+
+
+async def mappings_of(
+    env: Env, made: Made, row: SegmentRow, partitions: Map[int, Partition]
+) -> list[Mapping]:
+    """The mappings into a segment that is written; fills in its row. In slices.
+
+    When retention should look at one follows from the partition's settings; one that is not
+    loaded is looked at soon, and gets its time then.
+    """
+    row.size_bytes = made.size_bytes
+    found: list[Mapping] = []
+    for packed in made.entries:
+        for entry in unpack(packed):
+            partition = partitions.get(entry.number)
+            newest = entry.max_timestamp
+            found.append(
+                Mapping(
+                    entry.number,
+                    row.id,
+                    entry.base_offset,
+                    entry.end_offset,
+                    entry.start,
+                    entry.length,
+                    entry.index_start,
+                    entry.index_length,
+                    entry.index_checksum,
+                    newest,
+                    entry.batches,
+                    entry.records,
+                    due_ms(partition.config, newest) if partition is not None else 0,
+                )
+            )
+            row.max_timestamp = max(row.max_timestamp, newest)
+        await env.sleep(0)
+    return found

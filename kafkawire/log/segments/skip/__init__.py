@@ -1,0 +1,1 @@
+"""Giving up damaged batches of a segment, on an operator's request."""

@@ -1,0 +1,164 @@
+"""The job `skip`: one segment without its damaged batches becomes another one.
+
+Asked for with --skip-lost, when no other copy is left. It trusts the rows of the metadata alone,
+not the file's directory, so that damage to one section costs nothing else. What cannot be read is
+left out, and the new segment says which offsets that were and why. Sound batches stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import empty_batches
+from kafkawire.codec.damage import BadBatches, bad_batches, search
+from kafkawire.codec.segment import FormatError, PartitionEntry, PartitionState, SparseIndex
+from kafkawire.codec.segment_lost import DAMAGED, GONE, LostRange
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.segments.file.open import PIECE_BYTES, Mapped, SegmentFile
+from kafkawire.log.segments.file.writer import Origins, SegmentWriter
+from kafkawire.log.segments.jobs import Lost, Pace, SkipArguments, SkipResult, pack, unpack_all
+
+Stretch = tuple[memoryview, list[BadBatches]]
+"""Bytes of a partition, and which of them are not to be kept."""
+
+
+def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
+    """See the module. OSError if the new segment cannot be written."""
+    source = _Source(fs, arguments.path, pace)
+    lost: list[Lost] = []
+    made_by = arguments.node_id, arguments.created_ms, Origins(arguments.origin)
+    try:
+        states = source.states()
+        with SegmentWriter(fs, arguments.output, *made_by) as writer:
+            for entry in unpack_all(arguments.entries):
+                state = states.get(entry.number) or PartitionState()
+                topic = (entry.topic_id, entry.topic, entry.index)
+                writer.begin(entry.number, topic, entry.base_offset, state)
+                gaps = _copy(writer, source, entry)
+                reason = GONE if source.gone else DAMAGED
+                new = [LostRange(*gap, arguments.created_ms, reason) for gap in gaps]
+                state.lost = sorted([*state.lost, *new])
+                writer.end(entry.end_offset)
+                lost += [Lost(entry.number, entry.topic, entry.index, *gap) for gap in gaps]
+            made = writer.finish()
+    finally:
+        source.close()
+    return SkipResult(made, pack(lost))
+
+
+def _copy(writer: SegmentWriter, source: _Source, entry: PartitionEntry) -> list[tuple[int, int]]:
+    """Write the sound batches of a partition, and empty ones in place of the others; the offsets
+    [first, end) of these."""
+    gaps: list[tuple[int, int]] = []
+    for data, bad in source.stretches(entry):
+        at = 0
+        for one in bad:
+            if one.start > at:
+                writer.write([data[at : one.start]])
+            first = max(one.first, entry.base_offset, writer.next_offset)
+            end = min(one.end, entry.end_offset)
+            if first < end:
+                gaps.append((first, end))
+                writer.write([memoryview(empty_batches(first, end))])
+            at = one.stop
+        if at < len(data):
+            writer.write([data[at:]])
+    return _joined(gaps)
+
+
+def _joined(gaps: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Neighbours as one."""
+    joined: list[tuple[int, int]] = []
+    for first, end in gaps:
+        if joined and joined[-1][1] == first:
+            first = joined.pop()[0]
+        joined.append((first, end))
+    return joined
+
+
+class _Source:
+    """The damaged segment. `gone`: there is no file."""
+
+    __slots__ = ("_fs", "_mapped", "_pace", "_path", "gone")
+
+    def __init__(self, fs: FileSystem, path: str, pace: Pace) -> None:
+        self._fs = fs
+        self._path = path
+        self._pace = pace
+        self._mapped: Mapped | None = None
+        if path:
+            with suppress(FileNotFoundError):
+                self._mapped = Mapped(fs, path)
+        self.gone = self._mapped is None
+
+    def states(self) -> dict[int, PartitionState]:
+        """The states of its partitions; none if they cannot be read."""
+        if self.gone:
+            return {}
+        try:
+            file = SegmentFile(self._fs, self._path)
+        except (FormatError, OSError):
+            return {}
+        try:
+            return file.states()
+        except (FormatError, OSError):
+            return {}
+        finally:
+            file.close()
+
+    def stretches(self, entry: PartitionEntry) -> Iterator[Stretch]:
+        """All batches of a partition, block by block, with the bad ones."""
+        nothing = memoryview(b"")
+        if self.gone:
+            yield nothing, [BadBatches(0, 0, entry.base_offset, entry.end_offset)]
+            return
+        index = self._index(entry)
+        if index is None:
+            data, unread = self._read(entry.start, entry.length)
+            whole = [BadBatches(0, len(data), entry.base_offset, entry.end_offset)]
+            runs, in_order = ([], False) if unread else search(data, 0, entry.end_offset)
+            yield data, runs if in_order else whole
+            return
+        stop = entry.start + entry.length
+        for position, length in index.runs(entry.start, stop, PIECE_BYTES):
+            data, unread = self._read(position, length)
+            at = index.find(position)
+            while at < len(index) and index.block(at)[0] < position + length:
+                start, size, first, _, checksum = index.block(at)
+                end = index.block(at + 1)[2] if at + 1 < len(index) else entry.end_offset
+                at += 1
+                if any(one < start + size and start < other for one, other in unread):
+                    yield nothing, [BadBatches(0, 0, first, end)]
+                    continue
+                block = data[start - position : start - position + size]
+                yield block, [] if crc32c(block) == checksum else bad_batches(block, first, end)
+
+    def _index(self, entry: PartitionEntry) -> SparseIndex | None:
+        """The sparse index; None if it is damaged."""
+        body, unread = self._read(entry.index_start, entry.index_length)
+        try:
+            index = SparseIndex(
+                body, entry.start, entry.length, entry.base_offset, entry.index_checksum
+            )
+        except FormatError:
+            return None
+        return None if unread else index
+
+    def _read(self, start: int, length: int) -> tuple[memoryview, list[tuple[int, int]]]:
+        """Bytes of the file, zeros after its end, and the stretches that the disk cannot read."""
+        assert self._mapped is not None
+        view = self._mapped.view
+        stop = min(start + length, len(view))
+        unread = self._mapped.read_ahead(start, stop, self._pace) if start < stop else []
+        data = view[start:stop]
+        if len(data) < length and not unread:
+            data = memoryview(bytes(data).ljust(length, b"\0"))
+        return data, unread
+
+    def close(self) -> None:
+        """Give the handle back."""
+        if self._mapped is not None:
+            self._mapped.close()

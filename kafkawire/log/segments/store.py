@@ -1,0 +1,293 @@
+"""The segment files of this broker: which there are, who reads them, and their end.
+
+A file is opened when it is first read, and checked then: that it is the segment its row speaks
+of, whole, and of a version this program reads. It stays open as long as it is among those read
+last. It is removed when no row needs it any more, a grace has passed, and nobody reads it; its row
+goes after it, so a file without a row is never left by a crash.
+
+A segment whose row says that it is not local is in the remote tier and has no file, or one that is
+about to go, or one that was brought back for a job of the worker: readers do not look for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+from collections.abc import AsyncIterator, Collection, Iterable
+from contextlib import asynccontextmanager
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
+from kafkawire.log.io.ports import Env, File, FileSystem
+from kafkawire.log.segments.file.open import check_file, segment_path
+from kafkawire.log.segments.merge.localizer_port import Localizer
+from offsets.storage import OffsetStorage, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+HANDLES_AT_MOST = 256
+"""Open segment files; a process gets a thousand handles by default, and most are its clients'."""
+REMOVED_AT_ONCE = 100
+"""Files removed between two transactions that drop their rows."""
+
+
+class NotLocal(KafkaError):
+    """The segment has no file here: it is in the remote tier."""
+
+
+class Segment:
+    """One segment: its row, `pins` of who reads it, its handle while it is open.
+
+    `payload_bytes`: of all batches that were written to it, -1 until that is known; `bad`: why it
+    cannot be read; `gone_at`: since when no row needs it (monotonic seconds), None while it lives;
+    `grace_s`: how long its file stays from then on, None: as long as the broker's setting says;
+    `cut_ms`: when the newest part of it was cut, as far as that is known;
+    `has_file`: whether there may be a file, whatever the row says; `since`: when the oldest tiered
+    record in it came at the earliest (monotonic seconds), None if that is not known; `listed`:
+    whether the local manifest names it, or is about to (kafkawire.log.manifest).
+    """
+
+    __slots__ = (
+        "bad",
+        "cut_ms",
+        "file",
+        "gone_at",
+        "grace_s",
+        "has_file",
+        "listed",
+        "name",
+        "opening",
+        "path",
+        "payload_bytes",
+        "pins",
+        "row",
+        "since",
+    )
+
+    def __init__(self, row: SegmentRow, folder: str) -> None:
+        self.row = row
+        self.name = row.uuid.hex()
+        self.path = segment_path(folder, row.uuid)
+        self.pins = 0
+        self.cut_ms = row.created_ms
+        self.payload_bytes = -1
+        self.bad: KafkaError | None = None
+        self.file: File | None = None
+        self.opening: asyncio.Future[File] | None = None
+        self.gone_at: float | None = None
+        self.grace_s: float | None = None
+        self.has_file = row.local
+        self.listed = row.local
+        self.since: float | None = None
+
+
+class SegmentStore:
+    """See the module. `by_id` has every segment with a row, also those that wait for their end;
+    `localizer` brings back files from a remote tier, where there is one."""
+
+    __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder", "localizer")
+
+    def __init__(self, env: Env, storage: OffsetStorage, folder: str) -> None:
+        self._env = env
+        self._storage = storage
+        self.folder = folder
+        self.by_id: dict[int, Segment] = {}
+        self._gone: list[Segment] = []
+        self._opened: dict[int, Segment] = {}  # in the order of last use
+        self.localizer: Localizer | None = None
+
+    def add(self, row: SegmentRow) -> Segment:
+        """A segment that has a row."""
+        segment = self.by_id[row.id] = Segment(row, self.folder)
+        return segment
+
+    def is_local(self, segment_id: int) -> bool:
+        """Whether the segment has a file here."""
+        segment = self.by_id.get(segment_id)
+        return segment is not None and segment.row.local
+
+    @asynccontextmanager
+    async def opened(self, segment_id: int) -> AsyncIterator[tuple[Segment, File]]:
+        """A segment, pinned and open for reading from threads.
+
+        Raises OSError from the disk, CORRUPT_MESSAGE if the file is not what its row says or gone,
+        NotLocal if it is in the remote tier alone.
+        """
+        segment = self.by_id.get(segment_id)
+        if segment is None:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no segment {segment_id}")
+        if not segment.row.local:
+            raise _not_local(segment)
+        segment.pins += 1
+        try:
+            file = segment.file
+            if file is None:
+                file = await self._open(segment)
+            self._opened.pop(segment_id, None)
+            self._opened[segment_id] = segment
+            yield segment, file
+        finally:
+            segment.pins -= 1
+            if len(self._opened) > HANDLES_AT_MOST:
+                self._close_oldest()
+
+    async def _open(self, segment: Segment) -> File:
+        """Open and check it, once for all who come meanwhile. A bad one is named once."""
+        if segment.bad is not None:
+            raise segment.bad
+        if segment.opening is None:
+            opening = self._env.offload.submit(
+                "warm", check_file, self._env.fs, segment.path, segment.row
+            )
+            segment.opening = opening
+
+            def opened(_: object) -> None:
+                segment.opening = None
+                failure = None if opening.cancelled() else opening.exception()
+                if isinstance(failure, KafkaError):
+                    segment.bad = failure
+                    logger.critical("%s. Everything else can", failure.message)
+                elif failure is None and not opening.cancelled():
+                    segment.file = opening.result()
+
+            opening.add_done_callback(opened)
+        try:
+            return await asyncio.shield(segment.opening)
+        except FileNotFoundError as failure:
+            text = f"the file of segment {segment.name} is gone"
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, text) from failure
+
+    def _close_oldest(self) -> None:
+        for segment_id, segment in list(self._opened.items()):
+            if len(self._opened) <= HANDLES_AT_MOST:
+                return
+            if not segment.pins:
+                self._close(segment_id)
+
+    def _close(self, segment_id: int) -> None:
+        segment = self._opened.pop(segment_id, None)
+        if segment is not None and segment.file is not None:
+            segment.file.close()
+            segment.file = None
+
+    async def have_files(self, segments: Collection[Segment]) -> None:
+        """Return when all of these, which the caller keeps pinned, have a file for the worker.
+
+        NotLocal if one has none and nothing brings it back; raises as `Localizer.localize`.
+        """
+        away = [segment for segment in segments if not segment.row.local]
+        if away and self.localizer is None:
+            raise _not_local(away[0])
+        if away and self.localizer is not None:
+            await self.localizer.localize(away)
+
+    async def remove_files(self, segments: Collection[Segment]) -> None:
+        """Remove files of segments that are not local, durably; their rows stay. Nobody may pin
+        one of them, or come to."""
+        for segment in segments:
+            self._close(segment.row.id)
+            segment.bad = None  # said of this file
+        paths = [segment.path for segment in segments]
+        await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
+        for segment in segments:
+            segment.has_file = False
+
+    async def replace_file(self, segment: Segment, path: str) -> None:
+        """Put the file `path` in the place of a segment's, durably. Readers that have the old one
+        open end with it; the handle is given back when none is left. OSError."""
+        await self._env.offload.submit("files", replace, self._env.fs, path, segment.path)
+        self._opened.pop(segment.row.id, None)
+        old, segment.file, segment.bad = segment.file, None, None
+        if old is not None and segment.pins <= 1:  # the caller's own
+            old.close()
+
+    def condemn(self, ids: Iterable[int]) -> None:
+        """No row needs these any more: they go after the grace."""
+        for segment_id in ids:
+            segment = self.by_id.get(segment_id)
+            if segment is not None and segment.gone_at is None:
+                segment.gone_at = self._env.clock.monotonic()
+                self._gone.append(segment)
+
+    async def sweep(self, grace_s: float, *, now: bool = False) -> None:
+        """Remove the files whose grace is over and that no reader has open, then their rows.
+        `grace_s` is that of segments without one of their own; `now`: remove all, as the disk
+        fills up."""
+        time = self._env.clock.monotonic()
+        due = [
+            segment
+            for segment in self._gone
+            if not segment.pins and (now or _gone_until(segment, grace_s) <= time)
+        ]
+        for at in range(0, len(due), REMOVED_AT_ONCE):
+            await self.discard(due[at : at + REMOVED_AT_ONCE])
+
+    async def discard(self, segments: list[Segment]) -> None:
+        """Remove files nobody may come to read any more, durably, then their rows."""
+        for segment in segments:
+            # From here on nobody finds it, so nobody can pin it.
+            self.by_id.pop(segment.row.id, None)
+            self._close(segment.row.id)
+        paths = [segment.path for segment in segments]
+        try:
+            await self._env.offload.submit("files", remove, self._env.fs, self.folder, paths)
+            await self._storage.drop_segments([segment.row.id for segment in segments])
+        except BaseException:
+            for segment in segments:  # tried again by the next sweep
+                self.by_id[segment.row.id] = segment
+                if segment.gone_at is None:
+                    segment.gone_at = self._env.clock.monotonic()
+                    self._gone.append(segment)
+            raise
+        self._gone = [segment for segment in self._gone if segment not in segments]
+
+    def close(self) -> None:
+        """Give all handles back."""
+        for segment_id in list(self._opened):
+            self._close(segment_id)
+
+
+def _gone_until(segment: Segment, grace_s: float) -> float:
+    """Until when (monotonic seconds) the file of a dead segment stays."""
+    assert segment.gone_at is not None, "it is dead"
+    return segment.gone_at + (grace_s if segment.grace_s is None else segment.grace_s)
+
+
+def _not_local(segment: Segment) -> NotLocal:
+    text = f"segment {segment.name} is in the remote tier alone"
+    return NotLocal(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
+
+def payload_bytes(fs: FileSystem, path: str) -> int:
+    """The bytes of batches in a segment file; 0 if it cannot be read. Runs in a thread."""
+    try:
+        file = fs.open(path)
+    except OSError:
+        return 0
+    try:
+        size = file.size()
+        at = max(0, size - TAIL_BYTES)
+        return read_trailer(file.pread(size - at, at), size).batches_end - HEADER_BYTES
+    except (OSError, FormatError):
+        return 0
+    finally:
+        file.close()
+
+
+def replace(fs: FileSystem, path: str, target: str) -> None:
+    """Rename a whole file over another one, durably. Runs in a thread."""
+    file = fs.open(path)
+    try:
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(path, target)
+    fs.sync_dir(os.path.dirname(target))
+
+
+def remove(fs: FileSystem, folder: str, paths: list[str]) -> None:
+    """Remove files durably. Runs in a thread."""
+    for path in paths:
+        fs.remove(path)
+    fs.sync_dir(folder)

@@ -1,0 +1,207 @@
+"""From rows in SQL to what readers see: new segments take the place of journal rows, or of others.
+
+The transaction comes first; then each partition changes in one step of its own, in slices between
+which the loop runs, so that a reader finds each batch either where it was or where it is, and in
+exactly one place. Files that nothing points to any more go after the grace, since a reader may
+have begun before. `version` rises with every swap: who has read rows from SQL across one must read
+them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping as Map
+
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.log.hooks import Hooks
+from kafkawire.log.io.ports import Env
+from kafkawire.log.partition import truncate as borders
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.delete_delay import FileDelays
+from kafkawire.log.segments.store import Segment, SegmentStore
+from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage, SegmentRow, StaleSwap, Swap
+
+logger = logging.getLogger(__name__)
+
+SLICE = 64
+"""Partitions changed between two turns of the loop: half a millisecond."""
+
+
+def due_ms(config: TopicConfig, max_timestamp: int) -> int:
+    """When retention should look at a mapping whose newest record has this timestamp."""
+    if not config.cleanup_delete or config.retention_ms < 0 or max_timestamp < 0:
+        return NEVER
+    return min(NEVER, max_timestamp + config.retention_ms)
+
+
+class Swapper:
+    """See the module."""
+
+    __slots__ = (
+        "_answers",
+        "_doubts",
+        "_env",
+        "_hooks",
+        "_lock",
+        "_partitions",
+        "_released",
+        "_storage",
+        "_store",
+        "delays",
+        "version",
+    )
+
+    def __init__(
+        self,
+        env: Env,
+        storage: OffsetStorage,
+        store: SegmentStore,
+        partitions: Map[int, Partition],
+        released: Callable[[list[int]], None],
+        delays: FileDelays,
+        hooks: Hooks,
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._store = store
+        self._partitions = partitions
+        self._released = released
+        self._doubts: list[Swap] = []
+        self._lock = asyncio.Lock()
+        self._answers = asyncio.Lock()
+        self.delays = delays
+        self._hooks = hooks
+        self.version = 0
+
+    async def add(
+        self, finished: list[tuple[SegmentRow, list[Mapping]]], since: float | None = None
+    ) -> None:
+        """Segments cut from the journals, behind those there are; `since`: see Segment."""
+        await self._swap(Swap(finished), since)
+
+    async def replace(
+        self, finished: list[tuple[SegmentRow, list[Mapping]]], removed: Sequence[Mapping]
+    ) -> None:
+        """Segments made of others: `removed` are the mappings they stand for.
+
+        StaleSwap if these have changed since they were read; then the files can be discarded.
+        """
+        assert finished, "a swap without a new segment could not be told from none"
+        own_ms = await self.delays.own_ms({mapping.number for mapping in removed})
+        after_ms = self._env.clock.now_ms() + self.delays.stored_ms(own_ms)
+        await self._swap(Swap(finished, list(removed), delete_after_ms=after_ms))
+        gone = {mapping.segment_id for mapping in removed}
+        found = [segment.row for each in gone if (segment := self._store.by_id.get(each))]
+        self.delays.give(found, own_ms)
+
+    async def _swap(self, swap: Swap, since: float | None = None) -> None:
+        async with self._lock:
+            await self._settle()
+            try:
+                await self._storage.finish_segments(swap)
+            except StaleSwap:
+                raise
+            except BaseException:
+                # It may have been done all the same; the rows will tell.
+                self._hooks.doubts += 1
+                self._doubts.append(swap)
+                raise
+            try:
+                await self._show(swap, since)
+            except BaseException:  # cancelled: nobody was told of it
+                self._hooks.doubts += 1
+                raise
+
+    @property
+    def quiet(self) -> bool:
+        """Whether SQL, memory and what listeners were told of swaps agree at this moment."""
+        return not self._lock.locked() and not self._doubts
+
+    def in_doubt(self, row: SegmentRow) -> bool:
+        """Whether nobody knows if the swap that finishes this segment was done; `settle` will
+        tell, and give up its file if it was not."""
+        return any(each is row for swap in self._doubts for each, _ in swap.finished)
+
+    async def settle(self) -> None:
+        """See whether swaps that ended in doubt were done, and act on those that were."""
+        async with self._lock:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        while self._doubts:
+            swap = self._doubts[0]
+            rows = [row for row, _ in swap.finished]
+            found = await self._storage.segments_by_id([row.id for row in rows])
+            del self._doubts[0]
+            if found and all(row.state >= LIVE for row in found):
+                await self._show(swap)
+            else:
+                await self._store.discard([Segment(row, self._store.folder) for row in rows])
+
+    async def _show(self, swap: Swap, since: float | None = None) -> None:
+        """Make a swap that SQL has visible to readers."""
+        self.version += 1
+        added: dict[int, list[Mapping]] = {}
+        removed: dict[int, list[Mapping]] = {}
+        for row, mappings in swap.finished:
+            row.state = LIVE
+            row.live_bytes = sum(mapping.length for mapping in mappings)
+            segment = self._store.add(row)
+            segment.listed = False
+            segment.payload_bytes, segment.since = row.live_bytes, since
+            for mapping in mappings:
+                added.setdefault(mapping.number, []).append(mapping)
+        for mapping in swap.removed:
+            removed.setdefault(mapping.number, []).append(mapping)
+        for at, number in enumerate(sorted(added.keys() | removed.keys())):
+            partition = self._partitions.get(number)
+            if partition is not None:
+                new = sorted(added.get(number, ()), key=lambda mapping: mapping.base_offset)
+                self._change(partition, new, removed.get(number))
+            if at % SLICE == SLICE - 1:
+                await self._env.sleep(0)
+        made = {row.id for row, _ in swap.finished}
+        try:
+            await self.refresh(made | {mapping.segment_id for mapping in swap.removed})
+        except Exception as failure:
+            # The swap is done, and who asked for it must not take it back. What became of the
+            # others is seen when segments are tidied.
+            logger.warning("what became of replaced segments is not known yet: %s", failure)
+            self._hooks.doubts += 1
+            self._hooks.segments(made)
+
+    def _change(
+        self, partition: Partition, added: list[Mapping], removed: list[Mapping] | None
+    ) -> None:
+        if removed is None:
+            self._released(borders.cut(partition, added))
+        else:
+            borders.replace(partition, added, removed)
+        if added and added[0].end_offset <= partition.log_start:
+            partition.log.trimmed[partition.number] = partition.log_start
+
+    async def refresh(self, ids: set[int]) -> None:
+        """Take over what became of these segments."""
+        if ids:
+            await self.update(lambda: self._storage.segments_by_id(sorted(ids)))
+
+    async def update(self, call: Callable[[], Awaitable[list[SegmentRow]]]) -> list[SegmentRow]:
+        """Take over segments as a call of the storage says that they are then; one call at a time,
+        so that no older answer is taken over after a newer one."""
+        async with self._answers:
+            rows = await call()
+            self.take(rows)
+            return rows
+
+    def take(self, rows: Sequence[SegmentRow]) -> None:
+        """Segments as they are now in SQL; those without mappings wait for their end."""
+        for row in rows:
+            segment = self._store.by_id.get(row.id)
+            if segment is not None:
+                segment.row = row
+                segment.has_file |= row.local
+        self._store.condemn(row.id for row in rows if row.state > LIVE)
+        if rows:
+            self._hooks.segments([row.id for row in rows])

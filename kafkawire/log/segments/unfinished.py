@@ -1,0 +1,118 @@
+"""Segment files that no reader uses: what they hold, and whether it is anywhere else.
+
+A cut or rewrite that a crash ended leaves a file whose row says STARTED; what it was made of is
+still there, so it can be deleted. Under metadata that is older than the folder the same row may
+belong to a file that is the only copy of its records: it is finished, and the offsets in it are
+in no other segment and no journal. Such a file is never deleted, nor is such an object of a remote
+tier. Called by kafkawire.log.segments.manager, kafkawire.log.fsck and tiering.scrubcheck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.segment import FormatError, PartitionEntry
+from kafkawire.log.io.ports import FileSystem
+from kafkawire.log.segments.file.open import SegmentFile
+from kafkawire.metadata.catalog import Catalog
+from offsets.storage import OffsetStorage
+
+if TYPE_CHECKING:
+    from kafkawire.log.partition.partition import Partition
+
+Range = tuple[int, int]
+Known = Callable[[Collection[int]], Awaitable[set[int]]]
+"""Those of the partition numbers that SQL ever assigned: `Metadata.known_partitions`."""
+MAX_SHOWN = 5
+"""Partitions named in one message."""
+
+
+def entries_of(fs: FileSystem, path: str) -> list[PartitionEntry]:
+    """The partitions in a finished segment file; none for a file that is gone or was not
+    finished. Raises OSError from the disk; runs in a thread."""
+    try:
+        file = SegmentFile(fs, path)
+    except (FileNotFoundError, FormatError):
+        return []
+    try:
+        return list(file.directory)
+    finally:
+        file.close()
+
+
+def unaccounted(
+    entries: Iterable[PartitionEntry], held: Callable[[PartitionEntry], list[Range] | None]
+) -> list[tuple[PartitionEntry, Range]]:
+    """The offset ranges of a segment file that are nowhere else. Pure.
+
+    `held`: the ranges that are elsewhere of a partition, or were deleted on purpose; None: the
+    partition's topic was deleted."""
+    found = []
+    for entry in entries:
+        ranges = held(entry)
+        if ranges is not None:
+            for missing in uncovered(entry.base_offset, entry.end_offset, sorted(ranges)):
+                found.append((entry, missing))
+    return found
+
+
+async def find_unaccounted(
+    entries: Sequence[PartitionEntry],
+    catalog: Catalog,
+    storage: OffsetStorage,
+    known: Known,
+    in_journals: Callable[[int], list[Range]],
+) -> list[tuple[PartitionEntry, Range]]:
+    """The offset ranges of a segment that no mapping and no journal has, of topics that were not
+    deleted. Raises what the storage and `known` raise."""
+    numbers = sorted({entry.number for entry in entries})
+    alive = [number for number in numbers if catalog.locate(number) is not None]
+    rows = {row.number: row for row in await storage.load_partitions(alive)}
+    gone = await known([number for number in numbers if number not in rows])
+
+    def held(entry: PartitionEntry) -> list[Range] | None:
+        where = catalog.locate(entry.number)
+        if where is None or where.topic_id != entry.topic_id or entry.number not in rows:
+            return None if where is None and entry.number in gone else []
+        row = rows[entry.number]
+        start = row.checkpoint.log_start if row.checkpoint is not None else 0
+        mapped = [(m.base_offset, m.end_offset) for m in row.mappings]
+        return [(0, start), *mapped, *in_journals(entry.number)]
+
+    return unaccounted(entries, held)
+
+
+def describe(found: list[tuple[PartitionEntry, Range]]) -> str:
+    """The ranges in words: `orders-0 offsets 0-99, orders-1 offsets 3-7`."""
+    shown = [
+        f"{entry.topic}-{entry.index} offsets {first}-{end - 1}"
+        for entry, (first, end) in found[:MAX_SHOWN]
+    ]
+    more = [f"{len(found) - MAX_SHOWN} more"] if len(found) > MAX_SHOWN else []
+    return ", ".join(shown + more)
+
+
+def held_in_memory(partition: Partition) -> list[Range]:
+    """The offset ranges of a loaded partition in its segments and journals, and those below its
+    log start."""
+    segments, portions, rows = partition.segments, partition.portions, partition.rows
+    counted = zip(rows.base, rows.count, strict=True)
+    return [
+        (0, partition.log_start),
+        *zip(segments.base, segments.end, strict=True),
+        *zip(portions.first, portions.end, strict=True),
+        *((base, base + count) for base, count in counted),
+    ]
+
+
+def uncovered(start: int, end: int, ranges: Iterable[Range]) -> Iterable[Range]:
+    """What of [start, end) is in none of the ranges, which rise by their first offsets."""
+    for first, after in ranges:
+        if start >= end:
+            return
+        if first > start:
+            yield start, min(first, end)
+        start = max(start, after)
+    if start < end:
+        yield start, end
