@@ -2,10 +2,10 @@
 
 `python -m bench.micro_tier [--mebibytes 256] [--rounds 5]` starts a MinIO (as the tests do; or
 takes `--endpoint URL` with boto3's own credentials), then uploads and reads the same random bytes
-by turns: through `tiering.process.StoreProcess` as the broker does, and by plain boto3 in a process
-of its own (`upload_file` as it comes; range GETs by a pool of threads). Each round has both, so
-that what else the machine does hits both; the ratio is the median of the rounds' ratios. A table,
-and `out/micro_tier.json`. Bounded: twice the megabytes, in a temporary folder.
+by turns: through `kafkawire.tiering.store.process.StoreProcess` as the broker does, and by plain
+boto3 in a process of its own (`upload_file` as it comes; range GETs by a pool of threads). Each
+round has both, so that what else the machine does hits both; the ratio is the median of the rounds'
+ratios. A table, and `out/micro_tier.json`. Bounded: twice the megabytes, in a temporary folder.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import Part
+from kafkawire.tiering.store.process import StoreProcess
 from tests.kit import minio
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
-from tiering.store import Part
 
 PREFIX = "tier"
 MEMORY_BYTES = 64 << 20

@@ -13,8 +13,8 @@ from typing import Any
 
 from kafkawire.cli.main import main
 from kafkawire.codec.configs import BrokerConfig
-from tiering import opening
-from tiering.store import Part
+from kafkawire.tiering.store import open as opening
+from kafkawire.tiering.store.port import Part
 
 
 class WaitingStore:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kafkawire", "offsets", "groups", "tiering")
+PACKAGES = ("kafkawire", "offsets", "groups")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
@@ -29,10 +29,10 @@ DEVICES = {
     "kafkawire/server/listener.py",
     "kafkawire/log/io/disk.py",
     "kafkawire/log/io/worker_process.py",
-    "tiering/child.py",
-    "tiering/folder.py",
-    "tiering/process.py",
-    "tiering/s3.py",
+    "kafkawire/tiering/store/process_main.py",
+    "kafkawire/tiering/store/folder.py",
+    "kafkawire/tiering/store/process.py",
+    "kafkawire/tiering/store/s3.py",
 }
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("kafkawire/log/io/ports.py", "asyncio.get_running_loop().create_task()")
@@ -98,9 +98,9 @@ PURE = (
     "kafkawire/log/segments/compact/record_spans.py",
     "kafkawire/log/segments/compact/transactions.py",
     "kafkawire/log/append/write_batch.py",
-    "tiering/hedge.py",
-    "tiering/pieces.py",
-    "tiering/readahead.py",
+    "kafkawire/tiering/read/hedging.py",
+    "kafkawire/tiering/read/blocks.py",
+    "kafkawire/tiering/read/readahead.py",
     "groups/ask.py",
     "groups/changes.py",
     "groups/classic.py",

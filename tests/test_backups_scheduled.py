@@ -18,6 +18,8 @@ from kafkawire.codec.configs import BrokerConfig
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.server import backups as scheduled
 from kafkawire.server.backups import BackupError, ScheduledBackups
+from kafkawire.tiering.backups import INDEX, name_of, read_index, store_backup
+from kafkawire.tiering.store.port import StoreError
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.client import Client
 from tests.kit.env import InlineOffload, SettableClock
@@ -25,8 +27,6 @@ from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
-from tiering.backups import INDEX, name_of, read_index, store_backup
-from tiering.store import StoreError
 
 DAY_MS = 86_400_000
 

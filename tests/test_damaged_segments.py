@@ -13,9 +13,9 @@ from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.segments.read.remote_port import readable_log_start
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.read.cold_reader import Copy
 from tests.kit.cold import ColdWorld, prepared, simulated, take, whole
 from tests.kit.segments import batch, split
-from tiering.cold import Copy
 
 COUNT = 6
 BLOCK = b"".join(batch(at * 2, 2) for at in range(COUNT))

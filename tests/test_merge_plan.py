@@ -16,10 +16,10 @@ from kafkawire.log.segments.merge.levels import (
     max_small,
     next_merge,
 )
+from kafkawire.tiering.cost.merge_cost import pays
+from kafkawire.tiering.cost.merge_model import merges_of
+from kafkawire.tiering.cost.prices import TABLES
 from tests.kit.merging import GIB, START_MS, Merging
-from tiering.mergecost import pays
-from tiering.mergemodel import merges_of
-from tiering.prices import TABLES
 
 EVER = "delete/tiered/ever"
 HOUR_MS = 3_600_000

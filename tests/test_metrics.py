@@ -22,11 +22,11 @@ from kafkawire.messages.offset_commit import (
 from kafkawire.server import page
 from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
+from kafkawire.tiering.store.open import parse_tier
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 from tests.test_produce_fetch import fetch, make, produce
-from tiering.opening import parse_tier
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 

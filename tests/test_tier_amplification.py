@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import pytest
 
 from kafkawire.log.segments.merge import levels as mergeplan
+from kafkawire.tiering.cost.estimate import DAY_S, Load, Machine, estimate
+from kafkawire.tiering.cost.prices import TABLES
 from offsets.storage import LIVE
 from tests.kit.tierworld import TierProcess, TierWorld
-from tiering.estimate import DAY_S, Load, Machine, estimate
-from tiering.prices import TABLES
 
 SCALE = 1 << 10
 KIND = "delete/tiered/ever"

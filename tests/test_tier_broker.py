@@ -26,13 +26,13 @@ from kafkawire.messages.delete_records import (
 )
 from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kafkawire.server.run import Server
+from kafkawire.tiering.retention import object_deletion as removal
+from kafkawire.tiering.service import Tiering
+from kafkawire.tiering.upload.scheduler import Reason
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 from tests.test_produce_fetch import fetch, make, produce, values
-from tiering import removal
-from tiering.dispatch import Reason
-from tiering.service import Tiering
 
 QUICK = {
     "tiering_max_lag_ms": "5000",

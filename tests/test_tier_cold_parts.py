@@ -11,25 +11,25 @@ from crc32c import crc32c
 
 from kafkawire.codec.segment_index import SparseIndex, write_index
 from kafkawire.log.io.ports import Env
-from tests.kit.env import sim_env
-from tests.kit.fakebucket import FakeBucket
-from tests.kit.fakestore import FakeStore
-from tests.kit.logs import settings
-from tests.kit.memfs import MemFileSystem
-from tests.kit.simloop import SimLoop, run
-from tiering.cache import Block, BlockCache, Key
-from tiering.hedge import FEWEST, KEPT, Durations, Hedge
-from tiering.loads import Loads, runs
-from tiering.pieces import blocks_of, piece_end
-from tiering.readahead import (
+from kafkawire.tiering.read.block_cache import Block, BlockCache, Key
+from kafkawire.tiering.read.blocks import blocks_of, piece_end
+from kafkawire.tiering.read.hedging import FEWEST, KEPT, Durations, Hedge
+from kafkawire.tiering.read.loader import Loads, runs
+from kafkawire.tiering.read.readahead import (
     READERS_AT_MOST,
     WINDOW_BLOCKS_AT_MOST,
     WINDOWS_PER_PARTITION,
     ReadAhead,
     Window,
 )
-from tiering.requests import ColdCounts, Object, Requests
-from tiering.store import Part
+from kafkawire.tiering.read.requests import ColdCounts, Object, Requests
+from kafkawire.tiering.store.port import Part
+from tests.kit.env import sim_env
+from tests.kit.fakebucket import FakeBucket
+from tests.kit.fakestore import FakeStore
+from tests.kit.logs import settings
+from tests.kit.memfs import MemFileSystem
+from tests.kit.simloop import SimLoop, run
 
 # -- Cache
 

@@ -152,7 +152,7 @@ async def test_topics_that_are_not_copied_say_so_when_they_are_asked_for(
 async def test_answers_come_in_pages(
     tmp_path: Path, buckets: dict[str, FakeBucket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tiering.status.PAGE", 1)
+    monkeypatch.setattr("kafkawire.tiering.admin.status.PAGE", 1)
     async with tiered(tmp_path / "data", journal_roll_ms="600000") as tier:
         for topic in ("b", "a"):
             await tier.produce(topic, 1)

@@ -210,7 +210,7 @@ def _run_until(act: Act, fatal: int, how: str) -> Points:
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes an hour takes seconds."""
-    monkeypatch.setattr("tiering.folding.KEPT_MS", int(KEPT_S * 500))
+    monkeypatch.setattr("kafkawire.tiering.manifest.compactor.KEPT_MS", int(KEPT_S * 500))
 
 
 @pytest.mark.slow

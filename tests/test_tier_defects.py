@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from kafkawire.tiering.manifest.publisher import Rounds
+from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until
 from tests.test_produce_fetch import make, produce
 from tests.test_tier_broker import QUICK, tier_of
-from tiering.process import StoreProcess
-from tiering.rounds import Rounds
 
 pytestmark = pytest.mark.slow
 

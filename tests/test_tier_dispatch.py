@@ -7,8 +7,8 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tiering.backoff import wait_s
-from tiering.dispatch import (
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.upload.scheduler import (
     ADMITTED_AT_MOST,
     HISTORY_EVERY,
     NEVER,

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 from kafkawire.cli.app import app
 from kafkawire.cli.tier_app import tier_app
 from kafkawire.codec.configs import BROKER_CONFIGS, TOPIC_CONFIGS, TierLevel
-from tiering.dispatch import Reason
-from tiering.prices import TABLES, parse_prices
+from kafkawire.tiering.cost.prices import TABLES, parse_prices
+from kafkawire.tiering.upload.scheduler import Reason
 
 DOCS = Path(__file__).parent.parent / "docs"
 TEXT = (DOCS / "tiering.md").read_text(encoding="utf-8")

@@ -8,10 +8,18 @@ import pytest
 
 from kafkawire.cli.options import OptionError
 from kafkawire.cli.tier_estimate import parse_rate
+from kafkawire.tiering.cost.estimate import (
+    DAY_S,
+    Estimate,
+    Load,
+    Machine,
+    cut_every_s,
+    estimate,
+    requests,
+)
+from kafkawire.tiering.cost.prices import TABLES
+from kafkawire.tiering.cost.traffic import split_settings
 from tests.kit.tierworld import TierProcess, TierWorld
-from tiering.estimate import DAY_S, Estimate, Load, Machine, cut_every_s, estimate, requests
-from tiering.prices import TABLES
-from tiering.rates import split_settings
 
 PRICES = TABLES["aws-s3-standard"]
 WORLD = {

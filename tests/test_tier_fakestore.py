@@ -7,11 +7,11 @@ import random
 
 import pytest
 
+from kafkawire.tiering.store.port import NoSuchObject, Part, Refused, SlowDown, StoreError
 from tests.kit.fakebucket import FakeBucket, StoreFaults
 from tests.kit.fakestore import FakeStore
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run
-from tiering.store import NoSuchObject, Part, Refused, SlowDown, StoreError
 
 
 def bucket(**faults: float | bool | str | tuple[float, float]) -> FakeBucket:

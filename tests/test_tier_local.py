@@ -230,7 +230,7 @@ async def test_a_file_is_kept_when_its_object_is_lost_meanwhile(restarted: bool)
 
 
 async def test_the_local_tier_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tiering.local.LOOKED_EVERY_S", 0.0)
+    monkeypatch.setattr("kafkawire.tiering.retention.local_retention.LOOKED_EVERY_S", 0.0)
     world = await two_uploaded(local_retention_ms="1000")
     world.later(HOUR_MS)
     failures = [MetadataError("locked")]

@@ -9,11 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.tiering.store import metering
+from kafkawire.tiering.store.metering import (
+    CLUSTER,
+    MICRO,
+    OTHERS,
+    Meter,
+    MeteredStore,
+    charging,
+    split,
+)
+from kafkawire.tiering.store.port import ConditionFailed, NoSuchObject, Part, StoreError
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore
-from tiering import meter as metering
-from tiering.meter import CLUSTER, MICRO, OTHERS, Meter, MeteredStore, charging, split
-from tiering.store import ConditionFailed, NoSuchObject, Part, StoreError
 
 
 @pytest.fixture

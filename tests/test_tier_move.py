@@ -10,6 +10,8 @@ from contextlib import suppress
 import pytest
 
 from kafkawire.manifest.keys import SEGMENTS, segment_key
+from kafkawire.tiering.migrate.copy_object import copy_uuid
+from kafkawire.tiering.migrate.migrate import MoveError
 from offsets.storage import COPY_FINISHED, CURRENT, LEFT, TierRow
 from tests.kit import fakestore
 from tests.kit.fakebucket import FakeBucket, StoreFaults
@@ -17,8 +19,6 @@ from tests.kit.fakestore import FakeStore
 from tests.kit.tierchecks import check_bucket, check_settled, objects_in
 from tests.kit.tierpoints import Died, Points
 from tests.kit.tierworld import MEMORY_BYTES, TierProcess, TierWorld, read_partition
-from tiering.copying import copy_uuid
-from tiering.move import MoveError
 
 OLD, NEW = "s3://bucket/prefix", "s3://elsewhere/x"
 SETTLE_S = 60.0
@@ -41,7 +41,7 @@ class Moving(TierProcess):
             bucket.hook = self._on_request
 
     def open_store(self, url: str) -> FakeStore:
-        """Instead of tiering.opening's."""
+        """Instead of kafkawire.tiering.store.open's."""
         store = FakeStore(fakestore.BUCKETS[url], self.env.fs, MEMORY_BYTES)
         self.opened.append(store)
         return store
@@ -90,8 +90,10 @@ def two_buckets(monkeypatch: pytest.MonkeyPatch) -> TierWorld:
     new = FakeBucket(made.rng, now_ms=made.bucket.now_ms)
     monkeypatch.setattr(fakestore, "BUCKETS", {OLD: made.bucket, NEW: new})
 
-    monkeypatch.setattr("tiering.move.GRACE_MS_AT_LEAST", 20_000)
-    monkeypatch.setattr("tiering.service.open_store", lambda url, _: Moving.now.open_store(url))
+    monkeypatch.setattr("kafkawire.tiering.migrate.migrate.GRACE_MS_AT_LEAST", 20_000)
+    monkeypatch.setattr(
+        "kafkawire.tiering.service.open_store", lambda url, _: Moving.now.open_store(url)
+    )
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.configs import BrokerConfig
-from tiering.opening import TierUrl, open_store, parse_tier
+from kafkawire.tiering.store.open import TierUrl, open_store, parse_tier
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from kafkawire.manifest.keys import OWNER
+from kafkawire.tiering.manifest.owner import CLAIMS_AT_MOST, OwnedByOther, Owner, OwnerRecord
+from kafkawire.tiering.store.port import Refused, StoreError
 from tests.kit.env import memory_env
 from tests.kit.fakebucket import FakeBucket, StoreFaults
 from tests.kit.fakestore import FakeStore
-from tiering.owner import CLAIMS_AT_MOST, OwnedByOther, Owner, OwnerRecord
-from tiering.store import Refused, StoreError
 
 ENV = memory_env()
 

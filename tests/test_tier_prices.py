@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tiering.prices import KINDS, MONTH_MS, TABLES, Prices, parse_prices
+from kafkawire.tiering.cost.prices import KINDS, MONTH_MS, TABLES, Prices, parse_prices
 
 
 def test_tables_have_names_and_a_price_for_every_kind() -> None:

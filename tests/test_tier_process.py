@@ -18,6 +18,20 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from kafkawire.tiering.store import process
+from kafkawire.tiering.store import process_client as link
+from kafkawire.tiering.store import process_main as child
+from kafkawire.tiering.store import process_protocol as calls
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import NoSuchObject, Part, SlowDown, StoreError
+from kafkawire.tiering.store.process import StoreProcess
+from kafkawire.tiering.store.process_protocol import (
+    Hello,
+    answer_of,
+    failure_of,
+    pack_message,
+    unpack_answer,
+)
 from tests.kit.storeprocess import (
     MEMORY_BYTES,
     begun,
@@ -27,11 +41,6 @@ from tests.kit.storeprocess import (
 )
 from tests.kit.waiting import until
 from tests.test_segments_worker import gone
-from tiering import calls, child, link, process
-from tiering.calls import Hello, answer_of, failure_of, pack_message, unpack_answer
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
-from tiering.store import NoSuchObject, Part, SlowDown, StoreError
 
 # Its life
 
@@ -227,14 +236,14 @@ async def test_nonsense_ends_it(
 )  # fmt: skip
 def test_the_child_ends_with_its_input_and_at_nonsense(said: bytes, tmp_path: Path) -> None:
     hello = Hello(parse_tier(str(tmp_path)), False, -1, 0, 1 << 20, {"rest": 1})
-    command = [sys.executable, "-P", "-m", "tiering.child", str(os.getpid())]
+    command = [sys.executable, "-P", "-m", "kafkawire.tiering.store.process_main", str(os.getpid())]
     for given in (said, b"".join(pack_message(hello)) + said):
         ended = subprocess.run(command, input=given, capture_output=True, timeout=60)
         assert (ended.returncode, ended.stdout) == (0, b"")
 
 
 def test_the_child_does_not_begin_without_its_broker() -> None:
-    command = [sys.executable, "-P", "-m", "tiering.child", "0"]
+    command = [sys.executable, "-P", "-m", "kafkawire.tiering.store.process_main", "0"]
     assert subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60).returncode == 1
 
 
@@ -255,8 +264,8 @@ def test_failures_come_through_as_they_are() -> None:
 
 PARENT = """
 import asyncio, sys
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.process import StoreProcess
 
 async def main():
     store = StoreProcess(parse_tier(sys.argv[1] + "/tier"))
@@ -282,7 +291,7 @@ def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
 
 
 def test_the_broker_imports_no_boto3() -> None:
-    program = "import sys, tiering.process, tiering.opening; print('boto' in str(sys.modules))"
+    program = "import sys, kafkawire.tiering.store.process, kafkawire.tiering.store.open; print('boto' in str(sys.modules))"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
     assert said.stdout == b"False\n"
 

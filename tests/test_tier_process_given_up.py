@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.tiering.store import process_client as link
+from kafkawire.tiering.store import process_protocol as calls
+from kafkawire.tiering.store.port import Part, StoreError
+from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.storeprocess import (
     begun,
     folder_process,  # noqa: F401  (a fixture, by name)
@@ -16,9 +20,6 @@ from tests.kit.storeprocess import (
     turns,
 )
 from tests.kit.waiting import until
-from tiering import calls, link
-from tiering.process import StoreProcess
-from tiering.store import Part, StoreError
 
 
 async def test_who_gives_up_leaves_no_answer_and_no_place(store: StoreProcess) -> None:

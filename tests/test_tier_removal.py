@@ -11,10 +11,10 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import SEGMENTS, segment_key
 from kafkawire.manifest.reader import read_manifest
+from kafkawire.tiering.retention import object_deletion as removal
 from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld
-from tiering import removal
 
 Act = Callable[[TierProcess], Awaitable[None]]
 LAG_MS = "5000"

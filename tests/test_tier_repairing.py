@@ -13,9 +13,9 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.read.index_cache import WarmIndexes
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.scrub.repair import heal
 from tests.kit.tierlife import Life
 from tests.kit.tierworld import TierWorld, read_partition
-from tiering.scrubrepair import heal
 
 LIFE_S = 600.0
 """Of virtual time; whatever takes longer hangs."""

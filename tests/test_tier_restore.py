@@ -19,6 +19,8 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import open_metadata
+from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN
+from kafkawire.tiering.store.open import parse_tier
 from offsets.sql_storage import SqlStorage
 from offsets.storage import (
     COPY_FINISHED,
@@ -33,8 +35,6 @@ from tests.kit.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore
 from tests.kit.postgres import postgres
-from tiering.opening import parse_tier
-from tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN
 
 ORDERS = Topic("orders", [3, 4], {"retention.ms": "500000"})
 GROUPS = Topic("__consumer_offsets", [9], {"cleanup.policy": "compact"}, internal=True)

@@ -7,9 +7,9 @@ import asyncio
 from kafkawire.log.manifest.pending_changes import ROWS_AT_MOST
 from kafkawire.manifest.keys import CURRENT, OWNER, delta_key, snapshot_key
 from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
+from kafkawire.tiering.manifest.publisher import LINGER_S
 from tests.kit.env import EPOCH_MS
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
-from tiering.rounds import LINGER_S
 
 
 def test_the_first_delta_has_everything_known() -> None:

@@ -12,11 +12,11 @@ import pytest
 
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import NoManifest
+from kafkawire.tiering.manifest.publisher import OwnedByOther
+from kafkawire.tiering.store.port import StoreError
 from offsets.storage import COPY_FINISHED, COPY_STARTED
 from tests.kit.fakebucket import FakeBucket, StoreFaults
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
-from tiering.rounds import OwnedByOther
-from tiering.store import StoreError
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "5"))
 

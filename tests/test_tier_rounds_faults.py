@@ -8,10 +8,10 @@ import pytest
 
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import unpack_current
+from kafkawire.tiering.manifest.publisher import OwnedByOther
+from kafkawire.tiering.store.port import Refused, StoreError
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
-from tiering.rounds import OwnedByOther
-from tiering.store import Refused, StoreError
 
 
 def test_a_fold_that_fails_is_not_tried_after_every_delta() -> None:

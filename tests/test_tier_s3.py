@@ -15,15 +15,21 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 
+from kafkawire.tiering.store import s3
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import (
+    ConditionFailed,
+    NoSuchObject,
+    Refused,
+    SlowDown,
+    StoreError,
+)
+from kafkawire.tiering.store.process import StoreProcess
+from kafkawire.tiering.store.provider import Call
+from kafkawire.tiering.store.s3 import S3Provider
+from kafkawire.tiering.store.s3_errors import failure_of, kind_of
 from tests.kit.s3stub import Reply, Stub, error, ranged, serving
 from tests.kit.stores import PART_BYTES
-from tiering import s3
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
-from tiering.provider import Call
-from tiering.s3 import S3Provider
-from tiering.s3errors import failure_of, kind_of
-from tiering.store import ConditionFailed, NoSuchObject, Refused, SlowDown, StoreError
 
 # Kinds
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import NoSuchObject, Part, Refused, StoreError
+from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.minio import Minio
 from tests.kit.stores import PART_BYTES
 from tests.kit.waiting import until
 from tests.test_segments_worker import gone
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
-from tiering.store import NoSuchObject, Part, Refused, StoreError
 
 
 @pytest.mark.real
@@ -170,8 +170,8 @@ async def test_a_killed_child_leaves_no_upload(minio: Minio, tier_url: str, tmp_
 
 PARENT = """
 import asyncio, sys
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.process import StoreProcess
 
 async def main():
     store = StoreProcess(parse_tier(sys.argv[1]), 0, 5 << 20)

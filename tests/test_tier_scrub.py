@@ -9,12 +9,7 @@ import pytest
 
 from kafkawire.codec.segment import Origin
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_key
-from offsets.storage import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
-from tests.kit.env import EPOCH_MS
-from tests.kit.segments import Part, batch, segment
-from tests.kit.tierlife import Life
-from tests.kit.tierworld import TierWorld
-from tiering.scrubplan import (
+from kafkawire.tiering.scrub.plan import (
     AGE_FLOOR_MS,
     FINDINGS_AT_MOST,
     Finding,
@@ -25,6 +20,11 @@ from tiering.scrubplan import (
     Suspect,
     compare,
 )
+from offsets.storage import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
+from tests.kit.env import EPOCH_MS
+from tests.kit.segments import Part, batch, segment
+from tests.kit.tierlife import Life
+from tests.kit.tierworld import TierWorld
 
 STRANGE = b"\x01" * 16
 OLD_MS = AGE_FLOOR_MS + 60_000

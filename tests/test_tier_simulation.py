@@ -24,13 +24,13 @@ import pytest
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
+from kafkawire.tiering.scrub.plan import ScrubReport
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.seeds import AT_ONCE, quiet, run_seeds
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled
 from tests.kit.tierlife import Watched, expect
 from tests.kit.tierpoints import Points
 from tests.kit.tierworld import TierWorld, read_partition
-from tiering.scrubplan import ScrubReport
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
 LIVES = 3

@@ -8,12 +8,12 @@ import pytest
 
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.log.io.ports import Env
+from kafkawire.tiering.cost.budget import NAME, Spending, month_of
+from kafkawire.tiering.store.metering import Meter, charging
 from offsets.storage import COPY_FINISHED, ObjectRow
 from tests.kit.env import SettableClock, memory_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.waiting import until
-from tiering.meter import Meter, charging
-from tiering.spending import NAME, Spending, month_of
 
 FOLDER = "/broker"
 DAY_MS = 86_400_000
@@ -237,9 +237,9 @@ async def test_counting_begins_when_the_disk_can_be_read_again(
         reads += 1
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("tiering.spending.TICK_S", 0.001)
+    monkeypatch.setattr("kafkawire.tiering.cost.budget.TICK_S", 0.001)
     with monkeypatch.context() as patched:
-        patched.setattr("tiering.spending._read", unreadable)
+        patched.setattr("kafkawire.tiering.cost.budget._read", unreadable)
         running = world.env.spawn(spending.run(), "spending")
         await until(lambda: reads > 2, "it is tried again")
         assert not spending.month

@@ -1,4 +1,4 @@
-"""What tiering.store.ObjectStore promises of objects, held by every implementation.
+"""What kafkawire.tiering.store.port.ObjectStore promises of objects, held by every implementation.
 
 Both providers, the storage process over each of them, and the fake of the simulation. Files are in
 test_tier_store_files; ways of failing that cannot be asked of all of them are in test_tier_process,
@@ -16,6 +16,14 @@ from typing import Any
 
 import pytest
 
+from kafkawire.tiering.store.port import (
+    ConditionFailed,
+    NoSuchObject,
+    ObjectStore,
+    Part,
+    Refused,
+    StoreError,
+)
 from tests.kit.directstore import DirectStore
 from tests.kit.stores import (
     MEMORY_BYTES,
@@ -25,7 +33,6 @@ from tests.kit.stores import (
     each_store_world,  # noqa: F401  (a fixture, by name)
     outcomes,
 )
-from tiering.store import ConditionFailed, NoSuchObject, ObjectStore, Part, Refused, StoreError
 
 # Objects
 

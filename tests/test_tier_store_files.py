@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, Part, StoreError
 from tests.kit.stores import (
     PART_BYTES,
     TEN,
@@ -16,7 +17,6 @@ from tests.kit.stores import (
     each_store_world,  # noqa: F401  (a fixture, by name)
     opened,
 )
-from tiering.store import NoSuchObject, ObjectStore, Part, StoreError
 
 # Files
 

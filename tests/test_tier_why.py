@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from kafkawire.manifest.keys import SEGMENTS
+from kafkawire.tiering.admin.why import Piece, merged
+from kafkawire.tiering.upload.scheduler import Reason, Why
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierfaults import CALM
 from tests.kit.tierworld import TierProcess, TierWorld
-from tiering.dispatch import Reason, Why
-from tiering.why import Piece, merged
 
 LAG = {"tiering_max_lag_ms": "20000", "retention_ms": "-1"}
 """Cut after 10 s at the latest, small segments uploaded some seconds later."""

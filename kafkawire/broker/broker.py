@@ -42,8 +42,8 @@ from offsets.storage import OffsetStorage
 if TYPE_CHECKING:
     from groups.service import GroupService
     from kafkawire.log.manifest.service import LocalManifest
-    from tiering.service import Tiering
-    from tiering.store import ObjectStore
+    from kafkawire.tiering.service import Tiering
+    from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +181,7 @@ class Broker:
 
     async def _start_tiering(self, store: ObjectStore) -> None:
         """The remote tier; a broker without one does not import it."""
-        from tiering.service import Tiering
+        from kafkawire.tiering.service import Tiering
 
         self.tiering = Tiering(
             self.env, self.config, self.log, self.storage, self.catalog, store, self.node_id,
@@ -224,8 +224,8 @@ async def _open_tier(
     IdentityError."""
     if not config.tier_url:
         return None
-    from tiering.matching import check_tier
-    from tiering.opening import open_store, parse_tier
+    from kafkawire.tiering.manifest.compatibility import check_tier
+    from kafkawire.tiering.store.open import open_store, parse_tier
 
     store = open_store(config.tier_url, config)
     url = parse_tier(config.tier_url).url

@@ -42,12 +42,12 @@ from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.session import Session, SqliteSession
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata, sqlite_file
+from kafkawire.tiering.store.port import StoreError
 from offsets.opening import SQL, holds_rocks, open_storage
 from offsets.storage import CURRENT, TierRow
-from tiering.store import StoreError
 
 if TYPE_CHECKING:
-    from tiering.restore.seen import Evidence as BucketEvidence
+    from kafkawire.tiering.restore.findings import Evidence as BucketEvidence
 
 BESIDE = ("", "-wal", "-shm")
 """An SQLite file and what belongs to it."""
@@ -159,7 +159,7 @@ def _join_tier(
     if not tier or holds_rocks(home):  # RocksDB has its rows still
         return ""
     from kafkawire.manifest.url import parse_tier
-    from tiering.restore.joining import join
+    from kafkawire.tiering.restore.merge_evidence import join
 
     url = parse_tier(tier)
     bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
@@ -174,8 +174,8 @@ def _join_tier(
 
 
 async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
-    from tiering.opening import open_store
-    from tiering.restore.evidence import gather as gather_bucket
+    from kafkawire.tiering.restore.evidence import gather as gather_bucket
+    from kafkawire.tiering.store.open import open_store
 
     store = open_store(url, BrokerConfig({}))
     try:

@@ -23,10 +23,10 @@ from kafkawire.client.errors import ClientError
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying
 from kafkawire.metadata.store import MetadataError
-from tiering.backups import fetch_backup, read_index
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
-from tiering.store import StoreError
+from kafkawire.tiering.backups import fetch_backup, read_index
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import StoreError
+from kafkawire.tiering.store.process import StoreProcess
 
 
 def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:

@@ -65,7 +65,7 @@ def _check_tier(sources: Sources) -> None:
     """What the table of settings cannot know: whether a tier can be meant by this, and prices."""
     tier, prices = (sources.settings.get(name) for name in ("tier.url", "tier.prices"))
     if tier is not None and tier.text.strip():
-        from tiering.opening import parse_tier
+        from kafkawire.tiering.store.open import parse_tier
 
         try:
             parsed = parse_tier(tier.text.strip())
@@ -77,7 +77,7 @@ def _check_tier(sources: Sources) -> None:
         check_tier_apart("tier.url", url, sources.options["data"].text)
         sources.settings["tier.url"] = Sourced((url,), tier.source)
     if prices is not None:
-        from tiering.prices import parse_prices
+        from kafkawire.tiering.cost.prices import parse_prices
 
         try:
             parse_prices(prices.text)
@@ -90,8 +90,8 @@ def _check_backups(sources: Sources) -> None:
     given, tier = (sources.settings.get(name) for name in ("backup.url", "tier.url"))
     if given is None or not given.text.strip():
         return
-    from tiering.apart import overlap
-    from tiering.opening import parse_tier
+    from kafkawire.tiering.store.open import parse_tier
+    from kafkawire.tiering.store.overlap import overlap
 
     try:
         url = parse_tier(given.text.strip()).url

@@ -80,9 +80,15 @@ def _typed(
 ) -> dict[str, Any]:
     """The estimate of one topic on a broker that has nothing else. ValueError."""
     from kafkawire.codec.configs import BrokerConfig, TopicConfig, check_topic
-    from tiering.estimate import estimate as estimated
-    from tiering.prices import parse_prices
-    from tiering.rates import as_values, assumed, load_of, machine_of, split_settings
+    from kafkawire.tiering.cost.estimate import estimate as estimated
+    from kafkawire.tiering.cost.prices import parse_prices
+    from kafkawire.tiering.cost.traffic import (
+        as_values,
+        assumed,
+        load_of,
+        machine_of,
+        split_settings,
+    )
 
     of_topics, of_broker = split_settings(changes)
     broker = BrokerConfig({"tier.url": "estimated"})

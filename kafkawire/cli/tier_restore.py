@@ -29,13 +29,13 @@ from kafkawire.log.io.ports import Env
 from kafkawire.manifest.layout import FormatError as ManifestError
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
-from tiering.opening import open_store, parse_tier
-from tiering.restore.damage import find_damage
-from tiering.restore.enter import enter
-from tiering.restore.evidence import gather
-from tiering.restore.plan import DOUBTS_AT_MOST, Restored, plan
-from tiering.restore.seen import DoubtKind
-from tiering.store import ObjectStore, StoreError
+from kafkawire.tiering.restore.damage import find_damage
+from kafkawire.tiering.restore.evidence import gather
+from kafkawire.tiering.restore.findings import DoubtKind
+from kafkawire.tiering.restore.insert import enter
+from kafkawire.tiering.restore.plan import DOUBTS_AT_MOST, Restored, plan
+from kafkawire.tiering.store.open import open_store, parse_tier
+from kafkawire.tiering.store.port import ObjectStore, StoreError
 
 SHOWN_AT_MOST = 50
 """Topics, and doubts, that are shown to people; JSON has all of them."""

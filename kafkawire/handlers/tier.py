@@ -25,7 +25,9 @@ async def tier(ctx: RequestContext, req: TierRequest) -> TierResponse:
     tiering = ctx.broker.tiering
     if tiering is None:
         return _wrong("this broker has no remote tier: start it with kafkawire serve --tier URL")
-    from tiering.commands import CommandError  # a broker without a tier needs none of it
+    from kafkawire.tiering.admin.commands import (
+        CommandError,  # a broker without a tier needs none of it
+    )
 
     try:
         arguments = _arguments(req.arguments)

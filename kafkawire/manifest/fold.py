@@ -2,7 +2,7 @@
 
 Folding deltas one by one, all at once, or some of them again gives the same snapshot and so the
 same bytes: whoever does it twice (two brokers, a retry) writes the same object. It runs in a
-process of its own (tiering.folding), for a large cluster takes seconds. Pure.
+process of its own (kafkawire.tiering.manifest.compactor), for a large cluster takes seconds. Pure.
 """
 
 from __future__ import annotations

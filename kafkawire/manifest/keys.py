@@ -1,6 +1,6 @@
 """Names of the objects under a tier's prefix.
 
-    owner                          who may write here (JSON; tiering.owner)
+    owner                          who may write here (JSON; kafkawire.tiering.manifest.owner)
     manifest/current               which snapshot to begin with (JSON; below)
     manifest/snapshot-<20 digits>  everything up to this sequence number
     manifest/delta-<20 digits>     one round of changes

@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.log.io.ports import Env
-from tiering.backoff import wait_s
-from tiering.backups import read_index, store_backup
-from tiering.store import ObjectStore, StoreError
+from kafkawire.tiering.backups import read_index, store_backup
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.port import ObjectStore, StoreError
 
 logger = logging.getLogger(__name__)
 

@@ -120,8 +120,8 @@ class Server:
         if not url:
             return
         from kafkawire.server.backups import ScheduledBackups, make_backup
-        from tiering.opening import parse_tier
-        from tiering.process import StoreProcess
+        from kafkawire.tiering.store.open import parse_tier
+        from kafkawire.tiering.store.process import StoreProcess
 
         host, port = self.sockets[0].sockets[0].getsockname()[:2]
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)

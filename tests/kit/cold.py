@@ -15,6 +15,7 @@ from kafkawire.codec.batches import iter_batches
 from kafkawire.log.segments.read.index_cache import WarmIndexes
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.read.cold_reader import ColdReader, Copy
 from offsets.storage import LIVE, ObjectRow
 from tests.kit.env import EPOCH_MS, memory_env, sim_env
 from tests.kit.fakebucket import FakeBucket
@@ -23,7 +24,6 @@ from tests.kit.logs import World, batch
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segments import read, split
 from tests.kit.simloop import SimLoop, run
-from tiering.cold import ColdReader, Copy
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "12"))
 BLOCK_BYTES = 16 << 10

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from tiering.provider import Call, Provider
-from tiering.store import Listed, Part, Stored
+from kafkawire.tiering.store.port import Listed, Part, Stored
+from kafkawire.tiering.store.provider import Call, Provider
 
 
 class DirectStore:
-    """See tiering.store.ObjectStore; the provider's own promises and nothing in between."""
+    """See kafkawire.tiering.store.port.ObjectStore; the provider's own promises and nothing in
+    between."""
 
     def __init__(self, provider: Provider, memory_bytes: int) -> None:
         self.provider = provider
@@ -37,7 +38,7 @@ class DirectStore:
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
-        from tiering.child import copy_object
+        from kafkawire.tiering.store.process_main import copy_object
 
         return await asyncio.to_thread(
             copy_object, self.provider, source_url, source_key or key, key, size_bytes, Call()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkawire.tiering.store.port import NoSuchObject, Refused, SlowDown, StoreError
 from tests.kit.env import EPOCH_MS
-from tiering.store import NoSuchObject, Refused, SlowDown, StoreError
 
 
 @dataclass

@@ -1,9 +1,10 @@
 """An object storage in memory that delays, fails, throttles, loses answers and forgets.
 
 `FakeBucket` is the world: its objects outlive the processes that made them, and its `faults` say
-what goes wrong. `FakeStore` is one process's way to it (tiering.store.ObjectStore). A request that
-was sent may be done though nobody waits for its answer any more: the caller was cancelled, or the
-whole process is dead (`crash`). Delays are the loop's, so under a SimLoop they take no time.
+what goes wrong. `FakeStore` is one process's way to it (kafkawire.tiering.store.port.ObjectStore).
+A request that was sent may be done though nobody waits for its answer any more: the caller was
+cancelled, or the whole process is dead (`crash`). Delays are the loop's, so under a SimLoop they
+take no time.
 
 Held to the same promises as the real ones by tests/test_tier_store.py.
 """
@@ -18,8 +19,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kafkawire.log.io.ports import FileSystem
+from kafkawire.tiering.store.port import ConditionFailed, Listed, Part, Stored, StoreError
 from tests.kit.fakebucket import Call, FakeBucket, StoreFaults
-from tiering.store import ConditionFailed, Listed, Part, Stored, StoreError
 
 T = TypeVar("T")
 KEYS_AT_MOST = 1000

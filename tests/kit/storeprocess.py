@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.process import StoreProcess
 
 MEMORY_BYTES = 1 << 20
 

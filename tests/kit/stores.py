@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.process import StoreProcess
+from kafkawire.tiering.store.process_main import make_provider
 from tests.kit.directstore import DirectStore
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import BUCKETS, FakeStore
-from tiering.child import make_provider
-from tiering.opening import parse_tier
-from tiering.process import StoreProcess
-from tiering.store import ObjectStore
 
 MEMORY_BYTES = 1 << 20
 PART_BYTES = 5 << 20

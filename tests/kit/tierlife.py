@@ -6,9 +6,9 @@ from typing import Any
 
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.tiering.admin.status import why
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled
 from tests.kit.tierworld import TierProcess, read_partition
-from tiering.status import why
 
 LAG_MS = 5000
 SETTLE_S = 60.0

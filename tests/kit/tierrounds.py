@@ -1,4 +1,5 @@
-"""A small broker around tiering.rounds: catalog, storage and bucket in memory, virtual time."""
+"""A small broker around kafkawire.tiering.manifest.publisher: catalog, storage and bucket in
+memory, virtual time."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.tiering.manifest.publisher import Added, Rounds
 from offsets.memory_storage import MemoryRows, MemoryStorage
 from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, SegmentRow, Swap, pack_ranges
 from tests.kit import simloop
@@ -20,7 +22,6 @@ from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop
-from tiering.rounds import Added, Rounds
 
 FOLDER = "/broker/tier"
 CLUSTER = "cluster-of-the-tests00"

@@ -90,8 +90,8 @@ def buckets_in_memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, FakeBucket]:
     def opened(url: str, _: object) -> FakeStore:
         return FakeStore(made.setdefault(url, FakeBucket()), memory_bytes=16 << 20)
 
-    monkeypatch.setattr("tiering.opening.open_store", opened)
-    monkeypatch.setattr("tiering.service.open_store", opened)
+    monkeypatch.setattr("kafkawire.tiering.store.open.open_store", opened)
+    monkeypatch.setattr("kafkawire.tiering.service.open_store", opened)
     return made
 
 

@@ -18,6 +18,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic, TopicInfo
 from kafkawire.metadata.store import MetadataError
+from kafkawire.tiering.service import Tiering
 from offsets.kv_store import Writes
 from offsets.memory_storage import MemoryStorage
 from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload
@@ -29,7 +30,6 @@ from tests.kit.memory_metadata import MemoryDatabase, MemoryMetadata
 from tests.kit.simloop import SimLoop
 from tests.kit.tiermodel import Expected, Promises, Row, batch_of, end_of, rows_in
 from tests.kit.tierpoints import Died, PointFileSystem, Points
-from tiering.service import Tiering
 
 T = TypeVar("T")
 

@@ -12,10 +12,10 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
+from kafkawire.tiering.manifest.publisher import Rounds
+from kafkawire.tiering.store.open import open_store
 from offsets.memory_storage import MemoryRows, MemoryStorage
 from tests.kit.minio import Minio
-from tiering.opening import open_store
-from tiering.rounds import Rounds
 
 pytestmark = pytest.mark.real
 

@@ -1,7 +1,8 @@
 """From noted changes to the delta that says them: looks up what topics and partitions are now.
 
 A partition comes from memory, or from the offset storage if it is not loaded. Shell; called by
-kafkawire.log.manifest.rounds, tiering.rounds and tiering.attaching.
+kafkawire.log.manifest.rounds, kafkawire.tiering.manifest.publisher and
+kafkawire.tiering.manifest.reconcile.
 """
 
 from __future__ import annotations

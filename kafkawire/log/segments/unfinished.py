@@ -2,9 +2,10 @@
 
 A cut or rewrite that a crash ended leaves a file whose row says STARTED; what it was made of is
 still there, so it can be deleted. Under metadata that is older than the folder the same row may
-belong to a file that is the only copy of its records: it is finished, and the offsets in it are
-in no other segment and no journal. Such a file is never deleted, nor is such an object of a remote
-tier. Called by kafkawire.log.segments.manager, kafkawire.log.fsck and tiering.scrubcheck.
+belong to a file that is the only copy of its records: it is finished, and the offsets in it are in
+no other segment and no journal. Such a file is never deleted, nor is such an object of a remote
+tier. Called by kafkawire.log.segments.manager, kafkawire.log.fsck and
+kafkawire.tiering.scrub.check.
 """
 
 from __future__ import annotations

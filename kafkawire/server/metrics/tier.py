@@ -16,12 +16,12 @@ from kafkawire.server.metrics.families import (
     histograms,
     within_bound,
 )
-from tiering.dispatch import Reason
+from kafkawire.tiering.upload.scheduler import Reason
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker
     from kafkawire.log.partition.partition import Partition
-    from tiering.service import Tiering
+    from kafkawire.tiering.service import Tiering
 
 
 TOPICS_SHOWN = 100

@@ -1,0 +1,1 @@
+"""The admin requests of `kafkawire tier`."""

@@ -1,0 +1,153 @@
+"""The commands of `kafkawire tier` that ask or order a running broker, by name.
+
+Arguments and answers are JSON's plain values. Questions are answered at once; scrub and move go on
+in the background, one of each at a time, and are asked how far they are. Called by the handler of
+the Tier API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.tiering.admin import status
+from kafkawire.tiering.cost import traffic as rates
+from kafkawire.tiering.migrate.migrate import MoveError
+from kafkawire.tiering.scrub.plan import ScrubReport
+from kafkawire.tiering.store.port import StoreError
+
+if TYPE_CHECKING:
+    from kafkawire.tiering.service import Tiering
+
+Arguments = Mapping[str, Any]
+Answer = dict[str, Any]
+
+
+class CommandError(Exception):
+    """It was asked wrongly, or cannot be done: one sentence."""
+
+
+class Commands:
+    """See the module."""
+
+    def __init__(self, tiering: Tiering) -> None:
+        self._tiering = tiering
+        self._scrubbing: asyncio.Task[None] | None = None
+        self._scrubbed: dict[str, Any] = {"state": "idle"}
+        self._commands: dict[str, Callable[[Arguments], Awaitable[Answer]]] = {
+            "status": self._status,
+            "why": self._why,
+            "cost": self._cost,
+            "estimate": self._estimate,
+            "move": self._move,
+            "scrub": self._scrub,
+        }
+
+    async def run(self, name: str, arguments: Arguments) -> Answer:
+        """The answer of a command. CommandError."""
+        command = self._commands.get(name)
+        if command is None:
+            known = ", ".join(sorted(self._commands))
+            raise CommandError(f"{name!r} is no command of the remote tier: {known} are")
+        try:
+            return await command(arguments)
+        except StoreError as failure:
+            raise CommandError(f"the remote tier answered {failure}") from None
+
+    async def _status(self, arguments: Arguments) -> Answer:
+        topic, every = self._topic(arguments), arguments.get("all") is True
+        return await status.status(self._tiering, topic, _after(arguments), every)
+
+    async def _why(self, arguments: Arguments) -> Answer:
+        topic, every = self._topic(arguments), arguments.get("all") is True
+        return await status.why(self._tiering, topic, _after(arguments), every)
+
+    async def _cost(self, _: Arguments) -> Answer:
+        return await self._tiering.spending.report()
+
+    async def _estimate(self, arguments: Arguments) -> Answer:
+        changes, reads = arguments.get("set") or {}, arguments.get("reads")
+        if not isinstance(changes, dict) or not all(isinstance(v, str) for v in changes.values()):
+            raise CommandError("set: it must be settings by name, as texts")
+        if reads is not None and not isinstance(reads, int | float):
+            raise CommandError(f"reads={reads!r}: it must be bytes a second")
+        try:
+            found = await rates.estimates(self._tiering, self._topic(arguments), changes, reads)
+        except ValueError as wrong:
+            raise CommandError(str(wrong)) from None
+        return {
+            "now": rates.as_values(found.now),
+            "then": rates.as_values(found.then),
+            "assumed": rates.assumed(found.traffic, found.read_bytes_per_s),
+            "currency": found.currency,
+        }
+
+    async def _move(self, arguments: Arguments) -> Answer:
+        """`to`: a URL, or empty; `watch`: only tell how far it is."""
+        mover, to = self._tiering.mover, arguments.get("to") or ""
+        if not isinstance(to, str):
+            raise CommandError(f"to={to!r}: it must be the URL of a tier")
+        if arguments.get("watch") is not True:
+            try:
+                await mover.begin(to, arguments.get("skip_lost") is True)
+            except MoveError as wrong:
+                raise CommandError(str(wrong)) from None
+        return mover.told()
+
+    async def _scrub(self, arguments: Arguments) -> Answer:
+        """Begin one unless one is under way; `watch`: only tell how far it is."""
+        if arguments.get("watch") is not True:
+            if self._scrubbing is not None and not self._scrubbing.done():
+                raise CommandError("a scrub is under way already")
+            repair, deep = arguments.get("repair") is True, arguments.get("deep") is True
+            skip_lost = arguments.get("skip_lost") is True
+            if skip_lost and not repair:
+                raise CommandError("skip_lost: it must come with repair")
+            self._scrubbed = {"state": "scrubbing", "what": "", "done": 0, "of": 0}
+            work = self._run_scrub(repair, deep, skip_lost)
+            self._scrubbing = self._tiering.env.spawn(work, "scrub the tier")
+        return self._scrubbed
+
+    async def _run_scrub(self, repair: bool, deep: bool, skip_lost: bool) -> None:
+        try:
+            async for told in self._tiering.scrub(repair, deep, skip_lost):
+                if isinstance(told, ScrubReport):
+                    self._scrubbed = {"state": "done", **asdict(told)}
+                else:
+                    self._scrubbed = {"state": "scrubbing", **asdict(told)}
+        except (StoreError, OSError, WorkerError) as failure:
+            self._scrubbed = {"state": "failed", "error": str(failure)}
+        except BaseException:
+            self._scrubbed = {"state": "failed", "error": "it was ended, see the broker's log"}
+            raise
+
+    async def close(self) -> None:
+        """End a scrub that is under way."""
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            await asyncio.gather(self._scrubbing, return_exceptions=True)
+
+    def _topic(self, arguments: Arguments) -> str | None:
+        topic = arguments.get("topic")
+        if topic is None:
+            return None
+        if not isinstance(topic, str) or topic not in self._tiering.catalog.by_name:
+            raise CommandError(f"there is no topic {topic!r}")
+        return topic
+
+
+def _after(arguments: Arguments) -> tuple[str, int] | None:
+    """Behind which partition a page begins."""
+    match arguments.get("after"):
+        case None:
+            return None
+        case [str(topic), int(index)]:
+            return topic, index
+        case wrong:
+            raise CommandError(f"after={wrong!r}: it must be a topic and a partition of it")
+
+
+__all__ = ["CommandError", "Commands"]

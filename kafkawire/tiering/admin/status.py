@@ -1,0 +1,230 @@
+"""`kafkawire tier status` and `why`: how the tier is, and how far each partition is in it.
+
+Answers are plain values for JSON, in pages of at most PAGE partitions, so that neither a million
+partitions nor their rows are in memory or on the loop at a time. Asks SQL for partitions that are
+not in memory, never the bucket. Called by kafkawire.tiering.admin.commands.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.log.segments.cut.schedule import NEVER
+from kafkawire.tiering.admin.why import (
+    Piece,
+    Shape,
+    code_of,
+    held_up,
+    pieces,
+    shape_of,
+    stored_shape,
+)
+from kafkawire.tiering.upload.scheduler import Reason
+
+if TYPE_CHECKING:
+    from kafkawire.tiering.service import Tiering
+
+PAGE = 500
+"""Partitions of one answer: a few milliseconds on the loop in all, and a hundred KB."""
+SLICE = 50
+"""Partitions between two turns of the loop."""
+
+Place = tuple[str, int]
+"""A topic and a partition of it."""
+
+
+def tier_facts(tiering: Tiering) -> dict[str, Any]:
+    """The tier as a whole. Times are UTC milliseconds, None where there is none."""
+    dispatcher, rounds, meter = tiering.dispatcher, tiering.rounds, tiering.meter
+    held = held_up(tiering)
+    trouble = meter.trouble
+    return {
+        "url": tiering.tiers.current.url,
+        "moving": tiering.tiers.moving,
+        "state": tiering.state,
+        "error": None if held is None else f"{held.reason.value} {held.detail}".strip(),
+        "paused": bool(dispatcher.paused),
+        "owner_epoch": rounds.epoch,
+        "manifest_sequence": rounds.sequence,
+        "manifest_error": None if rounds.error is None else code_of(rounds.error),
+        "segments_waiting": len(dispatcher.candidates),
+        "uploading": dispatcher.begun,
+        "buffered_bytes": dispatcher.buffered_bytes,
+        "uploads": tiering.uploader.uploads,
+        "uploaded_bytes": tiering.uploader.uploaded_bytes,
+        "last_upload_ms": meter.uploaded_ms or None,
+        "last_error": None if trouble is None else str(trouble[1]),
+        "last_error_ms": None if trouble is None else trouble[0],
+        "errors": dict(sorted(meter.errors.items())),
+        "promises_missed": sorted(tiering.promise.missed.values()),
+        "now_ms": tiering.env.clock.now_ms(),
+    }
+
+
+async def status(
+    tiering: Tiering, topic: str | None, after: Place | None, every: bool
+) -> dict[str, Any]:
+    """A page of partitions, from behind `after` on; `next` is where the following one begins.
+    Those that never had a record are left out unless `every` one is wanted."""
+    places, more = _page(tiering, topic, after)
+    shapes = [
+        (place, shape)
+        for place, shape in await _shapes(tiering, places)
+        if every or topic is not None or shape.high_watermark
+    ]
+    uploaded = await _uploaded(tiering, [shape for _, shape in shapes])
+    now = tiering.env.clock.monotonic()
+    rows = []
+    for at, (place, shape) in enumerate(shapes, 1):
+        missing = pieces(tiering, shape)
+        rows.append(_row(place, shape, missing, uploaded.get(shape.number), now))
+        if at % SLICE == 0:
+            await tiering.env.sleep(0)
+    return {"tier": tier_facts(tiering), "partitions": rows, "next": more}
+
+
+async def why(
+    tiering: Tiering, topic: str | None, after: Place | None, every: bool
+) -> dict[str, Any]:
+    """A page of pieces that are not in the tier, with their reasons; `every`: also a line for each
+    partition that is in it whole, and those of topics that are not tiered. Empty partitions of
+    internal topics have none unless the topic is named: there are many of them."""
+    places, more = _page(tiering, topic, after)
+    rows: list[dict[str, Any]] = []
+    for at, (place, shape) in enumerate(await _shapes(tiering, places), 1):
+        missing = pieces(tiering, shape)
+        empty = shape.high_watermark <= shape.log_start
+        hidden = empty and topic is None and tiering.catalog.by_name[place[0]].internal
+        if every and not missing and not hidden:
+            rows.append(_uploaded_whole(place, shape))
+        for piece in missing:
+            if every or topic is not None or piece.why.reason is not Reason.NOT_TIERED:
+                rows.append(_reason(tiering, place, piece, shape.config.tier_lag_ms))
+        if at % SLICE == 0:
+            await tiering.env.sleep(0)
+    return {"tier": tier_facts(tiering), "pieces": rows, "next": more}
+
+
+def _page(tiering: Tiering, topic: str | None, after: Place | None) -> tuple[list[Place], Any]:
+    """The next partitions by topic and index, and where to go on (None: these were the last)."""
+    found: list[Place] = []
+    for place in _places(tiering, topic, after):
+        if len(found) == PAGE:
+            return found, list(found[-1])
+        found.append(place)
+    return found, None
+
+
+def _places(tiering: Tiering, topic: str | None, after: Place | None) -> Iterator[Place]:
+    by_name = tiering.catalog.by_name
+    names: Sequence[str] = by_name.in_order() if topic is None else [topic]
+    start = 0 if after is None else bisect_left(names, after[0])
+    for name in names[start:] if start else names:
+        first = after[1] + 1 if after is not None and after[0] == name else 0
+        for index in range(first, by_name.size_of(name) or 0):
+            yield name, index
+
+
+async def _shapes(tiering: Tiering, places: Sequence[Place]) -> list[tuple[Place, Shape]]:
+    """The partitions that are led here; those that are not in memory are read from SQL."""
+    numbers = {}
+    for name, index in places:
+        info = tiering.catalog.by_name.partition_of(name, index)
+        if info is not None and info.leader == tiering.node_id:
+            numbers[info.number] = (name, index)
+    partitions = tiering.log.partitions
+    absent = [number for number in numbers if number not in partitions]
+    stored = {row.number: row for row in await tiering.storage.load_partitions(absent)}
+    shapes = []
+    for number, place in numbers.items():
+        partition, config = partitions.get(number), tiering.log.loader.config_of(number)
+        if partition is not None:
+            shapes.append((place, shape_of(tiering, partition)))
+        elif config is not None and number in stored:
+            shapes.append((place, stored_shape(tiering, stored[number], config)))
+    return shapes
+
+
+async def _uploaded(tiering: Tiering, shapes: Sequence[Shape]) -> dict[int, int]:
+    """When the newest object of each partition was uploaded (UTC ms)."""
+    by_id = tiering.log.segments.store.by_id
+    newest: dict[int, bytes] = {}
+    for shape in shapes:
+        ends = [end for _, end, _, _ in shape.rows]
+        at = bisect_right(ends, shape.commit_offset) - 1
+        if at >= 0:
+            segment = by_id.get(shape.rows[at][2])
+            if segment is not None and segment.row.object:
+                newest[shape.number] = segment.row.object
+    uuids = sorted(set(newest.values()))
+    rows = {row.uuid: row for row in await tiering.storage.objects_by_uuid(uuids)} if uuids else {}
+    return {number: rows[uuid].created_ms for number, uuid in newest.items() if uuid in rows}
+
+
+def _row(
+    place: Place, shape: Shape, missing: Sequence[Piece], uploaded_ms: int | None, now: float
+) -> dict[str, Any]:
+    copied = [piece for piece in missing if piece.why.reason is not Reason.NOT_TIERED]
+    since = min((piece.since for piece in copied), default=NEVER)
+    errors = [piece.why.detail for piece in copied if piece.why.reason is Reason.ERROR]
+    return {
+        "topic": place[0],
+        "partition": place[1],
+        "tiered": "yes" if shape.config.copies else "reads" if shape.config.tiered else "no",
+        "log_start": shape.log_start,
+        "local_log_start": shape.local_log_start,
+        "commit": shape.commit_offset,
+        "dispatch": shape.dispatch_offset,
+        "high_watermark": shape.high_watermark,
+        "lag_records": sum(piece.end - piece.start for piece in copied),
+        "lag_bytes": sum(piece.size_bytes for piece in copied),
+        "lag_s": 0.0 if since == NEVER else round(max(0.0, now - since), 1),
+        "last_upload_ms": uploaded_ms,
+        "error": errors[0] if errors else None,
+    }
+
+
+def _reason(tiering: Tiering, place: Place, piece: Piece, lag_ms: int) -> dict[str, Any]:
+    """`late`: the piece is to be uploaded and has waited longer than `lag_ms`, which is
+    tiering.max.lag.ms of its topic. A pause breaks that promise, too."""
+    clock = tiering.env.clock
+    now, why = clock.monotonic(), piece.why
+    until_s = None if why.until == NEVER else round(max(0.0, why.until - now), 1)
+    waits_s = None if piece.since == NEVER else max(0.0, now - piece.since)
+    wanted = why.reason is not Reason.NOT_TIERED
+    return {
+        "topic": place[0],
+        "partition": place[1],
+        "from": piece.start,
+        "to": piece.end,
+        "bytes": piece.size_bytes,
+        "segments": piece.segments,
+        "waits_s": None if waits_s is None else round(waits_s, 1),
+        "since_ms": None if waits_s is None else clock.now_ms() - int(waits_s * 1000),
+        "late": waits_s is not None and waits_s * 1000 > lag_ms and wanted,
+        "reason": why.reason.value,
+        "detail": why.detail,
+        "until_s": until_s,
+        "until_ms": None if until_s is None else clock.now_ms() + int(until_s * 1000),
+    }
+
+
+def _uploaded_whole(place: Place, shape: Shape) -> dict[str, Any]:
+    empty = shape.high_watermark <= shape.log_start
+    return {
+        "topic": place[0],
+        "partition": place[1],
+        "from": shape.log_start,
+        "to": shape.high_watermark,
+        "bytes": sum(length for *_, length in shape.rows),
+        "segments": len(shape.rows),
+        "waits_s": None,
+        "since_ms": None,
+        "late": False,
+        "reason": Reason.UPLOADED.value,
+        "detail": "there are no records" if empty else "",
+        "until_s": None,
+        "until_ms": None,
+    }

@@ -1,0 +1,212 @@
+"""What of a partition is not in the remote tier yet, and why: one reason for each piece of it.
+
+A piece is a segment without a finished object, or what is in the journals still. Its reason is the
+dispatcher's where it has been registered; what holds everybody up (another owner, a pause, a bucket
+that cannot be attached or a manifest that cannot be written) comes first. Nothing is asked of the
+bucket: all of this is known here, also while the storage is down. Called by
+kafkawire.tiering.admin.status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.cut.schedule import CUT_PART, NEVER
+from kafkawire.log.segments.read.remote_port import local_log_start
+from kafkawire.tiering.store.port import StoreError
+from kafkawire.tiering.upload.scheduler import Reason, Why
+from offsets.storage import PartitionRow
+
+if TYPE_CHECKING:
+    from kafkawire.tiering.service import Tiering
+
+
+@dataclass(slots=True)
+class Shape:
+    """A partition as far as tiering goes, in memory or not. `rows`: (base, end, segment id, bytes)
+    by offset; `journal_bytes`: behind them; `journals`: their numbers."""
+
+    number: int
+    config: TopicConfig
+    log_start: int
+    local_log_start: int
+    dispatch_offset: int
+    commit_offset: int
+    high_watermark: int
+    cut_offset: int
+    rows: Sequence[tuple[int, int, int, int]]
+    journal_bytes: int = 0
+    journals: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Offsets [start, end) that are not in the tier. `since`: when the oldest segment of them was
+    made, or its journal first held tiered records (monotonic; NEVER: not known). `segments`: how
+    many, 0: it lies in the journals."""
+
+    start: int
+    end: int
+    size_bytes: int
+    why: Why
+    since: float = NEVER
+    segments: int = 1
+
+
+def shape_of(tiering: Tiering, partition: Partition) -> Shape:
+    """Of a partition in memory."""
+    rows, number = partition.segments, partition.number
+    journals = list(partition.portions.journal)
+    active = tiering.log.journals.active
+    if number in active.numbers:
+        journals.append(active.number)
+    return Shape(
+        number=number,
+        config=partition.config,
+        log_start=partition.log_start,
+        local_log_start=local_log_start(partition, tiering.log.segments.store),
+        dispatch_offset=partition.dispatch_offset,
+        commit_offset=partition.commit_offset,
+        high_watermark=partition.high_watermark,
+        cut_offset=partition.cut_offset,
+        rows=list(zip(rows.base, rows.end, rows.segment, rows.length, strict=True)),
+        journal_bytes=max(0, partition.size_bytes - sum(rows.length)),
+        journals=journals,
+    )
+
+
+def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> Shape:
+    """Of a partition that is not in memory: all of it lies in segments."""
+    log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
+    end = row.mappings[-1].end_offset if row.mappings else log_start
+    local_from = max(end, log_start)
+    for mapping in reversed(row.mappings):
+        if not tiering.log.segments.store.is_local(mapping.segment_id):
+            break
+        local_from = max(mapping.base_offset, log_start)
+    return Shape(
+        number=row.number,
+        config=config,
+        log_start=log_start,
+        local_log_start=local_from,
+        dispatch_offset=row.dispatch_offset,
+        commit_offset=row.commit_offset,
+        high_watermark=row.checkpoint.next_offset if row.checkpoint is not None else end,
+        cut_offset=end,
+        rows=[(m.base_offset, m.end_offset, m.segment_id, m.length) for m in row.mappings],
+    )
+
+
+def pieces(tiering: Tiering, shape: Shape) -> list[Piece]:
+    """What of it is not in the tier, by offset; neighbours with one reason are one piece."""
+    found: list[Piece] = []
+    by_id = tiering.log.segments.store.by_id
+    for base, end, segment_id, length in shape.rows:
+        segment = by_id.get(segment_id)
+        if end <= shape.log_start or (segment is not None and segment.row.object):
+            continue
+        start = max(base, shape.log_start)
+        why = _not_wanted(shape.config) or _of_segment(tiering, segment_id)
+        found.append(Piece(start, end, length, why, _made(tiering, segment_id)))
+    start = max(shape.cut_offset, shape.log_start)
+    if start < shape.high_watermark:
+        why = _not_wanted(shape.config) or _of_journals(tiering, shape)
+        since = min((tiering.log.segments.cutter.timing.held_since(n) for n in shape.journals),
+                    default=NEVER)  # fmt: skip
+        found.append(Piece(start, shape.high_watermark, shape.journal_bytes, why, since, 0))
+    return merged(found)
+
+
+def merged(found: Iterable[Piece]) -> list[Piece]:
+    """Neighbours with the same reason as one; what is next of them counts."""
+    joined: list[Piece] = []
+    for piece in found:
+        last = joined[-1] if joined else None
+        if (
+            last is not None
+            and piece.segments
+            and last.end == piece.start
+            and (last.why.reason, last.why.detail) == (piece.why.reason, piece.why.detail)
+        ):
+            joined[-1] = replace(
+                last,
+                end=piece.end,
+                size_bytes=last.size_bytes + piece.size_bytes,
+                why=last.why._replace(until=min(last.why.until, piece.why.until)),
+                since=min(last.since, piece.since),
+                segments=last.segments + piece.segments,
+            )
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _not_wanted(config: TopicConfig) -> Why | None:
+    if config.copies:
+        return None
+    name = "remote.log.copy.disable=true" if config.tiered else "remote.storage.enable=false"
+    return Why(Reason.NOT_TIERED, detail=name)
+
+
+def _of_journals(tiering: Tiering, shape: Shape) -> Why:
+    cutter = tiering.log.segments.cutter
+    damaged = cutter.damaged.get(shape.number)
+    if damaged is not None:
+        return Why(Reason.ERROR, detail=f"the batch at offset {damaged} is damaged on disk")
+    until = min((cutter.timing.cut_by(number) for number in shape.journals), default=NEVER)
+    if until == NEVER:  # the cutter has not seen it yet
+        until = tiering.env.clock.monotonic() + CUT_PART * shape.config.tier_lag_ms / 1000
+    return Why(Reason.ACTIVE, until)
+
+
+def _of_segment(tiering: Tiering, segment_id: int) -> Why:
+    held = held_up(tiering)
+    if held is not None:
+        return held
+    now = tiering.env.clock.monotonic()
+    if segment_id in tiering.dispatcher.candidates:
+        why = tiering.dispatcher.why(segment_id, now)
+        error = tiering.rounds.error
+        if why.reason is Reason.UPLOADING and error is not None:
+            until = tiering.dispatcher.error(now)[1] or NEVER
+            return Why(Reason.ERROR, until, f"the manifest cannot be written: {code_of(error)}")
+        return why
+    segment = tiering.log.segments.store.by_id.get(segment_id)
+    if segment is not None and not segment.row.local:
+        return Why(Reason.ERROR, detail="it has neither a file nor an object: run tier scrub")
+    return Why(Reason.QUEUED, detail="it is looked at next")
+
+
+def held_up(tiering: Tiering) -> Why | None:
+    """Why nothing at all is uploaded now, but for failing requests; None if something can be."""
+    if tiering.dispatcher.foreign:
+        return Why(Reason.OWNED_BY_OTHER, detail=_text(tiering.error or tiering.rounds.error))
+    if tiering.dispatcher.paused:
+        return Why(Reason.PAUSED, detail=f"by {tiering.dispatcher.paused}")
+    if tiering.state == "attached":
+        return None
+    if tiering.error is None:
+        return Why(Reason.QUEUED, detail="the tier is being attached")
+    return Why(Reason.ERROR, detail=f"the tier cannot be attached: {_text(tiering.error)}")
+
+
+def code_of(failure: BaseException) -> str:
+    """The short name of a failure."""
+    return failure.code if isinstance(failure, StoreError) else type(failure).__name__
+
+
+def _text(failure: BaseException | None) -> str:
+    return "" if failure is None else str(failure)
+
+
+def _made(tiering: Tiering, segment_id: int) -> float:
+    """When a segment was made, by the monotonic clock; the other one may have jumped."""
+    segment = tiering.log.segments.store.by_id.get(segment_id)
+    if segment is None:
+        return NEVER
+    age_ms = tiering.env.clock.now_ms() - segment.row.created_ms
+    return tiering.env.clock.monotonic() - max(0, age_ms) / 1000

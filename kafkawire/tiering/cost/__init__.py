@@ -1,0 +1,1 @@
+"""What the tier costs: prices, traffic, estimates and the daily budget."""

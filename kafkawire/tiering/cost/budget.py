@@ -1,0 +1,260 @@
+"""What the remote tier costs this month: counted over restarts, and held against a budget.
+
+The month is the calendar's (UTC). Every TICK_S what has been counted goes into a small file in the
+broker's folder (one line of JSON and its checksum, renamed into place), so a crash forgets at most
+that much of the counting, and nothing else rests on it. Storage is counted as bytes times time: the
+bytes are those of all objects with a row, summed up once an hour. A month that costs more than a
+budget is a WARN at 80 % and at 100 % of it, once each. Shell; one for each tier.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os.path
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from heapq import nlargest
+from typing import Any
+
+from crc32c import crc32c
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.atomic_file import write_whole_file
+from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.tiering.cost.prices import MONTH_MS, Prices, parse_prices
+from kafkawire.tiering.store.metering import OTHERS, Meter, Usage, Usages
+from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+NAME = "tier-spending"
+VERSION = 1
+TICK_S = 60.0
+SUM_S = 3600.0
+PAGE = 500
+STEPS = (80, 100)
+"""Percent of the budget that are worth a warning."""
+FILE_BYTES_AT_MOST = 1 << 20
+"""A thousand topics take a fifth of it."""
+
+
+class Spending:
+    """See the module. `stored_bytes`: of all objects, as of the last sum; `byte_ms`: bytes times
+    milliseconds of this month."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        storage: OffsetStorage,
+        meter: Meter,
+        node_id: int,
+        folder: str,
+    ) -> None:
+        """ValueError if `tier.prices` is not what prices look like."""
+        self.prices: Prices = parse_prices(config.tier_prices)
+        self.month = ""
+        self.byte_ms = 0
+        self.stored_bytes = 0
+        self._env = env
+        self._config = config
+        self._storage = storage
+        self._meter = meter
+        self._node_id = node_id
+        self._folder = folder
+        self._warned = 0
+        self._saved = b""
+        self._ticked_s = 0.0
+        self._summed_s = -SUM_S
+
+    async def run(self) -> None:
+        """Count time, save and warn, for ever. Nothing that fails ends it."""
+        while True:
+            try:
+                if not self.month:
+                    await self.load()
+                await self.tick()
+            except Exception:
+                logger.warning("what the remote tier costs was not counted", exc_info=True)
+            await self._env.sleep(TICK_S)
+
+    async def close(self) -> None:
+        """Save what was counted, if that was ever begun."""
+        if self.month:
+            self._pass_time()
+            await self._save()
+
+    async def load(self) -> None:
+        """Go on where the last start ended, if it was this month."""
+        clock, fs = self._env.clock, self._env.fs
+        self._saved = await self._env.offload.submit("files", _read, fs, self._folder)
+        self.month = month_of(clock.now_ms())
+        self._ticked_s = clock.monotonic()
+        self._summed_s = self._ticked_s - SUM_S
+        try:
+            says = json.loads(self._saved or b"{}")
+            if says.get("version") == VERSION and says["month"] >= self.month:
+                self._take(says)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            logger.warning("what was counted of the remote tier's costs is lost: it begins anew")
+
+    async def tick(self) -> None:
+        """Pass the time since the last one."""
+        self._pass_time()
+        now_s = self._env.clock.monotonic()
+        if now_s - self._summed_s >= SUM_S:
+            self._summed_s = now_s
+            self.stored_bytes = await self._sum()
+        month = month_of(self._env.clock.now_ms())
+        if month > self.month:  # a clock that went back does not begin a month again
+            self.month, self.byte_ms, self._warned = month, 0, 0
+            self._meter.month = Usages()
+        self._warn()
+        await self._save()
+
+    # --- money
+
+    def cost_of(self, usage: Usage) -> float:
+        """Requests and bytes."""
+        money = self.prices.of_requests(usage.requests())
+        return money + self.prices.of_transfer(usage.in_bytes, usage.out_bytes)
+
+    def spent(self) -> float:
+        """This month so far, storage included."""
+        requests = sum(self.cost_of(usage) for usage in self._meter.month.values())
+        return requests + self.prices.of_storage(self.byte_ms)
+
+    def dearest(self, count: int) -> list[tuple[str, float]]:
+        """(topic, cost of its requests and bytes this month) of the dearest topics, at most so
+        many; the cost of all others together is OTHERS'."""
+        costs = {topic: self.cost_of(usage) for topic, usage in self._meter.month.items()}
+        others = costs.pop(OTHERS, 0.0)
+        shown = nlargest(count, costs.items(), key=lambda pair: (pair[1], pair[0]))
+        others += sum(costs.values()) - sum(cost for _, cost in shown)
+        return [*shown, (OTHERS, others)] if len(costs) > count or others else shown
+
+    async def report(self) -> dict[str, Any]:
+        """`tier cost`, as plain values: this month by topic, dearest first."""
+        self._pass_time()
+        self.stored_bytes = await self._sum()
+        meter, prices, budget = self._meter, self.prices, self._config.tier_budget_month
+        topics = [
+            {"topic": topic, **_numbers(usage), "cost": self.cost_of(usage)}
+            for topic, usage in meter.month.items()
+        ]
+        topics.sort(key=lambda row: (-row["cost"], row["topic"]))
+        spent = self.spent()
+        return {
+            "month": self.month,
+            "prices": prices.name,
+            "currency": prices.currency,
+            "topics": topics,
+            "storage": {
+                "bytes": self.stored_bytes,
+                "cost": prices.of_storage(self.byte_ms),
+                "cost_of_a_month": prices.of_storage(self.stored_bytes * MONTH_MS),
+            },
+            "cost": spent,
+            "budget": budget or None,
+            "budget_percent": round(100 * spent / budget, 1) if budget else None,
+            "since_start": {
+                "requests": dict(meter.requests),
+                "in_bytes": meter.in_bytes,
+                "out_bytes": meter.out_bytes,
+                "errors": dict(meter.errors),
+            },
+        }
+
+    # --- inside
+
+    def _pass_time(self) -> None:
+        now_s = self._env.clock.monotonic()
+        self.byte_ms += int(self.stored_bytes * (now_s - self._ticked_s) * 1000)
+        self._ticked_s = now_s
+
+    async def _sum(self) -> int:
+        """The bytes of all objects that may be in the bucket."""
+        total, after = 0, b""
+        states = (COPY_STARTED, COPY_FINISHED, DELETE_STARTED)
+        while rows := await self._storage.objects(self._node_id, states, PAGE, after):
+            total += sum(row.size_bytes for row in rows)
+            after = rows[-1].uuid
+        return total
+
+    def _warn(self) -> None:
+        budget = self._config.tier_budget_month
+        percent = 100 * self.spent() / budget if budget else 0.0
+        reached = max((step for step in STEPS if percent >= step), default=0)
+        if reached > self._warned:
+            logger.warning(
+                "the remote tier has cost %.2f %s in %s, %.0f %% of tier.budget.month=%g",
+                self.spent(), self.prices.currency, self.month, percent, budget,
+            )  # fmt: skip
+        self._warned = reached
+
+    def _take(self, says: Mapping[str, Any]) -> None:
+        """What a file says; KeyError, ValueError or TypeError if it is not what `_line` wrote."""
+        month = Usages()
+        for topic, (micro, in_bytes, out_bytes) in says["topics"].items():
+            counts = Counter({str(kind): int(count) for kind, count in micro.items()})
+            month[str(topic)] = Usage(counts, int(in_bytes), int(out_bytes))
+        self.month, self.byte_ms = str(says["month"]), int(says["byte_ms"])
+        self._warned = int(says["warned"])
+        for topic, usage in self._meter.month.items():  # requests came before this was read
+            _add(month.of(topic), usage)
+        self._meter.month = month
+
+    def _line(self) -> bytes:
+        topics = {
+            topic: (dict(usage.micro), usage.in_bytes, usage.out_bytes)
+            for topic, usage in self._meter.month.items()
+        }
+        says = {"month": self.month, "byte_ms": self.byte_ms, "warned": self._warned}
+        return json.dumps({"version": VERSION, **says, "topics": topics}).encode()
+
+    async def _save(self) -> None:
+        line = self._line()
+        if line == self._saved:
+            return
+        try:
+            await self._env.offload.submit("files", _write, self._env.fs, self._folder, line)
+        except OSError as failure:
+            logger.warning("what the remote tier costs could not be stored: %s", failure)
+        else:
+            self._saved = line
+
+
+def month_of(now_ms: int) -> str:
+    """The calendar month of a time, like 2026-11; months compare as texts."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y-%m")
+
+
+def _numbers(usage: Usage) -> dict[str, Any]:
+    requests = {kind: round(count, 3) for kind, count in sorted(usage.requests().items())}
+    return {"requests": requests, "in_bytes": usage.in_bytes, "out_bytes": usage.out_bytes}
+
+
+def _add(to: Usage, more: Usage) -> None:
+    to.micro.update(more.micro)
+    to.in_bytes += more.in_bytes
+    to.out_bytes += more.out_bytes
+
+
+def _read(fs: FileSystem, folder: str) -> bytes:
+    """The line that was saved; empty if there is none, or none that is whole."""
+    try:
+        file = fs.open(os.path.join(folder, NAME))
+    except FileNotFoundError:
+        return b""
+    try:
+        line, _, checksum = file.pread(FILE_BYTES_AT_MOST, 0).partition(b"\n")
+    finally:
+        file.close()
+    return line if checksum == b"%08x\n" % crc32c(line) else b""
+
+
+def _write(fs: FileSystem, folder: str, line: bytes) -> None:
+    fs.makedirs(folder)
+    write_whole_file(fs, os.path.join(folder, NAME), b"%s\n%08x\n" % (line, crc32c(line)))

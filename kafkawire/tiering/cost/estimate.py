@@ -1,0 +1,251 @@
+"""How many requests a day settings will cause, and what that costs, before they are applied. Pure.
+
+The arithmetic is that of the cutter and the uploader. Journals are cut when they are full, and at
+the latest when half of the least `tiering.max.lag.ms` in them is over; each cut makes segments, one
+of each large share of a partition and shared ones of the others; each segment is an object. Small
+ones are merged (kafkawire.tiering.cost.merge_model), if that pays, and uploaded once more; those
+that have left the local disk are read for it. Uploads that end together share a delta of the
+manifest.
+
+It is an estimate for traffic that flows evenly: it knows neither retries nor cleaning. A topic
+without traffic costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from kafkawire.log.segments.cut.cutter import SHARED_BYTES
+from kafkawire.log.segments.cut.grouping import LARGE_BYTES
+from kafkawire.log.segments.cut.plan import JOB_PARTITIONS
+from kafkawire.log.segments.cut.schedule import (
+    CUT_PART,
+    LOOK_AT_LEAST_S,
+    LOOKS_AHEAD,
+    LOOKS_PER_LAG,
+)
+from kafkawire.log.segments.merge.levels import limits_of
+from kafkawire.tiering.cost.merge_cost import pays, puts_of
+from kafkawire.tiering.cost.merge_model import UNENDING_S, Merges, merges_of
+from kafkawire.tiering.cost.prices import GIGABYTE, Prices
+
+DAY_S = 86_400.0
+MONTH_DAYS = 30
+READ_BYTES = 4 << 20
+"""A sequential reader asks for one to eight mebibytes at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """A topic's traffic and settings. `bytes_per_s`: of all its partitions, as they are stored;
+    `kind`: its retention class; `retention_ms` and `local_ms` (how long records stay on local disk)
+    -1: for ever."""
+
+    topic: str
+    partitions: int
+    bytes_per_s: float
+    copies: bool = True
+    lag_ms: int = 300_000
+    min_bytes: int = 8 << 20
+    segment_bytes: int = 1 << 30
+    retention_ms: int = 604_800_000
+    kind: str = "delete/tiered/2^30ms"
+    local_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What the broker's settings say. `read_bytes_per_s`: read from the tier by clients."""
+
+    journal_bytes: int = 128 << 20
+    journal_roll_ms: int = 600_000
+    cut_interval_ms: int = 1_000
+    part_bytes: int = 16 << 20
+    manifest_fold: int = 64
+    file_delete_delay_ms: int = 60_000
+    read_bytes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Per day: PUTs by what they are for, GETs, bytes up. `cut_every_s`: 0 if nothing is cut.
+    `merge_bytes`: of `up_bytes`, what is written again by merges. `stored_bytes`: what lies in the
+    bucket when retention has set in, -1: more every day. Money is a month's of 30 days."""
+
+    cut_every_s: float = 0.0
+    objects: float = 0.0
+    object_bytes: float = 0.0
+    segment_puts: float = 0.0
+    merge_puts: float = 0.0
+    manifest_puts: float = 0.0
+    gets: float = 0.0
+    up_bytes: float = 0.0
+    merge_bytes: float = 0.0
+    down_bytes: float = 0.0
+    stored_bytes: float = 0.0
+    requests_cost: float = 0.0
+    transfer_cost: float = 0.0
+    storage_cost: float = 0.0
+
+    @property
+    def puts(self) -> float:
+        """All of them."""
+        return self.segment_puts + self.merge_puts + self.manifest_puts
+
+    @property
+    def amplification(self) -> float:
+        """How often a byte is uploaded."""
+        first = self.up_bytes - self.merge_bytes
+        return self.up_bytes / first if first else 0.0
+
+
+@dataclass(slots=True)
+class _Made:
+    """Segments of one cut: how many, of how many bytes each, and a load that is in them."""
+
+    count: float
+    size_bytes: float
+    load: Load
+
+
+def estimate(loads: Sequence[Load], machine: Machine, prices: Prices) -> Estimate:
+    """What these loads cause together: they share journals, segments and manifest."""
+    flowing = [load for load in loads if load.bytes_per_s > 0]
+    tiered = [load for load in flowing if load.copies]
+    gets = machine.read_bytes_per_s * DAY_S / READ_BYTES
+    down_bytes = machine.read_bytes_per_s * DAY_S
+    every_s = cut_every_s(flowing, machine)
+    if not tiered:
+        return _priced(Estimate(gets=gets, down_bytes=down_bytes), prices)
+    cuts = DAY_S / every_s
+    made = _objects(tiered, every_s)
+    count = sum(each.count for each in made)
+    first_bytes = cuts * sum(each.count * each.size_bytes for each in made)
+    segment_puts = cuts * sum(each.count * requests(each.size_bytes, machine) for each in made)
+    merged = _Merged()
+    for each in made:
+        _merge(each, every_s, machine, prices, merged)
+    # A round a second at most; merged segments come one by one.
+    deltas = min(DAY_S, cuts * (_rounds(tiered, every_s) + merged.count))
+    return _priced(
+        Estimate(
+            cut_every_s=every_s,
+            objects=cuts * count,
+            object_bytes=first_bytes / cuts / count,
+            segment_puts=segment_puts,
+            merge_puts=cuts * merged.puts,
+            manifest_puts=deltas + 2 * deltas / machine.manifest_fold,
+            gets=gets + cuts * merged.gets + deltas,  # each is read when it is folded
+            up_bytes=first_bytes + cuts * merged.size_bytes,
+            merge_bytes=cuts * merged.size_bytes,
+            down_bytes=down_bytes + cuts * merged.down_bytes,
+            stored_bytes=_stored(tiered),
+        ),
+        prices,
+    )
+
+
+@dataclass(slots=True)
+class _Merged:
+    """What merges cause for each cut."""
+
+    count: float = 0.0
+    puts: float = 0.0
+    gets: float = 0.0
+    size_bytes: float = 0.0
+    down_bytes: float = 0.0
+
+
+def _merge(made: _Made, every_s: float, machine: Machine, prices: Prices, total: _Merged) -> None:
+    load = made.load
+    kept_s = UNENDING_S if load.retention_ms < 0 else load.retention_ms / 1000
+    every_s /= made.count  # segments of a cut follow each other
+    for one in merges_of(made.size_bytes, every_s, limits_of(load.kind), kept_s):
+        away = _part_away(one, every_s, load, machine)
+        size, inputs = int(one.size_bytes), round(one.inputs)
+        if not pays(inputs, size, int(inputs * away), int(size * away), machine.part_bytes, prices):
+            return
+        per_cut = one.per_cut * made.count
+        total.count += per_cut
+        total.puts += per_cut * requests(one.size_bytes, machine)
+        total.gets += per_cut * one.inputs * away
+        total.size_bytes += per_cut * one.size_bytes
+        total.down_bytes += per_cut * one.size_bytes * away
+
+
+def _part_away(one: Merges, every_s: float, load: Load, machine: Machine) -> float:
+    """How much of what is merged has no file on local disk any more."""
+    if load.local_ms < 0:
+        return 0.0
+    here_s = load.lag_ms / 1000 + (load.local_ms + machine.file_delete_delay_ms) / 1000
+    return max(0.0, 1 - here_s / (every_s / one.per_cut))
+
+
+def cut_every_s(flowing: Sequence[Load], machine: Machine) -> float:
+    """Between two cuts, when records flow all the time; 0: nothing is tiered."""
+    lags = [load.lag_ms / 1000 for load in flowing if load.copies]
+    if not lags:
+        return 0.0
+    lag_s = min(lags)
+    look_s = min(machine.cut_interval_ms / 1000, max(LOOK_AT_LEAST_S, lag_s / LOOKS_PER_LAG))
+    looks = max(1, ceil(CUT_PART * lag_s / look_s - 1e-9) - LOOKS_AHEAD)
+    full_s = machine.journal_bytes / sum(load.bytes_per_s for load in flowing)
+    return min(looks * look_s, full_s, machine.journal_roll_ms / 1000)
+
+
+def requests(size_bytes: float, machine: Machine) -> float:
+    """PUTs of one object: a large one is begun, sent in parts, finished and looked at."""
+    return puts_of(size_bytes, machine.part_bytes)
+
+
+def _objects(tiered: Sequence[Load], every_s: float) -> list[_Made]:
+    """The objects of one cut."""
+    made: list[_Made] = []
+    shared: dict[str, tuple[float, int, Load]] = {}
+    for load in tiered:
+        share = load.bytes_per_s / load.partitions * every_s
+        if share >= LARGE_BYTES:
+            parts = ceil(share / load.segment_bytes)
+            made.append(_Made(load.partitions * parts, share / parts, load))
+        else:
+            size, partitions, _ = shared.get(load.kind, (0.0, 0, load))
+            size += share * load.partitions
+            shared[load.kind] = size, partitions + load.partitions, load
+    for size, partitions, load in shared.values():
+        count = max(ceil(size / SHARED_BYTES), ceil(partitions / JOB_PARTITIONS))
+        made.append(_Made(count, size / count, load))
+    return made
+
+
+def _rounds(tiered: Sequence[Load], every_s: float) -> int:
+    """Moments at which objects of one cut are uploaded: at once, or when their lag is near."""
+    sizes = {load.kind: 0.0 for load in tiered}
+    for load in tiered:
+        sizes[load.kind] += load.bytes_per_s * every_s
+    moments = set()
+    for load in tiered:
+        share = load.bytes_per_s / load.partitions * every_s
+        size = share if share >= LARGE_BYTES else min(sizes[load.kind], SHARED_BYTES)
+        moments.add(load.lag_ms if size < load.min_bytes else 0)
+    return len(moments)
+
+
+def _stored(tiered: Sequence[Load]) -> float:
+    if any(load.retention_ms < 0 for load in tiered):
+        return -1.0
+    return sum(load.bytes_per_s * load.retention_ms / 1000 for load in tiered)
+
+
+def _priced(found: Estimate, prices: Prices) -> Estimate:
+    daily = prices.of_requests({"PUT": found.puts, "GET": found.gets})
+    stored = found.stored_bytes
+    if stored < 0:  # what the first month brings, half of it on average
+        stored = (found.up_bytes - found.merge_bytes) * MONTH_DAYS / 2
+    return replace(
+        found,
+        requests_cost=daily * MONTH_DAYS,
+        transfer_cost=prices.of_transfer(found.up_bytes, found.down_bytes) * MONTH_DAYS,
+        storage_cost=stored / GIGABYTE * prices.gb_month,
+    )

@@ -1,0 +1,1 @@
+"""The manifest in the bucket: published, compacted, owned by one broker."""

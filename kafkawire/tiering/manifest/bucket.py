@@ -1,0 +1,168 @@
+"""`manifest/current` and the files behind it, as the owner of a bucket keeps them.
+
+Begins a manifest where there is none, brings its files here to be read by the worker, and exchanges
+`current` by conditional PUTs; one that was done though its answer was lost is recognised by its
+bytes. Shell; called by kafkawire.tiering.manifest.reconcile and
+kafkawire.tiering.manifest.compactor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+from collections.abc import Callable
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.job import ManifestArguments, ManifestResult
+from kafkawire.log.manifest.summary import Outline
+from kafkawire.manifest.fold import empty
+from kafkawire.manifest.format import FormatError, NewerFormatError, pack
+from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
+from kafkawire.manifest.reader import Current, pack_current, unpack_current
+from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
+from kafkawire.tiering.store.port import ConditionFailed, NoSuchObject, ObjectStore, StoreError
+
+logger = logging.getLogger(__name__)
+
+DELTAS_AT_MOST = 100_000
+"""Behind one snapshot. A fold comes after some dozens; whatever has more is no manifest."""
+
+
+class DamagedManifest(StoreError):
+    """A snapshot or delta of the bucket cannot be read: it must be written anew."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__("DamagedManifest", text)
+
+
+class BucketState:
+    """See the module. `current` is as it was last read or written; its files go to `folder`,
+    which is this object's alone: whoever calls `read` holds `busy` for as long as he needs them."""
+
+    def __init__(
+        self, env: Env, store: ObjectStore, owner: Owner, cluster_id: str, node_id: int, folder: str
+    ) -> None:
+        self.current = Current(0)
+        self.folder = folder
+        self.busy = asyncio.Lock()
+        self._etag = ""
+        self._env = env
+        self._store = store
+        self._owner = owner
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+
+    async def attach(self, after: int) -> Outline:
+        """Claim the bucket; what its manifest says. One that cannot be read is begun anew, with
+        numbers above `after`. StoreError, OwnedByOther, OSError, WorkerError."""
+        await self._owner.claim()
+        async with self.busy:
+            await self.find()
+            result = await self.read(None)
+            if result.newer:
+                raise OwnedByOther(result.damaged)
+            if result.damaged:
+                logger.error("the manifest is written anew: %s", result.damaged)
+                sequence = max(self._env.clock.now_ms(), after + 1, result.sequence + 1)
+                await self._begin(sequence, self._etag)
+                result = await self.read(None)
+        if result.outline is None:
+            raise DamagedManifest(result.damaged)
+        return result.outline
+
+    async def find(self) -> None:
+        """Read `current`; where there is none, begin. StoreError; OwnedByOther if a newer
+        program wrote it."""
+        try:
+            data, etag = await self._store.get(CURRENT)
+        except NoSuchObject:
+            # An epoch above the first one: there may be files of a manifest whose `current` was
+            # lost. No number of theirs may be used again.
+            await self._begin(0 if self._owner.epoch == 1 else self._env.clock.now_ms(), None)
+            return
+        try:
+            self.current, self._etag = unpack_current(data), etag
+        except NewerFormatError as failure:
+            raise OwnedByOther(str(failure)) from None
+        except FormatError as failure:
+            logger.error("%s: the manifest is written anew", failure)
+            await self._begin(self._env.clock.now_ms(), etag)
+
+    async def _begin(self, sequence: int, etag: str | None) -> None:
+        """Write an empty snapshot, then `current`, over the one with this ETag (None: there must
+        be none)."""
+        now_ms = self._env.clock.now_ms()
+        nothing = empty(self._cluster_id, self._node_id, self._owner.epoch, sequence, now_ms)
+        await self._store.put(snapshot_key(sequence), pack(nothing))
+        await self._exchange(Current(sequence), etag)
+
+    async def exchange(self, current: Current) -> None:
+        """Put another `current` in place of the one that is known. OwnedByOther if this broker is
+        not the owner any more; ConditionFailed if it has changed all the same: find again."""
+        await self._exchange(current, self._etag)
+
+    async def _exchange(self, current: Current, etag: str | None) -> None:
+        data = pack_current(current)
+        try:
+            stored = await self._put(data, etag)
+            self.current, self._etag = current, stored
+        except ConditionFailed:
+            found, found_etag = await self._store.get(CURRENT)
+            if found != data:
+                await self._owner.verify()
+                raise
+            self.current, self._etag = current, found_etag
+
+    async def _put(self, data: bytes, etag: str | None) -> str:
+        if etag is None:
+            stored = await self._store.put(CURRENT, data, if_absent=True)
+        else:
+            stored = await self._store.put(CURRENT, data, if_match=etag)
+        return stored.etag
+
+    async def read(self, last: int | None, output: str = "") -> ManifestResult:
+        """Have the worker read the snapshot and the deltas up to `last` (None: all there are; then
+        an outline comes with the result), and fold them into the file `output`.
+
+        StoreError; OSError from the disk; a snapshot that is not there counts as damaged."""
+        await self._on_disk(self._clean)
+        files: list[tuple[str, str]] = []
+        key = snapshot_key(self.current.snapshot)
+        stop = last if last is not None else self.current.snapshot + DELTAS_AT_MOST
+        sequence = self.current.snapshot
+        try:
+            files.append((key, await self._download(key)))
+            while sequence < stop:
+                key = delta_key(sequence + 1)
+                files.append((key, await self._download(key)))
+                sequence += 1
+        except NoSuchObject:
+            if last is not None or not files:
+                return ManifestResult(sequence, damaged=f"{key} is not there")
+        try:
+            arguments = ManifestArguments(files, output, last is None)
+            result: ManifestResult = await self._env.worker.run("manifest", arguments)
+        finally:
+            for _, path in files:
+                await self.remove(path)
+        return result
+
+    async def _download(self, key: str) -> str:
+        path = os.path.join(self.folder, key.rpartition("/")[2])
+        await self._store.download(key, path)
+        return path
+
+    async def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        await self._on_disk(self._env.fs.remove, path)
+
+    async def _on_disk(self, fn: Callable[..., None], *args: str) -> None:
+        await self._env.offload.submit("files", fn, *args)
+
+    def _clean(self) -> None:
+        """Nothing of an earlier life is left in the folder."""
+        fs = self._env.fs
+        fs.makedirs(self.folder)
+        for name in fs.listdir(self.folder):
+            fs.remove(os.path.join(self.folder, name))

@@ -1,0 +1,52 @@
+"""Whether a tier may be used by a broker: is it this cluster's, and where its objects are?
+
+Asked once, before a broker uses a URL for the first time; a tier that SQL knows is attached in the
+background, so an ordinary start waits for no bucket. Called by kafkawire.broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from kafkawire.log.identity import IdentityError
+from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord, read_owner
+from kafkawire.tiering.store.port import ObjectStore, StoreError
+from offsets.storage import COPY_FINISHED, CURRENT, OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+CHECK_S = 10.0
+"""How long a start waits for the owner of a tier it has not used before: a storage process that
+starts, and a request to a far bucket that is tried again. Attaching finds out later otherwise."""
+
+
+async def check_tier(
+    store: ObjectStore, url: str, storage: OffsetStorage, node_id: int, cluster_id: str, data: str
+) -> None:
+    """Raise IdentityError if the tier belongs to another cluster, or is not where the objects of
+    this broker are. A tier that cannot be reached passes. Raises what `storage` raises."""
+    rows = await storage.tiers()
+    if any(row.url == url for row in rows):
+        return
+    try:
+        found = await asyncio.wait_for(read_owner(store), CHECK_S)
+    except OwnedByOther as failure:
+        raise IdentityError(f"the tier {url} cannot be used: {failure}") from failure
+    except (StoreError, OSError, TimeoutError) as failure:
+        why = str(failure) or f"no answer in {CHECK_S:g} s"
+        logger.warning("the owner of the tier %s could not be read yet: %s", url, why)
+        return
+    owner: OwnerRecord | None = found[0] if found is not None else None
+    if owner is not None and owner.cluster_id != cluster_id:
+        raise IdentityError(
+            f"the tier {url} belongs to cluster {owner.cluster_id}, {data} to cluster "
+            f"{cluster_id}: choose another prefix, or restore that cluster into a new data folder "
+            f"with `kafkawire tier restore --tier {url} --data NEW`"
+        )
+    current = next((row.url for row in rows if row.state == CURRENT), "")
+    if owner is None and current and await storage.objects(node_id, (COPY_FINISHED,), 1):
+        raise IdentityError(
+            f"the objects of this broker are in {current}, and {url} is not its tier: start with "
+            f"--tier {current}, and move them with `kafkawire tier move --to {url}`"
+        )

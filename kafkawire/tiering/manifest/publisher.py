@@ -1,0 +1,381 @@
+"""Rounds: everything the bucket's manifest is to say, one delta for all that changed meanwhile.
+
+Changes are noted; `publish` also waits for the delta that has them. The first one after a pause
+goes at once, those that come meanwhile share the next. Deltas are numbered without gaps and put
+with "only if absent": a number that is taken means that this very delta was stored though the
+answer was lost, or that a delta of an earlier life came late (look again), or that another broker
+owns the bucket (stop). A delta that may have been stored is put again, byte for byte, before any
+other. Where nothing changes nothing is written. Shell; one for each tier, made by
+kafkawire.tiering.service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Mapping as Map
+from dataclasses import dataclass
+from typing import Any
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.manifest.delta_builder import Gathering
+from kafkawire.log.manifest.pending_changes import Added, Changes
+from kafkawire.log.partition.partition import Partition
+from kafkawire.manifest.format import pack
+from kafkawire.manifest.keys import delta_key
+from kafkawire.metadata.catalog import Catalog, TopicInfo
+from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest
+from kafkawire.tiering.manifest.compactor import Folding
+from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
+from kafkawire.tiering.manifest.reconcile import OBJECTS_AT_ONCE, Comparing, uploaded_end
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.port import ConditionFailed, NoSuchObject, ObjectStore, StoreError
+from offsets.storage import OffsetStorage
+
+__all__ = ["Added", "OwnedByOther", "Rounds"]
+
+logger = logging.getLogger(__name__)
+
+SPACING_S = 1.0
+"""Between two deltas, so that many small uploads do not cost a PUT each for the manifest too."""
+LINGER_S = 10.0
+"""How long a change waits that nobody waits for: topics that are made one by one share a delta."""
+LAST_S = 5.0
+"""How long a clean end waits for the last delta; the next start publishes what is left."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A delta that was tried, and may have been stored."""
+
+    sequence: int
+    data: bytes
+    changes: Changes
+
+
+class _Behind(Exception):
+    """The bucket has a delta this broker does not know, of an earlier life of its own."""
+
+
+class Rounds:
+    """See the module. `owned` turns False for good when another broker owns the bucket, `error`
+    says so and `on_lost` is called. Else `error` is what the last try ended with, None if well;
+    `failures`: how many in a row failed; `sequence`: the last delta known to be stored."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        catalog: Catalog,
+        storage: OffsetStorage,
+        store: ObjectStore,
+        partitions: Map[int, Partition],
+        node_id: int,
+        cluster_id: str,
+        folder: str,
+        tier: int = 0,
+    ) -> None:
+        """`folder`: for files of its own. `tier`: the id of the tier that `store` is."""
+        self.owned = True
+        self.error: Exception | None = None
+        self.sequence = 0
+        self.failures = 0
+        self.on_lost: Callable[[], None] = _nobody
+        self._env = env
+        self._config = config
+        self._store = store
+        self._changes = Changes()
+        self._pending: _Pending | None = None
+        self._owner = Owner(env, store, cluster_id, node_id)
+        self._state = BucketState(env, store, self._owner, cluster_id, node_id, folder)
+        self._folding = Folding(env, store, self._state)
+        self._gathering = Gathering(env, catalog, storage, partitions, node_id, uploaded_end)
+        self._comparing = Comparing(
+            env, catalog, storage, partitions, self._gathering, node_id, tier, lambda: self._changes
+        )
+        self._attached = False
+        self._closed = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+        self._not_before_s = 0.0
+        self._task: asyncio.Task[None] | None = None
+        self._side: set[asyncio.Task[None]] = set()
+        self._folds: asyncio.Task[None] | None = None
+        self._tried = 0
+
+    @property
+    def epoch(self) -> int:
+        """Of this broker's claim; 0: it has none yet."""
+        return self._owner.epoch
+
+    async def open(self) -> None:
+        """Claim the bucket, find its last delta, note what the manifest does not say. May be
+        called again after it failed. StoreError, OwnedByOther, OSError, WorkerError."""
+        await self._attach()
+        self._arm()
+
+    # -- what is noted
+
+    def topic_changed(self, info: TopicInfo) -> None:
+        """A topic is new, has further partitions or other settings."""
+        self._changes.topic(info.id)
+        self._changes.cluster = True  # partition numbers were given
+        self._arm()
+
+    def topic_deleted(self, topic_id: bytes) -> None:
+        """A topic is gone."""
+        self._changes.topic_deleted(topic_id)
+        self._arm()
+
+    def log_start_moved(self, number: int) -> None:
+        """A partition's log start is another one, in SQL too."""
+        self.partition_changed(number)
+
+    def partition_changed(self, number: int) -> None:
+        """Something of a partition is new: its log start, its leader epochs."""
+        self._changes.partitions[number] = None
+        self._arm()
+
+    def cluster_changed(self) -> None:
+        """The dynamic defaults of all brokers are others."""
+        self._changes.cluster = True
+        self._arm()
+
+    def producer_ids_leased(self, following: int) -> None:
+        """Producer ids below `following` may have been given out."""
+        if following > self._gathering.next_producer_id:
+            self._gathering.next_producer_id = following
+            self.cluster_changed()
+
+    async def publish(
+        self,
+        added: Sequence[Added] = (),
+        deleted: Map[bytes, int] | None = None,
+        commits: Map[int, int] | None = None,
+    ) -> None:
+        """Return when a delta with these, and with everything noted before, is in the bucket; at
+        once if there is nothing it does not say. `deleted`: uuid -> until when (ms) the object
+        stays. `commits`: commit offsets as they will be (partition number -> offset).
+
+        Raises StoreError or OSError when the try it was part of has failed: it is tried again all
+        the same, and asking for the same again waits for that. OwnedByOther: nothing more is
+        written."""
+        if not self.owned or self._closed:
+            raise self._stopped()
+        pending = self._pending.changes if self._pending is not None else Changes()
+        self._changes.objects(*pending.without(added, deleted or {}, commits or {}))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._changes:
+            self._changes.waiting.append(done)
+        elif self._pending is not None:
+            self._pending.changes.waiting.append(done)
+        else:
+            return
+        self._arm()
+        await done
+
+    async def close(self) -> None:
+        """Write a last delta if that is quickly done, then end. Calling it again does nothing."""
+        if self._closed:
+            return
+        if self._attached and self.owned and self.error is None:
+            last = self._env.spawn(self._flush(), "last delta of the manifest")
+            await asyncio.wait([last], timeout=LAST_S)
+            last.cancel()
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = [task for task in (self._task, self._folds, *self._side) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._answer_all(self._stopped())
+
+    # -- when a round is due
+
+    def _arm(self) -> None:
+        """See that a round begins when it should."""
+        if self._task is not None or not (self._attached and self.owned) or self._closed:
+            return
+        if self._pending is None and not self._changes:
+            return
+        now = self._env.clock.monotonic()
+        waited_for = self._pending is not None or bool(self._changes.waiting)
+        due = max(now if waited_for else now + LINGER_S, self._not_before_s)
+        if self._timer is not None:
+            if self._due_s <= due:
+                return
+            self._timer.cancel()
+        self._due_s = due
+        self._timer = self._env.call_later(due - now, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self._task is None and self.owned and not self._closed:
+            self._task = self._env.spawn(self._rounds(), "manifest")
+
+    async def _flush(self) -> None:
+        """Everything noted by now is in the bucket."""
+        try:
+            await self.publish()
+        except (StoreError, OSError):
+            return  # the next start compares
+
+    async def _rounds(self) -> None:
+        """One delta, and all others that are waited for; until one is stored, try again."""
+        try:
+            while self.owned and (self._pending is not None or self._changes):
+                if await self._try():
+                    break
+        finally:
+            self._task = None
+        self._arm()
+
+    async def _try(self) -> bool:
+        """One try to store a delta. Whether the next one may wait for its time."""
+        try:
+            if not self._attached:
+                await self._attach()
+            await self._round()
+        except _Behind:
+            self._attached = False
+            return False
+        except OwnedByOther as failure:
+            self._lose(failure)
+            return True
+        except (StoreError, OSError, WorkerError) as failure:
+            await self._back_off(failure)
+            return False
+        self.failures, self.error = 0, None
+        self._not_before_s = self._env.clock.monotonic() + SPACING_S
+        folded = max(self._state.current.snapshot, self._tried)
+        if self._folds is None and self.sequence - folded >= self._config.tier_manifest_fold:
+            self._folds = self._env.spawn(self._fold(), "fold the manifest")
+        return not self._changes.sliced
+
+    async def _back_off(self, failure: Exception) -> None:
+        self.failures += 1
+        self.error = failure
+        known = isinstance(failure, StoreError | OSError)
+        self._answer_all(failure if known else StoreError("WorkerError", str(failure)))
+        bound = self._config.tier_retry_max_ms / 1000
+        mended = getattr(failure, "retryable", True)
+        wait = wait_s(self.failures, bound, self._env.random.random()) if mended else bound
+        logger.warning("the manifest could not be written, next try in %.1f s: %s", wait, failure)
+        await self._env.sleep(wait)
+
+    def _lose(self, failure: OwnedByOther) -> None:
+        self.owned = False
+        self.error = failure
+        logger.error("nothing more is uploaded or deleted: %s", failure.text)
+        self._answer_all(failure)
+        self.on_lost()
+
+    def _answer_all(self, failure: Exception) -> None:
+        if self._pending is not None:
+            self._pending.changes.answer(failure)
+        self._changes.answer(failure)
+
+    def _stopped(self) -> Exception:
+        if isinstance(self.error, OwnedByOther):
+            return self.error
+        return StoreError("Closed", "the remote tier is closed")
+
+    # -- one delta
+
+    async def _round(self) -> None:
+        if self._pending is None:
+            self._pending = await self._next()
+        pending = self._pending
+        if pending is None:
+            return
+        await self._put(pending)
+        self.sequence = pending.sequence
+        self._pending = None
+        pending.changes.answer(None)
+
+    async def _next(self) -> _Pending | None:
+        """What is to be stored next; None if it would say nothing."""
+        taken = self._changes.take()
+        try:
+            sequence = self.sequence + 1
+            delta = await self._gathering.delta(taken, sequence, self._owner.epoch)
+            if delta.says_nothing:
+                taken.answer(None)
+                return None
+            return _Pending(sequence, pack(delta), taken)
+        except BaseException:
+            self._changes.put_back(taken)
+            raise
+
+    async def _put(self, pending: _Pending) -> None:
+        """Store it under its number, and no other. _Behind, OwnedByOther, StoreError."""
+        key = delta_key(pending.sequence)
+        try:
+            await self._store.put(key, pending.data, if_absent=True)
+        except ConditionFailed:
+            try:
+                found, _ = await self._store.get(key)
+            except NoSuchObject:  # two PUTs at once refused each other (409)
+                raise StoreError("ConditionFailed", f"{key} could not be stored") from None
+            if found == pending.data:
+                return
+            await self._owner.verify()
+            self._pending = None
+            self._changes.put_back(pending.changes)
+            raise _Behind from None
+
+    # -- beginning, folding
+
+    async def _attach(self) -> None:
+        outline = await self._state.attach(self.sequence)
+        if self._pending is not None:  # its number may be another's by now
+            self._changes.put_back(self._pending.changes)
+            self._pending = None
+        self.sequence = outline.sequence
+        await self._comparing.compare(outline)
+        missing = await self._comparing.missing(outline.objects)
+        self._attached = True
+        self.error = None
+        if missing:
+            self._aside(self._publish_missing(missing), "objects the manifest lacks")
+
+    async def _publish_missing(self, uuids: list[bytes]) -> None:
+        """A slice at a time, each once the one before it is in the bucket."""
+        logger.warning("the manifest lacks %d objects: they are entered again", len(uuids))
+        for start in range(0, len(uuids), OBJECTS_AT_ONCE):
+            part = uuids[start : start + OBJECTS_AT_ONCE]
+            while self.owned and not self._closed:
+                try:
+                    await self.publish(await self._comparing.added(part))
+                    break
+                except (StoreError, OSError):
+                    await self._env.sleep(self._config.tier_retry_max_ms / 1000)
+
+    async def _fold(self) -> None:
+        """One that fails is tried again after as many deltas: each try reads all of them."""
+        self._tried = self.sequence
+        try:
+            await self._folding.fold(self.sequence)
+        except OwnedByOther as failure:
+            self._lose(failure)
+        except DamagedManifest as failure:
+            logger.error("the manifest is looked at again: %s", failure)
+            self._attached = False
+            self._changes.cluster = True
+            self._begin()
+        except (StoreError, OSError, WorkerError) as failure:
+            logger.warning("the manifest could not be folded: %s", failure)
+        finally:
+            self._folds = None
+
+    def _aside(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._env.spawn(work, name)
+        self._side.add(task)
+        task.add_done_callback(self._side.discard)
+
+
+def _nobody() -> None:
+    """Until somebody listens."""

@@ -1,0 +1,158 @@
+"""What the manifest says against what this broker knows: the difference is noted as changes.
+
+So nothing that was done before a crash and not published is lost, a bucket of an existing broker
+gets everything, and a manifest that cannot be read is written anew from the rows in SQL. The
+manifest comes as an outline in sorted slices, which are compared one by one; what differs is noted
+by id. A topic costs the 20 bytes it has in the outline, one that differs a little more.
+Shell; called by kafkawire.tiering.manifest.publisher.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from collections.abc import Mapping as Map
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.delta_builder import SLICE, Gathering, partition_row, topic_facts
+from kafkawire.log.manifest.pending_changes import Added, Changes
+from kafkawire.log.manifest.summary import Outline, Slices, partition_print, topic_print
+from kafkawire.log.partition.partition import Partition
+from kafkawire.manifest.columns import PartitionRow
+from kafkawire.manifest.state import ClusterFacts
+from kafkawire.metadata.catalog import Catalog
+from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+OBJECTS_AT_ONCE = 100
+"""Objects that SQL knows and the manifest does not, in one delta: a few thousand entries."""
+
+
+def uploaded_end(dispatch_offset: int, commit_offset: int, log_start: int) -> int:
+    """0: no upload was ever begun, and a log start that moves is nobody's business there. A
+    manifest may name what was never committed: the process died in between."""
+    return max(commit_offset, log_start) if dispatch_offset else 0
+
+
+class Comparing:
+    """See the module. `noted`: where the differences go, as it is at that moment."""
+
+    def __init__(
+        self,
+        env: Env,
+        catalog: Catalog,
+        storage: OffsetStorage,
+        partitions: Map[int, Partition],
+        gathering: Gathering,
+        node_id: int,
+        tier: int,
+        noted: Callable[[], Changes],
+    ) -> None:
+        self._env = env
+        self._catalog = catalog
+        self._storage = storage
+        self._partitions = partitions
+        self._gathering = gathering
+        self._node_id = node_id
+        self._tier = tier
+        self._noted = noted
+
+    async def compare(self, outline: Outline) -> None:
+        """Note what differs, objects apart. Raises what the storage raises."""
+        self._compare_cluster(outline.cluster)
+        await self._compare_topics(outline.topics)
+        for columns in outline.partitions:
+            said = {number: rest for number, *rest in zip(*columns, strict=True)}
+            await self._compare_partitions(said)
+
+    async def _compare_partitions(self, said: Map[int, list[int]]) -> None:
+        """Of those that are not in memory the log start alone: what else has changed has been
+        published, or will be with their next upload."""
+        away = []
+        for number, row in said.items():
+            partition = self._partitions.get(number)
+            if partition is None:
+                away.append(number)
+            elif _differs(row, partition_row(partition, uploaded_end)):
+                self._noted().partitions[number] = None
+        for stats in await self._storage.stats(away) if away else []:
+            if stats.log_start > said[stats.number][0]:
+                self._noted().partitions[stats.number] = None
+
+    def _compare_cluster(self, said: ClusterFacts) -> None:
+        gathering = self._gathering
+        gathering.next_producer_id = max(gathering.next_producer_id, said.next_producer_id)
+        now = gathering.cluster_facts()
+        if (
+            now.next_partition > said.next_partition
+            or now.next_producer_id > said.next_producer_id
+            or dict(now.configs) != dict(said.configs)
+        ):
+            self._noted().cluster = True
+
+    async def _compare_topics(self, said: Slices) -> None:
+        """What the manifest has, against the catalog; then, unless that was all of it, the rest."""
+        topics, noted = self._catalog.by_id, self._noted
+        known = list(topics)
+        found = 0
+        for done, (topic_id, fingerprint) in enumerate(said.items(), 1):
+            info = topics.get(topic_id)
+            if info is None:
+                noted().topic_deleted(topic_id)
+            else:
+                found += 1
+                if topic_print(topic_facts(info)) != fingerprint:
+                    noted().topic(topic_id)
+            if done % SLICE == 0:
+                await self._env.sleep(0)
+        if found == len(known):
+            return
+        for done, topic_id in enumerate(known, 1):
+            if topic_id not in said and topic_id in topics:
+                noted().topic(topic_id)
+            if done % SLICE == 0:
+                await self._env.sleep(0)
+
+    async def missing(self, said: Slices) -> list[bytes]:
+        """Finished objects of this tier that the manifest does not have: none, unless a manifest
+        was lost. Both sides by rising uuid."""
+        missing: list[bytes] = []
+        rest = (uuid for uuid, _ in said.items())
+        at = next(rest, b"")
+        after = b""
+        while rows := await self._storage.objects(self._node_id, [COPY_FINISHED], SLICE, after):
+            for row in rows:
+                at = _skip(rest, at, row.uuid)
+                if at != row.uuid and row.tier == self._tier:
+                    missing.append(row.uuid)
+            after = rows[-1].uuid
+        return missing
+
+    async def added(self, uuids: list[bytes]) -> list[Added]:
+        """These objects, as they are published; those that are not finished any more left out."""
+        rows: dict[int, ObjectRow] = {
+            row.segment_id: row
+            for row in await self._storage.objects_by_uuid(uuids)
+            if row.state == COPY_FINISHED
+        }
+        mappings: dict[int, list[Mapping]] = {}
+        for mapping in await self._storage.segment_mappings(sorted(rows)):
+            mappings.setdefault(mapping.segment_id, []).append(mapping)
+        return [
+            (rows[segment.id], segment, mappings.get(segment.id, []))
+            for segment in await self._storage.segments_by_id(sorted(rows))
+        ]
+
+
+def _differs(said: list[int], now: PartitionRow) -> bool:
+    """Log starts and ends of a manifest never fall."""
+    log_start, end, epochs = said
+    return now.log_start > log_start or now.end > end or partition_print(now) != epochs
+
+
+def _skip(rest: Iterator[bytes], at: bytes, to: bytes) -> bytes:
+    """The first of `at` and what follows it that is not below `to`; b"" at the end."""
+    while at and at < to:
+        at = next(rest, b"")
+    return at

@@ -1,0 +1,1 @@
+"""Migration: all objects of a tier copied to another one."""

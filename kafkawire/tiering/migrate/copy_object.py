@@ -1,0 +1,66 @@
+"""One object copied into another tier, and checked byte for byte. Shell; part of a move."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.scrub.local_copy import local_copy, scrub_file
+from kafkawire.tiering.scrub.repair import Site
+from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.store.retrying import Asking
+from offsets.storage import ObjectRow
+
+MAX_NAMED = 5
+"""Damaged ranges named for one object."""
+
+
+class NotCopied(Exception):
+    """An object could not be copied, or its copy is not the same; what a person has to look at."""
+
+
+def copy_uuid(uuid: bytes, url: str) -> bytes:
+    """Of the copy in the tier with this URL: whoever copies it again writes over it."""
+    return blake2b(uuid + url.encode(), digest_size=16).digest()
+
+
+class Copying:
+    """From `source`, which is the store of `source_url`, into `target`. `site`: where copies are
+    checked."""
+
+    def __init__(
+        self, site: Site, source: ObjectStore, source_url: str, target: ObjectStore
+    ) -> None:
+        self._site = site
+        self._source_url = source_url
+        self._target = target
+        self._old = Asking(site.env, source)
+        self._new = Asking(site.env, target)
+
+    async def copy(self, row: ObjectRow, segment: bytes, uuid: bytes) -> None:
+        """Copy the object of a row under another uuid; `segment`: the uuid of its segment.
+        NotCopied, NoSuchObject if there is none; other StoreErrors once it was tried enough;
+        OSError, WorkerError."""
+        size, key, old_key = row.size_bytes, segment_key(uuid), segment_key(row.uuid)
+        found = await self._old.head(old_key)
+        if found.size_bytes != size:
+            raise NotCopied(f"it has {found.size_bytes} bytes, its row says {size}")
+        await self._new.retry(lambda: self._target.copy_from(self._source_url, key, size, old_key))
+        found = await self._new.head(key)
+        if found.size_bytes != size:
+            raise NotCopied(f"the copy has {found.size_bytes} bytes, it should have {size}")
+        await self._check(uuid, size, segment)
+
+    async def _check(self, uuid: bytes, size: int, segment: bytes) -> None:
+        """Every byte of the copy is as it was written: all of a segment is under checksums, so this
+        finds what was damaged on the way, and before."""
+        async with local_copy(self._site, self._new, uuid, size) as path:
+            result = await scrub_file(self._site, path, segment)
+        if result.problems:
+            await self._new.retry(lambda: self._target.delete([segment_key(uuid)]))
+        if result.damaged:
+            texts = [each.text for each in result.damaged[:MAX_NAMED]]
+            more = len(result.damaged) - len(texts)
+            raise NotCopied("; ".join(texts) + (f" and {more} more ranges" if more else ""))
+        if result.problems:
+            raise NotCopied(f"it is damaged: {result.problems[0].replace(path, 'the copy')}")

@@ -1,0 +1,394 @@
+"""Moving everything to another bucket or provider while the broker runs.
+
+In order, and a crash may come between any two: the new tier is found to be usable -> a file says
+that a move is under way, the new tier is the current one: what is uploaded from now on goes there
+-> each object of the old tier is copied under a uuid that follows from its own and the new tier's
+URL, so another copy after a crash writes over it -> every byte of the copy is held to
+the checksums of the segment -> one transaction: the new row is finished, the old one
+DELETE_STARTED; reads go where the row says -> the new tier's manifest names it -> the old object
+goes after the grace. When none is left the old tier is left: a broker that is started with its URL
+uploads nothing. Its manifest and owner go last.
+
+Every pass goes by rows. An object that cannot be copied is named, the others are moved, and the
+old tier stays until a further try succeeds. Shell; started by `kafkawire tier move`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.manifest.keys import OWNER, segment_key
+from kafkawire.manifest.url import parse_tier
+from kafkawire.tiering.manifest.owner import read_owner
+from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
+from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.overlap import overlap, tier_in_data
+from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, StoreError
+from kafkawire.tiering.store.retrying import Asking
+from offsets.storage import (
+    COPY_FINISHED,
+    DELETE_STARTED,
+    LEFT,
+    LIVE,
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+    StaleSwap,
+)
+
+if TYPE_CHECKING:
+    from kafkawire.tiering.service import Tiering
+
+logger = logging.getLogger(__name__)
+
+PAGE = 32
+"""Objects between two transactions: each may have the ranges of ten thousand partitions."""
+AT_ONCE = 4
+CHECKED_AT_ONCE = 1
+"""Copies that are on the local disk to be checked: each may have a gigabyte."""
+GRACE_MS_AT_LEAST = 3_600_000
+"""An old object stays at least so long: the new tier's manifest is to name its copy by then."""
+LOOK_S = 5.0
+FAILED_AT_MOST = 20
+"""Objects that could not be copied and are named."""
+MANIFEST = "manifest/"
+PROBE = "probe"
+"""What is written into a new tier to see that it can be; the next try removes what a crash left."""
+NO_LIMIT = (1 << 63) - 1
+
+
+class MoveError(Exception):
+    """Why nothing is moved: one sentence."""
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a move is. `state`: idle, copying, stuck (some objects could not be copied),
+    waiting (all is copied; the old objects wait for their grace), done."""
+
+    state: str = "idle"
+    to: str = ""
+    objects: int = 0
+    bytes: int = 0
+    left: int = 0
+    left_bytes: int = 0
+    error: str = ""
+    failed: list[str] = field(default_factory=list)
+
+
+class Mover:
+    """See the module. One for each broker; at most one move at a time."""
+
+    def __init__(self, tiering: Tiering) -> None:
+        self.progress = Progress()
+        self._tiering = tiering
+        self._task: asyncio.Task[None] | None = None
+        self._beginning = asyncio.Lock()
+        self._checking = asyncio.Semaphore(CHECKED_AT_ONCE)
+        self._skip_lost = False
+
+    async def begin(self, url: str, skip_lost: bool = False) -> None:
+        """Move to `url`, or empty: what lies in other tiers to the current one. Goes on with a
+        move that is under way. `skip_lost`: leave out what is damaged and has no other copy.
+        MoveError."""
+        async with self._beginning:
+            self._skip_lost = skip_lost
+            tiers = self._tiering.tiers
+            to = self._target(url)
+            if self._task is not None and not self._task.done() and to == tiers.current.url:
+                return
+            if tiers.refusal:
+                raise MoveError(tiers.refusal)
+            if to != tiers.current.url:
+                await self._check(to)
+                await self.close()
+                await self._tiering.switch(to)
+            elif not tiers.left():
+                raise MoveError(f"everything is in {to} already")
+            else:
+                await tiers.begin_move(to)
+            self.start()
+
+    def start(self) -> None:
+        """Go on with a move that is under way."""
+        if self._task is None or self._task.done():
+            self.progress = Progress("copying", self._tiering.tiers.current.url)
+            self._task = self._tiering.env.spawn(self._run(), "move the tier")
+
+    async def close(self) -> None:
+        """Stop; the next start goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def told(self) -> dict[str, Any]:
+        """The progress, as plain values."""
+        return asdict(self.progress)
+
+    def _target(self, url: str) -> str:
+        if not url:
+            return self._tiering.tiers.current.url
+        try:
+            return parse_tier(url).url
+        except ValueError as wrong:
+            raise MoveError(str(wrong)) from None
+
+    async def _check(self, url: str) -> None:
+        """The new tier shares no files with another tier or the data folder, belongs to no other
+        cluster, and can be written, read and deleted in. MoveError."""
+        tiers = self._tiering.tiers
+        for row in tiers.rows:
+            if row.url != url and overlap(row.url, url):
+                raise MoveError(
+                    f"{url} cannot be moved to: it and the tier {row.url} lie in one another"
+                )
+        if tier_in_data(url, tiers.data_folder):
+            raise MoveError(
+                f"{url} cannot be moved to: it and the broker's folder {tiers.data_folder} lie in "
+                "one another"
+            )
+        store, cluster_id = tiers.store_at(url), self._tiering.cluster_id
+        probe = self._tiering.env.random.randbytes(16)
+        try:
+            await store.put(PROBE, probe)
+            data, _ = await store.get(PROBE)
+            await store.delete([PROBE])
+            found = await read_owner(store)
+        except StoreError as failure:
+            raise MoveError(f"{url} cannot be moved to: {failure}") from None
+        if data != probe:
+            raise MoveError(f"{url} cannot be moved to: it does not give back what was put there")
+        if found is not None and found[0].cluster_id != cluster_id:
+            raise MoveError(
+                f"{url} cannot be moved to: it belongs to the cluster {found[0].cluster_id}"
+            )
+
+    # --- the work
+
+    async def _run(self) -> None:
+        """Until the move is over, or stuck."""
+        env, tries = self._tiering.env, 0
+        while True:
+            try:
+                if await self._pass():
+                    break
+                tries = 0
+            except Exception as failure:
+                tries += 1
+                self.progress.error = str(failure)
+                defect = not isinstance(failure, StoreError | OSError | WorkerError)
+                logger.warning("moving the tier goes on later: %s", failure, exc_info=defect)
+            if self.progress.state == "stuck":
+                return
+            bound = self._tiering.config.tier_retry_max_ms / 1000
+            await env.sleep(wait_s(tries, bound, env.random.random()) if tries else LOOK_S)
+        await self._tiering.tiers.copied()
+        self.progress.state, self.progress.error = "waiting", ""
+        logger.info(
+            "everything is in %s: set tier.url to it before the next start", self.progress.to
+        )
+        await self._leave()
+
+    async def _pass(self) -> bool:
+        """Copy whatever lies in a tier that is being left; whether nothing does any more."""
+        self.progress.failed = []
+        await self._count()
+        after, found = b"", False
+        tiering = self._tiering
+        while rows := await tiering.storage.objects(tiering.node_id, (COPY_FINISHED,), PAGE, after):
+            after = rows[-1].uuid
+            mine = [row for row in rows if row.tier != tiering.tier]
+            found = found or bool(mine)
+            while tiering.dispatcher.paused or tiering.state != "attached":
+                await tiering.env.sleep(LOOK_S)
+            await self._batch([row for row in mine if self._is_live(row)])
+        if self.progress.failed:
+            self.progress.state = "stuck"
+            self.progress.error = f"{len(self.progress.failed)} objects could not be copied"
+            logger.error("moving the tier: %s", self.progress.error)
+        return not found
+
+    def _is_live(self, row: ObjectRow) -> bool:
+        segment = self._tiering.log.segments.store.by_id.get(row.segment_id)
+        return segment is not None and segment.row.state == LIVE
+
+    async def _count(self) -> None:
+        """How much there is to be copied."""
+        tiering, after = self._tiering, b""
+        left = left_bytes = 0
+        while rows := await tiering.storage.objects(tiering.node_id, (COPY_FINISHED,), PAGE, after):
+            after = rows[-1].uuid
+            mine = [row for row in rows if row.tier != tiering.tier]
+            left += len(mine)
+            left_bytes += sum(row.size_bytes for row in mine)
+        self.progress.left, self.progress.left_bytes = left, left_bytes
+
+    async def _batch(self, rows: Sequence[ObjectRow]) -> None:
+        """Copy some, then exchange their rows, then have the manifest name them."""
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(row: ObjectRow) -> ObjectRow | None:
+            async with gate:
+                return await self._copy(row)
+
+        tasks = [self._tiering.env.spawn(one(row), "copy an object") for row in rows]
+        try:
+            copies = await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
+        moved = {row.uuid: copy for row, copy in zip(rows, copies, strict=True) if copy is not None}
+        if moved:
+            await self._exchange(moved)
+
+    async def _copy(self, row: ObjectRow) -> ObjectRow | None:
+        """The row of a copy that is the same, byte for byte; None if it cannot be made."""
+        tiering = self._tiering
+        tiers = tiering.tiers
+        source = tiers.store(row.tier)
+        source_url = next((each.url for each in tiers.rows if each.id == row.tier), "")
+        uuid = copy_uuid(row.uuid, tiers.current.url)
+        segment = tiering.log.segments.store.by_id.get(row.segment_id)
+        try:
+            if source is None or segment is None:
+                raise NotCopied(f"there is no tier {row.tier}, or no segment {row.segment_id}")
+            target = tiers.store_at(tiers.current.url)
+            copying = Copying(tiering.site(), source, source_url, target)
+            async with self._checking:
+                await copying.copy(row, segment.row.uuid, uuid)
+        except (NoSuchObject, NotCopied) as failure:
+            await self._rescue(row, source, failure)
+            return None
+        await self._pace(row.size_bytes)
+        now_ms = tiering.env.clock.now_ms()
+        grace_ms = max(GRACE_MS_AT_LEAST, tiering.config.tier_delete_delay_ms)
+        return ObjectRow(
+            uuid=uuid,
+            segment_id=row.segment_id,
+            node_id=row.node_id,
+            tier=tiering.tier,
+            state=COPY_FINISHED,
+            size_bytes=row.size_bytes,
+            created_ms=now_ms,
+            delete_after_ms=now_ms + grace_ms,  # of the old one
+            ranges=row.ranges,
+        )
+
+    async def _rescue(
+        self, row: ObjectRow, source: ObjectStore | None, failure: NoSuchObject | NotCopied
+    ) -> None:
+        """What becomes of an object that cannot be copied: its segment's sound file is uploaded to
+        the new tier, or with --skip-lost the segment is written again without what is lost."""
+        site, key = self._tiering.site(), segment_key(row.uuid)
+        if await upload_again(site, row):
+            logger.warning("%s is not moved, its local file is uploaded: %s", key, failure)
+            return
+        if self._skip_lost and source is not None:
+            with suppress(StaleSwap):  # then the next pass finds what it is now
+                await skip_object(site, row, Asking(self._tiering.env, source))
+            return
+        if len(self.progress.failed) < FAILED_AT_MOST:
+            self.progress.failed.append(f"{key}: {failure}")
+        logger.error("%s is not moved: %s", key, failure)
+
+    async def _exchange(self, moved: dict[bytes, ObjectRow]) -> None:
+        tiering = self._tiering
+        rows = await tiering.log.segments.swapper.update(
+            lambda: tiering.storage.relocate_objects(moved)
+        )
+        by_object = {row.object: row for row in rows}
+        done = [copy for copy in moved.values() if copy.uuid in by_object]
+        lost = [copy for copy in moved.values() if copy.uuid not in by_object]
+        for copy in done:
+            self.progress.objects += 1
+            self.progress.bytes += copy.size_bytes
+            self.progress.left -= 1
+            self.progress.left_bytes -= copy.size_bytes
+        tiering.remover.wake()
+        if lost:  # their segments were exchanged meanwhile: nobody knows these copies
+            await tiering.store.delete([segment_key(copy.uuid) for copy in lost])
+        if done:
+            await self._publish(done, by_object)
+
+    async def _publish(self, done: Sequence[ObjectRow], rows: dict[bytes, SegmentRow]) -> None:
+        """The new tier's manifest names them. A crash before: the next start sees that it does
+        not."""
+        tiering, mappings = self._tiering, dict[int, list[Mapping]]()
+        ids = sorted(copy.segment_id for copy in done)
+        for mapping in await tiering.storage.segment_mappings(ids):
+            mappings.setdefault(mapping.segment_id, []).append(mapping)
+        added = [
+            (copy, rows[copy.uuid], mappings[copy.segment_id])
+            for copy in done
+            if copy.segment_id in mappings
+        ]
+        tries = 0
+        while True:
+            try:
+                await tiering.rounds.publish(added, {})
+                return
+            except (StoreError, OSError, WorkerError) as failure:
+                tries += 1
+                self.progress.error = str(failure)
+                bound = tiering.config.tier_retry_max_ms / 1000
+                await tiering.env.sleep(wait_s(tries, bound, tiering.env.random.random()))
+
+    async def _pace(self, size_bytes: int) -> None:
+        """Keep to the upload rate."""
+        rate = self._tiering.config.remote_log_manager_copy_max_bytes_per_second
+        if rate < NO_LIMIT:
+            await self._tiering.env.sleep(AT_ONCE * size_bytes / rate)
+
+    # --- the end
+
+    async def _leave(self) -> None:
+        """Wait until the old objects are gone, then remove what else is in the old tiers."""
+        tiering, tries = self._tiering, 0
+        while True:
+            try:
+                old = [row for row in tiering.tiers.rows if row.state == LEFT]
+                if not await self._wait_there({row.id for row in old}):
+                    for row in old:
+                        await self._clear(row.url)
+                    await tiering.tiers.end_move()
+                    self.progress.state, self.progress.error = "done", ""
+                    return
+                tries = 0
+            except Exception as failure:
+                tries += 1
+                self.progress.error = str(failure)
+                if not isinstance(failure, StoreError | OSError | ValueError):
+                    logger.warning("leaving the old tier goes on later", exc_info=True)
+            bound = tiering.config.tier_retry_max_ms / 1000
+            await tiering.env.sleep(bound if tries else LOOK_S)
+
+    async def _wait_there(self, tiers: set[int]) -> bool:
+        """Whether objects of these tiers have not been deleted yet."""
+        tiering, after = self._tiering, b""
+        while rows := await tiering.storage.objects(
+            tiering.node_id, (DELETE_STARTED,), PAGE, after
+        ):
+            if any(row.tier in tiers for row in rows):
+                return True
+            after = rows[-1].uuid
+        return False
+
+    async def _clear(self, url: str) -> None:
+        """Remove the manifest and the owner of a tier that was left, if it is this cluster's
+        still; the owner last, so that it can be done again."""
+        store = self._tiering.tiers.store_at(url)
+        found = await read_owner(store)
+        if found is None or found[0].cluster_id != self._tiering.cluster_id:
+            return
+        while listed := await store.list(MANIFEST):
+            await store.delete([each.key for each in listed])
+        await store.delete([OWNER])

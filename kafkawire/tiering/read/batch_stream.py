@@ -1,0 +1,154 @@
+"""A stretch of batches, taken out of the cache piece by piece and checked on the way."""
+
+from __future__ import annotations
+
+from kafkawire.codec.segment import SparseIndex
+from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches
+from kafkawire.log.segments.read.index_cache import DamagedSegment, sound_part
+from kafkawire.log.segments.read.remote_port import Ask, Taken
+from kafkawire.tiering.read.block_cache import Block
+from kafkawire.tiering.read.blocks import blocks_of, piece_end
+from kafkawire.tiering.read.loader import Loads
+from kafkawire.tiering.read.requests import ColdCounts, Object
+from kafkawire.tiering.store.port import StoreError
+from offsets.storage import Mapping
+
+TURN_BYTES = 256 << 10
+"""What all cold reads together check in one turn of the loop: a twentieth of a millisecond."""
+
+
+class Stretch:
+    """One read of one row. `copied` bounds what is put together of several blocks of the cache."""
+
+    __slots__ = ("_copied", "_counts", "_index", "_lane", "_loads", "_mapping", "_target")
+
+    def __init__(
+        self,
+        lane: SlowLane,
+        loads: Loads,
+        counts: ColdCounts,
+        copied: InFlight,
+        target: Object,
+        index: SparseIndex,
+        mapping: Mapping,
+    ) -> None:
+        self._lane = lane
+        self._loads = loads
+        self._counts = counts
+        self._copied = copied
+        self._target = target
+        self._index = index
+        self._mapping = mapping
+
+    async def take(
+        self, ask: Ask, position: int, limit: int, deadline: float | None
+    ) -> Taken | None:
+        """What is asked for, from the index block at `position` on, up to `limit`; beyond that
+        only if compaction has left nothing before it. Waits for the first batch; of what follows
+        it takes what is there. None: the first is not there in time.
+
+        DamagedSegment if it is not what was written, StoreError if it cannot be loaded.
+        """
+        stop, size_bytes = self._mapping.start + self._mapping.length, self._loads.cache.block_bytes
+        batches: list[memoryview] = []
+        size, after = 0, ask.offset
+        while position < stop and (position < limit or not batches):
+            end = piece_end(self._index, position, limit, size_bytes, TURN_BYTES)
+            try:
+                await self._lane.turn()
+                found = await self._piece(position, end, 0.0 if batches else deadline, after)
+            except (StoreError, DamagedSegment):
+                if batches:
+                    break  # reported when the reader comes to it
+                raise
+            if found is None:
+                if batches:
+                    break
+                return None
+            begin, data, upto = found
+            start = 0 if batches else skip_before(data, 0, len(data), ask.offset)
+            first = ask.first and not batches
+            cut = whole_batches(data, start, len(data), ask.end, ask.room - size, first)
+            if cut > start:
+                batches.append(data[start:cut])
+                size += cut - start
+                after = next_offset(data, start, cut, after)
+            if begin + cut < upto:
+                break
+            position = upto
+        whole = position >= stop
+        return Taken(batches, self._mapping.end_offset if whole else after, whole)
+
+    async def _piece(
+        self, position: int, end: int, deadline: float | None, offset: int
+    ) -> tuple[int, memoryview, int] | None:
+        """Where they begin, sound batches from `position` on, and where their blocks end: fewer
+        than up to `end` if a later block is bad; of a first block that is bad those around
+        `offset`."""
+        for last in (False, True):
+            found = await self._bytes(position, end, deadline)
+            if found is None:
+                return None
+            data, block = found
+            bad = None if _checked(block, position, end) else self._index.damaged(position, data)
+            if bad is None:
+                if block is not None:
+                    _check(block, position, end)
+                return position, data, end
+            self._counts.damaged += 1
+            if last and bad > position:
+                return position, data[: bad - position], bad
+            if last:
+                break
+            self._loads.forget(
+                self._target, blocks_of(position, end, self._loads.cache.block_bytes)
+            )
+        return sound_part(self._index, position, data, offset, self._mapping)
+
+    async def _bytes(
+        self, position: int, end: int, deadline: float | None
+    ) -> tuple[memoryview, Block | None] | None:
+        """A view of one block of the cache, or bytes put together of several."""
+        cache, size = self._loads.cache, self._loads.cache.block_bytes
+        numbers = blocks_of(position, end, size)
+        if len(numbers) == 1:
+            block = await self._block(numbers[0], deadline)
+            if block is None:
+                return None
+            start = position - numbers[0] * size
+            return cache.view(block, start, start + end - position), block
+        large = end - position if end - position > size else 0
+        await self._copied.take(large)
+        try:
+            data = memoryview(bytearray(end - position))
+            for number in numbers:  # one at a time: a batch may be larger than the cache
+                block = await self._block(number, deadline)
+                if block is None:
+                    return None
+                first, stop = max(position, number * size), min(end, (number + 1) * size)
+                into = data[first - position : stop - position]
+                cache.copy(block, first - number * size, stop - number * size, into)
+            return data.toreadonly(), None
+        finally:
+            self._copied.give(large)
+
+    async def _block(self, number: int, deadline: float | None) -> Block | None:
+        block = await self._loads.get(self._target, number, deadline)
+        if block is not None and block.ahead is not None:
+            block.ahead.used()
+            block.ahead = None
+        return block
+
+
+def _checked(block: Block | None, position: int, end: int) -> bool:
+    return block is not None and block.checked[0] <= position and end <= block.checked[1]
+
+
+def _check(block: Block, position: int, end: int) -> None:
+    """Remember that these positions are sound, with those before or behind them."""
+    start, stop = block.checked
+    if position <= stop and start <= end:
+        position, end = min(start, position), max(stop, end)
+    block.checked = position, end

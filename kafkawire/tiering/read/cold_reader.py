@@ -1,0 +1,379 @@
+"""Cold reads: whole batches out of segments that are objects in the remote tier.
+
+An index and then data: two round trips for the first byte, one where the data's place is known
+before (a row's beginning, a small share) or the index is in memory. What is near is loaded with it;
+who reads on finds it there. A read waits only for its first bytes, and only as long as its reader
+has patience; the load goes on, so the next read finds it. Every block is held to the sparse index
+as local ones are; a bad one is loaded once more before it is called damaged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from enum import StrEnum
+from functools import partial
+
+from kafkawire.codec.configs import BrokerConfig, TierLevel
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.log.io.byte_budget import InFlight
+from kafkawire.log.io.ports import Env
+from kafkawire.log.io.slow_lane import SlowLane
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.read.index_cache import (
+    DamagedSegment,
+    Key,
+    WarmIndex,
+    WarmIndexes,
+    read_index,
+)
+from kafkawire.log.segments.read.remote_port import Ask, Exchanged, Taken
+from kafkawire.log.segments.read.warm_reader import SLACK_BYTES
+from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.tiering.read.batch_stream import Stretch
+from kafkawire.tiering.read.block_cache import BLOCK_BYTES, BlockCache
+from kafkawire.tiering.read.block_cache import Key as BlockKey
+from kafkawire.tiering.read.blocks import blocks_of
+from kafkawire.tiering.read.loader import RUN_BLOCKS, Loads
+from kafkawire.tiering.read.readahead import ReadAhead, Window
+from kafkawire.tiering.read.requests import ColdCounts, Object, Requests, WrongSize, within
+from kafkawire.tiering.store.metering import charging
+from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, Refused, StoreError
+from offsets.storage import Mapping, OffsetStorage, SegmentRow
+
+logger = logging.getLogger(__name__)
+
+ANSWER_BYTES = 1 << 20
+"""What one read gives of a partition, at most, but for one larger batch: what clients ask for. The
+kernel takes it from the loop in less than half a millisecond."""
+SHARED_ANSWER_BYTES = 192 << 10
+"""The same while produces want the loop too: a twentieth of a millisecond."""
+RUNS_BESIDE = 4
+"""A window is loaded in so many requests, one after the other begun: never all at once."""
+SMALL_SHARE_BLOCKS = 2
+"""A share of an object in so few blocks is loaded while its index is: a round trip less."""
+COPIED_BYTES_AT_MOST = 64 << 20
+"""Batches larger than a block, put together at a time. One that is larger still goes alone."""
+NAMED_AT_MOST = 1000
+"""Damaged, missing and refused objects named in the log, so that each is named once."""
+REFUSED_AT_MOST = 1000
+"""Objects remembered as refused, so that nobody asks for them again at once."""
+
+
+class Copy(StrEnum):
+    """Which copy of a segment."""
+
+    FILE = "file"
+    OBJECT = "object"
+
+
+class Tier:
+    """What reading one tier takes: its cache, and who reads what."""
+
+    __slots__ = ("ahead", "cache", "loads", "requests")
+
+    def __init__(
+        self, env: Env, store: ObjectStore, config: BrokerConfig, counts: ColdCounts, size: int
+    ) -> None:
+        self.cache = BlockCache(store.memory, size)
+        self.ahead = ReadAhead(self.cache.slots)
+        self.requests = Requests(env, store, config, counts)
+        self.loads = Loads(env, self.requests, self.cache, config)
+
+
+class ColdReader:
+    """See the module; kafkawire.log.segments.read.remote_port.Cold has the promises. `stores` gives
+    the store of a tier by its number; `indexes` are the warm reader's, `lane` that of
+    kafkawire.log.partition.reader. `report` is called with each copy of a segment that is damaged
+    while the segment has another one."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        segments: SegmentStore,
+        indexes: WarmIndexes,
+        lane: SlowLane,
+        storage: OffsetStorage,
+        stores: Callable[[int], ObjectStore | None],
+        block_bytes: int = BLOCK_BYTES,
+        report: Callable[[Segment, Copy], None] = lambda segment, copy: None,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._segments = segments
+        self._indexes = indexes
+        self._storage = storage
+        self._stores = stores
+        self._block_bytes = block_bytes
+        self._report = report
+        self._tiers: dict[int, Tier] = {}
+        self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
+        self._troubled: dict[Key, StoreError] = {}
+        self._lane = lane
+        self._copied = InFlight(COPIED_BYTES_AT_MOST)
+        self._refused: dict[bytes, tuple[float, Refused]] = {}
+        self._named: set[str] = set()
+        self.counts = ColdCounts()
+
+    def tier(self, number: int) -> Tier:
+        """The parts for reading a tier, made when it is first read."""
+        tier = self._tiers.get(number)
+        if tier is None:
+            store = self._stores(number)
+            if store is None:
+                raise Refused("UnknownTier", f"tier {number} cannot be reached from here")
+            tier = Tier(self._env, store, self._config, self.counts, self._block_bytes)
+            self._tiers[number] = tier
+        return tier
+
+    async def take(self, ask: Ask, mapping: Mapping, segment: Segment) -> Taken:
+        """See kafkawire.log.segments.read.remote_port.Cold."""
+        row, deadline = segment.row, None
+        most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
+        ask = ask._replace(room=min(ask.room, most))
+        if ask.patience_s is not None:
+            deadline = self._env.clock.monotonic() + ask.patience_s
+        try:
+            with charging({ask.partition.topic: 1}):
+                taken = await self._take(ask, mapping, row, deadline)
+        except (StoreError, DamagedSegment) as failure:
+            raise await self._refusal(
+                ask.partition, ask.offset, mapping, segment, row, failure
+            ) from failure
+        if taken is None:
+            self.counts.late += ask.patience_s != 0
+            return Taken([], ask.offset, False)
+        return taken
+
+    def file_damaged(self, segment: Segment) -> None:
+        """See kafkawire.log.segments.read.remote_port.Cold."""
+        self._report(segment, Copy.FILE)
+
+    async def since(
+        self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
+    ) -> int:
+        """See kafkawire.log.segments.read.remote_port.Cold."""
+        row = segment.row
+        try:
+            self._check_refused(row)
+            warm = self._indexes.find((mapping.segment_id, mapping.number))
+            if warm is None:
+                with charging({partition.topic: 1}):
+                    task = self._index(mapping, row)
+                warm = await asyncio.shield(task)
+        except (StoreError, DamagedSegment) as failure:
+            offset = mapping.base_offset
+            raise await self._refusal(
+                partition, offset, mapping, segment, row, failure
+            ) from failure
+        index = warm.index
+        position = index.since(timestamp)
+        if position is None:
+            return mapping.end_offset
+        return max(mapping.base_offset, index.block(index.find(position))[2])
+
+    async def _take(
+        self, ask: Ask, mapping: Mapping, row: SegmentRow, deadline: float | None
+    ) -> Taken | None:
+        tier, target = self.tier(row.tier), Object(row.object, row.size_bytes)
+        self._check_refused(row)
+        warm = self._indexes.find((mapping.segment_id, mapping.number))
+        if warm is None:
+            self._foresee(tier.loads, target, mapping, ask)
+            task = self._index(mapping, row)
+            if not await within(task, tier.loads.left(deadline)):
+                self._check_trouble(mapping)
+                task.add_done_callback(partial(self._go_on, tier.loads, target, ask))
+                return None
+            warm = task.result()
+        position, length = warm.index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+        window = self._load(tier, target, mapping, ask, position, position + length)
+        stretch = Stretch(
+            self._lane, tier.loads, self.counts, self._copied, target, warm.index, mapping
+        )
+        taken = await stretch.take(ask, position, position + length, deadline)
+        if taken is not None:
+            now = self._env.clock.monotonic()
+            tier.ahead.went(window, ask.offset, taken.next_offset, now)
+        return taken
+
+    def _go_on(self, loads: Loads, target: Object, ask: Ask, task: asyncio.Task[WarmIndex]) -> None:
+        """The index came too late for a read: load the data for the next one all the same."""
+        if not task.cancelled() and task.exception() is None:
+            position, length = task.result().index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
+            loads.want(target, blocks_of(position, position + length, self._block_bytes))
+
+    def _foresee(self, loads: Loads, target: Object, mapping: Mapping, ask: Ask) -> None:
+        """Begin to load data whose place is known before the index is."""
+        size, stop = self._block_bytes, mapping.start + mapping.length
+        share = blocks_of(mapping.start, stop, size)
+        if len(share) > SMALL_SHARE_BLOCKS:
+            if ask.offset > mapping.base_offset:
+                return
+            room = max(ask.room, 0) + SLACK_BYTES
+            share = blocks_of(mapping.start, min(stop, mapping.start + room), size)
+        loads.want(target, share)
+
+    def _load(
+        self, tier: Tier, target: Object, mapping: Mapping, ask: Ask, start: int, stop: int
+    ) -> Window:
+        """Begin to load what is asked for, and what its reader will ask for next."""
+        now, number, size = self._env.clock.monotonic(), mapping.number, self._block_bytes
+        asked = blocks_of(start, stop, size)
+        window = tier.ahead.find(number, ask.offset)
+        follows = window is not None and window.next_offset != ask.offset
+        there = asked and BlockKey(target.uuid, asked[0]) in tier.cache
+        if window is None or (follows and not there):
+            window, follows = tier.ahead.begin(number, ask.offset, now), False
+        tier.loads.want(target, asked)
+        room = 0 if follows else tier.ahead.room(window, now)
+        if room:
+            share_stop = mapping.start + mapping.length
+            own = blocks_of(asked.stop * size if asked else start, share_stop, size)[:room]
+            self._read_ahead(tier, ask.partition, mapping, target, own, room, window)
+        return window
+
+    def _read_ahead(
+        self,
+        tier: Tier,
+        partition: Partition,
+        mapping: Mapping,
+        target: Object,
+        own: range,
+        room: int,
+        window: Window,
+    ) -> None:
+        """Load the next `room` blocks behind a read, of this row and of those behind it, when so
+        many are missing that a request is worth it."""
+        stretches = [(target, own)]
+        room -= len(own)
+        segments = partition.segments
+        forced = partition.config.tier_level is TierLevel.FORCE
+        at = segments.find(mapping.end_offset)
+        while room > 0 and at < len(segments):
+            following = segments.mapping(partition.number, at)
+            segment = self._segments.by_id.get(following.segment_id)
+            if segment is None or not segment.row.object or (segment.row.local and not forced):
+                break
+            if following.length and segment.row.tier in self._tiers:
+                if self.tier(segment.row.tier) is not tier:
+                    break
+                if self._indexes.find((following.segment_id, following.number)) is None:
+                    self._index(following, segment.row)
+                stop = following.start + following.length
+                share = blocks_of(following.start, stop, self._block_bytes)[:room]
+                stretches.append((Object(segment.row.object, segment.row.size_bytes), share))
+                room -= len(share)
+            at += 1
+        keys = [BlockKey(found.uuid, number) for found, share in stretches for number in share]
+        missing = sum(key not in tier.cache for key in keys)
+        run_blocks = min(RUN_BLOCKS, max(2, len(keys) // RUNS_BESIDE), len(keys))
+        if missing and missing >= run_blocks:
+            for found, share in stretches:
+                tier.loads.want(found, share, window, run_blocks)
+
+    def _index(self, mapping: Mapping, row: SegmentRow) -> asyncio.Task[WarmIndex]:
+        """Loading the index of a row, once for all who come meanwhile."""
+        key = mapping.segment_id, mapping.number
+        task = self._indexing.get(key)
+        if task is None:
+            task = self._env.spawn(self._load_index(mapping, row), "cold index")
+            self._indexing[key] = task
+            task.add_done_callback(partial(self._indexed, key))
+        return task
+
+    def _indexed(self, key: Key, task: asyncio.Task[WarmIndex]) -> None:
+        del self._indexing[key]
+        self._troubled.pop(key, None)
+        if not task.cancelled() and task.exception() is None:
+            self._indexes.keep(key, task.result())
+
+    async def _load_index(self, mapping: Mapping, row: SegmentRow) -> WarmIndex:
+        requests, length = self.tier(row.tier).requests, mapping.index_length
+        target = Object(row.object, row.size_bytes)
+        failing = partial(self._troubled.__setitem__, (mapping.segment_id, mapping.number))
+
+        async def get() -> bytes:
+            body, _ = await requests.store.get(target.key, mapping.index_start, length)
+            if len(body) != length:
+                raise StoreError("IncompleteRead", f"the index in {target.key} ended early")
+            return body
+
+        async def attempt() -> bytes:
+            await requests.pay(length)
+            return await requests.hedged(length, get, lambda: get)
+
+        try:
+            return read_index(await requests.persist(target, attempt, failing), mapping)
+        except DamagedSegment:  # once more: it may have been changed on the way
+            return read_index(await requests.persist(target, attempt, failing), mapping)
+
+    def _check_trouble(self, mapping: Mapping) -> None:
+        """Tell who has waited in vain why that is, if it is not just slow."""
+        trouble = self._troubled.get((mapping.segment_id, mapping.number))
+        if trouble is not None:
+            raise trouble
+
+    def _check_refused(self, row: SegmentRow) -> None:
+        """Nobody asks again for what was refused until a while has passed."""
+        known = self._refused.get(row.object)
+        if known is not None:
+            if self._env.clock.monotonic() < known[0]:
+                raise known[1]
+            del self._refused[row.object]
+
+    async def _refusal(
+        self,
+        partition: Partition,
+        offset: int,
+        mapping: Mapping,
+        segment: Segment,
+        row: SegmentRow,
+        failure: StoreError | DamagedSegment,
+    ) -> Exception:
+        """The error for a reader: CORRUPT_MESSAGE for what no later try will read, so that clients
+        report it, KAFKA_STORAGE_ERROR for the rest; Exchanged if the row is another one by now."""
+        counts = self.counts
+        if isinstance(failure, NoSuchObject):
+            if await self._renewed(segment, row):
+                return Exchanged()
+            counts.gone += 1
+        elif isinstance(failure, Refused) and row.object not in self._refused:
+            until = self._env.clock.monotonic() + self._config.tier_retry_max_ms / 1000
+            self._refused[row.object] = until, failure
+            if len(self._refused) > REFUSED_AT_MOST:
+                del self._refused[next(iter(self._refused))]
+        within = f"of offsets {mapping.base_offset}-{mapping.end_offset - 1}"
+        where = f"{partition.topic}-{partition.index} at offset {offset}"
+        text = f"{Object(row.object, 0).key}, {where} {within}: {failure}"
+        name = f"{row.object.hex()} {type(failure).__name__} {partition.number}"
+        if isinstance(failure, DamagedSegment):
+            text = f"{Object(row.object, 0).key}, {where}: {failure}"
+            name += f" {failure.first}"
+        told = isinstance(failure, DamagedSegment) or not failure.retryable
+        if told and name not in self._named and len(self._named) < NAMED_AT_MOST:
+            self._named.add(name)
+            logger.error("%s. Reading them fails, all other offsets are served", text)
+        if not isinstance(failure, (DamagedSegment, NoSuchObject, WrongSize)):
+            return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+        if row.local:
+            self._report(segment, Copy.OBJECT)
+        if isinstance(failure, DamagedSegment):
+            return DamagedOffsets(failure.end, text)
+        return KafkaError(ErrorCode.CORRUPT_MESSAGE, text)
+
+    async def _renewed(self, segment: Segment, row: SegmentRow) -> bool:
+        """Look the row up in SQL: whether the segment has another object, or a file, by now."""
+        if segment.row is row:
+            try:
+                found = await self._storage.segments_by_id([row.id])
+            except OSError:
+                return False
+            if not found:
+                return True
+            if segment.row is row:
+                segment.row = found[0]
+        now = segment.row
+        return (now.object, now.local, now.tier) != (row.object, row.local, row.tier)

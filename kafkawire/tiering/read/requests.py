@@ -1,0 +1,197 @@
+"""Requests to object storage for bytes somebody waits for: tried again, hedged, paced, counted.
+
+What every reader of objects shares; kafkawire.tiering.read.loader fills the cache with it,
+kafkawire.tiering.read.cold_reader reads indexes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Env
+from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.read.hedging import Hedge
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.port import ObjectStore, StoreError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+GIVE_UP_S = 30.0
+"""After so long a load has failed: clients ask again, and find out why it did."""
+RETRY_AT_MOST_S = 5.0
+"""Between two attempts: readers wait for it."""
+SAID_AFTER = 3
+"""Failed attempts until those who wait are told; one or two are nothing unusual."""
+SIZE_ASKED_AFTER = 2
+"""Failed attempts until it is looked whether the object is as long as it should be."""
+BEYOND_THE_END = "InvalidRange"
+"""S3's code for a range that begins behind the object's end (416)."""
+WARNED_EVERY_S = 10.0
+"""A storage that is down is not news a hundred times a second."""
+
+
+class WrongSize(StoreError):
+    """The object is not as long as its row says."""
+
+    retryable = False
+
+
+class Object(NamedTuple):
+    """An object that is read: its uuid and its length, which is its segment's."""
+
+    uuid: bytes
+    size_bytes: int
+
+    @property
+    def key(self) -> str:
+        """Its name in the store."""
+        return segment_key(self.uuid)
+
+
+@dataclass(slots=True)
+class ColdCounts:
+    """What reading from the remote tier came to, since the start. `hits`: blocks that were there
+    when they were asked for; `late`: reads that were answered with nothing yet; `gone`: objects
+    that were not there; `damaged`: blocks that were not what was written."""
+
+    hits: int = 0
+    misses: int = 0
+    requests: int = 0
+    bytes_read: int = 0
+    hedged: int = 0
+    hedges_won: int = 0
+    failed: int = 0
+    late: int = 0
+    gone: int = 0
+    damaged: int = 0
+
+
+async def within(waited: asyncio.Future[Any], seconds: float | None) -> bool:
+    """Wait for something that is not this caller's to cancel; whether it is done."""
+    if not waited.done() and (seconds is None or seconds > 0):
+        await asyncio.wait({waited}, timeout=seconds)
+    return waited.done()
+
+
+class Requests:
+    """See the module. One for each tier that is read."""
+
+    def __init__(
+        self, env: Env, store: ObjectStore, config: BrokerConfig, counts: ColdCounts
+    ) -> None:
+        self._env = env
+        self.store = store
+        self._config = config
+        self.counts = counts
+        self._hedge = Hedge()
+        self._paid_until = 0.0
+        self._warned_at = -WARNED_EVERY_S
+
+    @property
+    def behind(self) -> bool:
+        """Whether the rate limit makes requests wait."""
+        return self._paid_until > self._env.clock.monotonic()
+
+    async def persist(
+        self,
+        target: Object,
+        attempt: Callable[[], Awaitable[T]],
+        failing: Callable[[StoreError], None],
+    ) -> T:
+        """Try until it works, cannot work, or GIVE_UP_S are over. Raises the last StoreError.
+        `failing` is told when it has not worked for a while."""
+        failures, began = 0, self._env.clock.monotonic()
+        while True:
+            try:
+                return await attempt()
+            except StoreError as failure:
+                failures += 1
+                self.counts.failed += 1
+                self._warn(target, failure)
+                short = failures == SIZE_ASKED_AFTER or failure.code == BEYOND_THE_END
+                if short:
+                    await self._check_size(target)
+                if not failure.retryable or self._env.clock.monotonic() - began > GIVE_UP_S:
+                    raise
+                if failures >= SAID_AFTER:
+                    failing(failure)
+            at_most_s = min(RETRY_AT_MOST_S, self._config.tier_retry_max_ms / 1000)
+            await self._env.sleep(wait_s(failures, at_most_s, self._env.random.random()))
+
+    async def hedged(
+        self,
+        size_bytes: int,
+        start: Callable[[], Awaitable[T]],
+        again: Callable[[], Callable[[], Awaitable[T]] | None],
+    ) -> T:
+        """The result of a request, or of a second one where the first takes longer than nearly all
+        do, if `again` has one to give then. Either goes on to its end."""
+        env, hedge = self._env, self._hedge
+        size_class = (size_bytes >> 20).bit_length()
+        began = env.clock.monotonic()
+        first = self._request(size_bytes, start)
+        after = hedge.begin(size_class, self._config.tier_hedge_percentile)
+        pending = {first}
+        slow = after is not None and not await within(first, after) and hedge.take()
+        if slow and (second := again()) is not None:
+            self.counts.hedged += 1
+            pending.add(self._request(size_bytes, second))
+        while True:
+            done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                if task.exception() is None:
+                    self.counts.hedges_won += task is not first
+                    hedge.end(size_class, env.clock.monotonic() - began)
+                    return task.result()
+            if not pending:
+                return first.result() if first in done else done.pop().result()
+
+    async def pay(self, size_bytes: int) -> None:
+        """Wait until the rate limit allows so many bytes."""
+        rate = self._config.remote_log_manager_fetch_max_bytes_per_second
+        now = self._env.clock.monotonic()
+        due = max(now, self._paid_until)
+        self._paid_until = due + size_bytes / rate
+        if due > now:
+            await self._env.sleep(due - now)
+
+    def _request(self, size_bytes: int, request: Callable[[], Awaitable[T]]) -> asyncio.Task[T]:
+        async def run() -> T:
+            return await request()
+
+        self.counts.requests += 1
+        self.counts.bytes_read += size_bytes
+        task = self._env.spawn(run(), "cold read")
+        task.add_done_callback(_look_at)
+        return task
+
+    async def _check_size(self, target: Object) -> None:
+        """A body that ends early for ever is an object that was cut short."""
+        try:
+            stored = await self.store.head(target.key)
+        except StoreError as failure:
+            if failure.retryable:
+                return
+            raise
+        if stored.size_bytes != target.size_bytes:
+            text = f"{target.key} has {stored.size_bytes} bytes and should have {target.size_bytes}"
+            raise WrongSize("WrongSize", text)
+
+    def _warn(self, target: Object, failure: StoreError) -> None:
+        now = self._env.clock.monotonic()
+        if now - self._warned_at >= WARNED_EVERY_S:
+            self._warned_at = now
+            logger.warning("reading %s from the remote tier: %s", target.key, failure)
+
+
+def _look_at(task: asyncio.Task[Any]) -> None:
+    """A failure of a request that lost, or that nobody waits for, is nobody's business."""
+    if not task.cancelled():
+        task.exception()

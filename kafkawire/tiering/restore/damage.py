@@ -1,0 +1,56 @@
+"""What is damaged in the objects that a restore is to use: every byte of them is read.
+
+Without it a restore believes what manifest and objects say of themselves. Called by
+`kafkawire tier restore --deep`.
+"""
+
+from __future__ import annotations
+
+import os.path
+
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.file.verify import run as scrub
+from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, no_pace
+from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.restore.findings import Doubt, DoubtKind
+from kafkawire.tiering.restore.plan import Used
+from kafkawire.tiering.store.port import NoSuchObject, ObjectStore
+from kafkawire.tiering.store.retrying import Asking
+
+
+async def find_damage(
+    env: Env, store: ObjectStore, used: list[Used], folder: str, progress: Progress
+) -> list[Doubt]:
+    """A doubt for each damaged range of what is used, and for what else is wrong in an object.
+    `folder`: for a copy of one object at a time. StoreError, OSError."""
+    asking = Asking(env, store)
+    doubts: list[Doubt] = []
+    for at, one in enumerate(used):
+        progress("checked", at, len(used))
+        doubts += await _check(env, asking, one, os.path.join(folder, one.object.uuid.hex()))
+    progress("checked", len(used), len(used))
+    return doubts
+
+
+async def _check(env: Env, asking: Asking, used: Used, path: str) -> list[Doubt]:
+    key, fs = segment_key(used.object.uuid), env.fs
+    arguments = ScrubArguments(path, used.object.segment)
+    try:
+        await asking.download(key, path, -1)
+        result: ScrubResult = await env.offload.submit("files", scrub, fs, arguments, no_pace)
+    except NoSuchObject:
+        return [Doubt(DoubtKind.MISSING, f"{key} is not there any more")]
+    finally:
+        await env.offload.submit("files", fs.remove, path)
+    kept = {entry.number: entry for entry in used.entries}
+    texts = [
+        each.text
+        for each in result.damaged
+        if each.number in kept
+        and each.first < kept[each.number].end_offset
+        and each.end > kept[each.number].base_offset
+    ]
+    others = result.problems[: len(result.problems) - len(result.damaged)]
+    texts += [problem.replace(f"{path}: ", "").replace(path, "it") for problem in others]
+    return [Doubt(DoubtKind.DAMAGED, f"{key}: {text}") for text in texts]

@@ -1,0 +1,287 @@
+"""What a bucket says of topics, partitions and objects: all of it, nothing decided.
+
+With a manifest: what that says, held against a listing; the newest object of each partition is
+asked for its producers, and objects that the manifest does not name (their upload was the last
+thing the lost broker did) for what is in them. Without a usable one every object is asked what it
+is: two requests each. Shell over kafkawire.tiering.store.port; called by `kafkawire tier restore`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kafkawire.codec.segment import FormatError, PartitionState
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
+from kafkawire.manifest.columns import Entry
+from kafkawire.manifest.contents import Manifest
+from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
+from kafkawire.manifest.layout import FormatError as ManifestError
+from kafkawire.manifest.layout import NewerFormatError
+from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
+from kafkawire.metadata.checkpoint import FormatError as PackedError
+from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
+from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
+from kafkawire.tiering.restore.findings import (
+    DoubtKind,
+    Evidence,
+    ObjectSeen,
+    PartitionSeen,
+    TopicSeen,
+)
+from kafkawire.tiering.store.object_footer import Tail, read_tail
+from kafkawire.tiering.store.port import NoSuchObject, ObjectStore
+from kafkawire.tiering.store.retrying import Asking, side_by_side
+
+NAMED_AT_MOST = 3
+"""Objects of one kind that are named; the others are counted."""
+
+
+async def gather(env: Env, store: ObjectStore, progress: Progress) -> Evidence:
+    """Ask for all of it. StoreError, and NewerFormatError for what a newer program wrote."""
+    asking = Asking(env, store)
+    seen = Evidence()
+    seen.cluster_id = await _owner(asking)
+    manifest = await _manifest(asking, seen)
+    sizes = await _listing(asking, seen, progress)
+    gathering = _Gathering(asking, seen, sizes, progress)
+    if manifest is None:
+        await gathering.from_objects(sorted(sizes))
+    else:
+        await gathering.from_manifest(manifest)
+    return seen
+
+
+async def _owner(asking: Asking) -> str | None:
+    """The cluster that wrote here last, as the owner object says."""
+    try:
+        return OwnerRecord.unpack(await asking.whole(OWNER)).cluster_id
+    except (NoSuchObject, OwnedByOther):  # the latter: it is not what we write
+        return None
+
+
+async def _manifest(asking: Asking, seen: Evidence) -> Manifest | None:
+    async def get(key: str) -> bytes:
+        try:
+            return await asking.whole(key)
+        except NoSuchObject:
+            raise LookupError(key) from None
+
+    try:
+        return await read_manifest_async(get)
+    except NewerFormatError:
+        raise
+    except (NoManifest, LostManifest, ManifestError) as failure:
+        seen.doubt(
+            DoubtKind.MANIFEST,
+            f"no manifest can be used ({failure}): what objects say of themselves is taken",
+        )
+    return None
+
+
+async def _listing(asking: Asking, seen: Evidence, progress: Progress) -> dict[bytes, int]:
+    """Sizes of the objects that are there."""
+    sizes: dict[bytes, int] = {}
+    strange: list[str] = []
+    async for page in asking.pages(SEGMENTS):
+        for listed in page:
+            uuid = segment_uuid(listed.key)
+            if uuid is None:
+                strange.append(listed.key)
+            else:
+                sizes[uuid] = listed.size_bytes
+        progress("listing", len(sizes), len(sizes))
+    if strange:
+        shown = ", ".join(strange[:NAMED_AT_MOST])
+        seen.doubt(DoubtKind.UNREADABLE, f"{len(strange)} objects have strange names: {shown}")
+    return sizes
+
+
+class _Gathering:
+    """The evidence as it grows. `_newest`: number -> end offset its state was taken from."""
+
+    def __init__(
+        self, asking: Asking, seen: Evidence, sizes: dict[bytes, int], progress: Progress
+    ) -> None:
+        self._asking = asking
+        self._seen = seen
+        self._sizes = sizes
+        self._progress = progress
+        self._newest: dict[int, int] = {}
+
+    # -- with a manifest
+
+    async def from_manifest(self, manifest: Manifest) -> None:
+        """What it says, and objects to complete it."""
+        seen, head = self._seen, manifest.state
+        seen.has_manifest = True
+        seen.cluster_id, seen.node_id = head.cluster_id, head.node_id
+        cluster = manifest.cluster
+        seen.next_partition = cluster.next_partition
+        seen.last_producer_id = cluster.next_producer_id - 1
+        seen.configs = cluster.configs
+        for topic in head.topics:
+            seen.topics[topic.id] = TopicSeen(
+                topic.id, topic.name, topic.internal, topic.created_ms, topic.configs,
+                len(topic.partitions), dict(enumerate(topic.partitions)),
+            )  # fmt: skip
+        for row in head.partitions:
+            try:
+                epochs = unpack_epochs(bytes(row.epochs))
+            except PackedError as failure:
+                seen.doubt(DoubtKind.MANIFEST, f"of partition {row.number}, {failure}")
+                epochs = []
+            epoch = max((each for each, _ in epochs), default=0)
+            known = [pair for pair in epochs if pair[1] < row.end]
+            seen.partitions[row.number] = PartitionSeen(
+                row.number, row.log_start, row.end, epoch, known
+            )
+        self._named_objects(manifest)
+        seen.deleted = sum(uuid in self._sizes for uuid in manifest.deleted)
+        named = {each.uuid for each in seen.objects}
+        others = sorted(self._sizes.keys() - named - manifest.deleted.keys())
+        for tail, uuid in await self._tails(others):
+            found = self._object(uuid, tail)
+            found.named = False
+            seen.objects.append(found)
+        await self._newest_states()
+
+    def _named_objects(self, manifest: Manifest) -> None:
+        """Objects of the manifest that are there."""
+        seen, missing = self._seen, 0
+        for row, each in enumerate(manifest.objects):
+            size = self._sizes.get(each.uuid)
+            if size != each.size_bytes:
+                missing += 1
+                if missing <= NAMED_AT_MOST:
+                    how = "is not there" if size is None else f"has {size} bytes"
+                    text = f"{segment_key(each.uuid)} of {each.size_bytes} bytes {how}"
+                    seen.doubt(DoubtKind.MISSING, text)
+                self._sizes.pop(each.uuid, None)
+                continue
+            seen.objects.append(
+                ObjectSeen(
+                    each.uuid, each.segment, each.size_bytes, each.node_id, each.created_ms,
+                    each.generation, manifest.objects.classes[each.class_at], each.max_timestamp,
+                    seen.cluster_id, manifest.object_entries(row),
+                )
+            )  # fmt: skip
+        if missing > NAMED_AT_MOST:
+            text = f"and {missing - NAMED_AT_MOST} more objects are not there or not whole"
+            seen.doubt(DoubtKind.MISSING, text)
+
+    async def _newest_states(self) -> None:
+        """Producers are in no manifest: take them from where each partition ends."""
+        ends: dict[int, tuple[int, int]] = {}
+        objects = self._seen.objects
+        for at, found in enumerate(objects):
+            for entry in found.entries:
+                if entry.end_offset > ends.get(entry.number, (-1, 0))[0]:
+                    ends[entry.number] = entry.end_offset, at
+        wanted = sorted({objects[at].uuid for _, at in ends.values() if objects[at].named})
+        for tail, _ in await self._tails(wanted):
+            self._take_states(tail)
+
+    # -- without one
+
+    async def from_objects(self, uuids: Iterable[bytes]) -> None:
+        """Everything from what each object says."""
+        seen = self._seen
+        nodes: Counter[int] = Counter()
+        for tail, uuid in await self._tails(list(uuids)):
+            found = self._object(uuid, tail)
+            seen.objects.append(found)
+            if seen.cluster_id in (None, found.cluster_id) or found.cluster_id is None:
+                self._take_topics(tail)
+                self._take_states(tail)
+                nodes[found.node_id] += 1
+        if nodes:
+            seen.node_id = nodes.most_common(1)[0][0]
+
+    def _take_topics(self, tail: Tail) -> None:
+        """Topics as the newest object describes them."""
+        told = {} if tail.origin is None else {topic.id: topic for topic in tail.origin.topics}
+        made_ms = tail.header.created_ms
+        for entry in tail.directory:
+            topic = self._seen.topics.setdefault(
+                entry.topic_id, TopicSeen(entry.topic_id, entry.topic, described=False, seen_ms=-1)
+            )
+            topic.numbers[entry.index] = entry.number
+            topic.count = max(topic.count, entry.index + 1)
+            says = told.get(entry.topic_id)
+            if says is not None and made_ms > topic.seen_ms:
+                topic.name, topic.described, topic.seen_ms = entry.topic, True, made_ms
+                topic.internal, topic.created_ms = says.internal, says.created_ms
+                topic.configs, topic.count = says.configs, max(topic.count, says.partitions)
+
+    # -- both
+
+    async def _tails(self, uuids: list[bytes]) -> list[tuple[Tail, bytes]]:
+        """What these objects say; those that say nothing are doubts."""
+
+        async def read(uuid: bytes) -> Tail | str:
+            key = segment_key(uuid)
+            try:
+                return await read_tail(self._asking, key, self._sizes[uuid])
+            except (FormatError, NoSuchObject) as failure:
+                return f"{key} cannot be read: {failure}"
+
+        found = []
+        tails = await side_by_side(uuids, read, "objects", self._progress)
+        for uuid, tail in zip(uuids, tails, strict=True):
+            if isinstance(tail, str):
+                self._seen.doubt(DoubtKind.UNREADABLE, tail)
+            else:
+                found.append((tail, uuid))
+        return found
+
+    def _object(self, uuid: bytes, tail: Tail) -> ObjectSeen:
+        header, origin = tail.header, tail.origin
+        made = ObjectSeen(
+            uuid, header.uuid, tail.trailer.file_size, header.node_id, header.created_ms,
+            max_timestamp=max((e.max_timestamp for e in tail.directory), default=-1),
+            entries=[
+                Entry(
+                    e.number, e.base_offset, e.end_offset, e.start, e.length, e.index_start,
+                    e.index_length, e.index_checksum, e.max_timestamp, e.batches, e.records,
+                )
+                for e in tail.directory
+            ],
+        )  # fmt: skip
+        if origin is not None:
+            made.cluster_id, made.generation = origin.cluster_id, origin.generation
+            made.retention_class = origin.retention_class
+        return made
+
+    def _take_states(self, tail: Tail) -> None:
+        """Log starts, epochs and producers; of each partition from the object it ends in."""
+        for entry in tail.directory:
+            state = tail.states.get(entry.number)
+            if state is None:
+                continue
+            partition = self._seen.of(entry.number)
+            partition.log_start = max(partition.log_start, state.log_start)
+            if entry.end_offset > self._newest.get(entry.number, -1):
+                try:
+                    self._take_state(partition, state, entry.end_offset)
+                except PackedError as failure:
+                    text = f"the state of {entry.topic}-{entry.index} is lost: {failure}"
+                    self._seen.doubt(DoubtKind.UNREADABLE, text)
+                    continue
+                self._newest[entry.number] = entry.end_offset
+
+    def _take_state(self, partition: PartitionSeen, state: PartitionState, end: int) -> None:
+        """What was appended behind `end` when the object was written is in the next one, or lost:
+        it is left out, so that a retry of it is taken."""
+        epochs, producers = unpack_epochs(state.leader_epochs), unpack_producers(state.producers)
+        partition.epoch = max(partition.epoch, *(epoch for epoch, _ in epochs), 0)
+        if not self._seen.has_manifest:
+            partition.epochs = [pair for pair in epochs if pair[1] < end]
+        kept = []
+        for entry in producers:
+            batches = [batch for batch in entry.batches if batch[2] < end]
+            if batches:
+                kept.append(ProducerEntry(entry.producer_id, entry.epoch, batches))
+            self._seen.last_producer_id = max(self._seen.last_producer_id, entry.producer_id)
+        partition.producers = kept

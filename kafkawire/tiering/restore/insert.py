@@ -1,0 +1,205 @@
+"""A plan becomes rows: catalog, checkpoints, segments that lie in the tier only, their objects.
+
+Into empty tables; a hole of a log becomes a small segment file that says there is nothing. Shell
+over the metadata and offsets.storage. Called by `kafkawire tier restore`.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from kafkawire.codec.batches import empty_batches
+from kafkawire.codec.configs import resolve_topic
+from kafkawire.codec.segment import PartitionState, TopicOrigin
+from kafkawire.codec.segment_lost import GONE, LostRange
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.cut.grouping import retention_class
+from kafkawire.log.segments.file.open import segment_path
+from kafkawire.log.segments.file.writer import Origins, SegmentWriter
+from kafkawire.log.segments.jobs import JobOrigin, Made, Output, entries_of, pack
+from kafkawire.manifest.columns import Entry
+from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
+from kafkawire.metadata.directory import TopicInfo
+from kafkawire.metadata.entering import enter_catalog
+from kafkawire.metadata.store import SqlStore
+from kafkawire.tiering.restore.plan import Hole, Restored, Used
+from offsets.opening import SQL, open_storage
+from offsets.storage import (
+    COPY_FINISHED,
+    CURRENT,
+    LIVE,
+    Mapping,
+    ObjectRow,
+    OffsetStorage,
+    SegmentRow,
+    Swap,
+    TierRow,
+    pack_ranges,
+)
+
+SEGMENTS_AT_ONCE = 100
+"""Of one transaction."""
+PARTITIONS_AT_ONCE = 10_000
+"""Checkpoints and tiering offsets of one transaction."""
+DUE_NOW = 0
+"""Retention looks at every mapping once and then knows when it should again."""
+TIER = 0
+"""The first tier of a broker has this id."""
+
+
+async def enter(
+    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Progress
+) -> None:
+    """All of it; `home`: the broker's folder, `url`: of the tier. MetadataError if the tables hold
+    something, OSError from the disk."""
+    now_ms, node = env.clock.now_ms(), restored.node_id
+    await metadata.transact(
+        lambda session: enter_catalog(
+            session,
+            node,
+            restored.topics,
+            restored.next_partition,
+            restored.next_producer_id,
+            now_ms,
+            restored.cluster_id,
+            restored.configs,
+        )
+    )
+    storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
+    try:
+        entering = _Entering(env, storage, home, restored, url, progress)
+        await entering.run(TierRow(TIER, url, CURRENT, now_ms))
+    finally:
+        await storage.close()
+
+
+class _Entering:
+    def __init__(
+        self,
+        env: Env,
+        storage: OffsetStorage,
+        home: str,
+        restored: Restored,
+        url: str,
+        progress: Progress,
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._folder = os.path.join(home, "segments")
+        self._broker = {"tier.url": url}
+        self._restored = restored
+        self._progress = progress
+        self._topics = {
+            info.number: (topic, info.index)
+            for topic in restored.topics
+            for info in topic.partitions
+        }
+
+    async def run(self, tier: TierRow) -> None:
+        restored, storage = self._restored, self._storage
+        await storage.save_tier(tier)
+        for at in range(0, len(restored.checkpoints), PARTITIONS_AT_ONCE):
+            part = restored.checkpoints[at : at + PARTITIONS_AT_ONCE]
+            await storage.save_checkpoint(Checkpoint(restored.node_id, 0, part))
+        for at in range(0, len(restored.used), SEGMENTS_AT_ONCE):
+            self._progress("rows", at, len(restored.used))
+            part_used = restored.used[at : at + SEGMENTS_AT_ONCE]
+            await storage.enter_remote([self._rows(used) for used in part_used])
+        self._progress("rows", len(restored.used), len(restored.used))
+        self._env.fs.makedirs(self._folder)
+        for holes in restored.holes:
+            for kind, alike in self._by_class(holes):
+                await self._cover(kind, alike)
+        committed = sorted(restored.committed.items())
+        for at in range(0, len(committed), PARTITIONS_AT_ONCE):
+            ends = committed[at : at + PARTITIONS_AT_ONCE]
+            await storage.save_tiering_offsets({number: (end, end) for number, end in ends})
+
+    def _rows(self, used: Used) -> tuple[SegmentRow, ObjectRow, list[Mapping]]:
+        each, node = used.object, self._restored.node_id
+        segment = SegmentRow(
+            each.segment,
+            node,
+            each.created_ms,
+            state=LIVE,
+            size_bytes=each.size_bytes,
+            generation=each.generation,
+            retention_class=each.retention_class or self._class(used.entries[0].number),
+            max_timestamp=each.max_timestamp,
+            local=False,
+            object=each.uuid,
+            tier=TIER,
+        )
+        ranges = pack_ranges((e.number, e.base_offset, e.end_offset) for e in used.entries)
+        made = ObjectRow(
+            each.uuid, 0, node, TIER, COPY_FINISHED, each.size_bytes, each.created_ms, ranges=ranges
+        )
+        return segment, made, [_mapping(entry) for entry in used.entries]
+
+    def _class(self, number: int) -> str:
+        return retention_class(resolve_topic(self._topics[number][0].configs, self._broker))
+
+    # -- holes
+
+    def _by_class(self, holes: Sequence[Hole]) -> Iterator[tuple[str, list[Hole]]]:
+        """Those that may share a segment."""
+        classes: dict[str, list[Hole]] = defaultdict(list)
+        for hole in holes:
+            classes[self._class(hole.number)].append(hole)
+        yield from classes.items()
+
+    async def _cover(self, kind: str, holes: list[Hole]) -> None:
+        """A segment that says of each hole that there is nothing."""
+        env, node = self._env, self._restored.node_id
+        uuid = env.random.randbytes(16)
+        row = SegmentRow(uuid, node, env.clock.now_ms(), retention_class=kind)
+        output = Output(segment_path(self._folder, uuid), uuid, [], 0, kind)
+        made = await env.offload.submit("files", self._write, output, row.created_ms, holes)
+        (row.id,) = await self._storage.start_segments([row])
+        row.size_bytes = made.size_bytes
+        mappings = [
+            Mapping(
+                e.number, row.id, e.base_offset, e.end_offset, e.start, e.length, e.index_start,
+                e.index_length, e.index_checksum, e.max_timestamp, e.batches, e.records, DUE_NOW,
+            )
+            for e in entries_of(made)
+        ]  # fmt: skip
+        await self._storage.finish_segments(Swap([(row, mappings)]))
+
+    def _write(self, output: Output, created_ms: int, holes: list[Hole]) -> Made:
+        """Runs in a thread."""
+        states = {each.number: each for each in self._restored.checkpoints}
+        topics = {self._topics[hole.number][0].id: self._topics[hole.number][0] for hole in holes}
+        order = JobOrigin(self._restored.cluster_id, pack(map(_origin, topics.values())))
+        fs, node = self._env.fs, self._restored.node_id
+        with SegmentWriter(fs, output, node, created_ms, Origins(order)) as writer:
+            for hole in holes:
+                known = states[hole.number]
+                state = PartitionState(
+                    known.log_start,
+                    pack_epochs(known.leader_epochs),
+                    pack_producers(known.producers),
+                    lost=[LostRange(hole.base, hole.end, created_ms, GONE)],
+                )
+                topic, index = self._topics[hole.number]
+                writer.begin(hole.number, (topic.id, topic.name, index), hole.base, state)
+                writer.write([memoryview(empty_batches(hole.base, hole.end))])
+                writer.end(hole.end)
+            return writer.finish()
+
+
+def _mapping(entry: Entry) -> Mapping:
+    return Mapping(
+        entry.number, 0, entry.base_offset, entry.end_offset, entry.start, entry.length,
+        entry.index_start, entry.index_length, entry.index_checksum, entry.max_timestamp,
+        entry.batches, entry.records, DUE_NOW,
+    )  # fmt: skip
+
+
+def _origin(topic: TopicInfo) -> TopicOrigin:
+    return TopicOrigin(
+        topic.id, len(topic.partitions), topic.created_ms, topic.internal, topic.configs
+    )

@@ -1,0 +1,103 @@
+"""What a bucket says, added to what journals and segments of a data folder say.
+
+For `restore --from-log` of a broker with a remote tier: records whose local files are gone lie in
+the bucket alone. An object is another copy of the segment file with its segment's uuid; without
+the file it is a segment of its own. Topics, log starts, epochs and producers of the manifest fill
+in what the log does not say. Pure.
+"""
+
+from __future__ import annotations
+
+from kafkawire.codec.segment import PartitionEntry
+from kafkawire.log.rebuild.evidence import Evidence as LogEvidence
+from kafkawire.log.rebuild.evidence import PartitionSeen as LogPartition
+from kafkawire.log.rebuild.evidence import SegmentSeen, Share
+from kafkawire.manifest.columns import Entry
+from kafkawire.tiering.restore.findings import Evidence, ObjectSeen, PartitionSeen
+
+Owner = tuple[bytes, str, int]
+"""Topic id, name and index of a partition number."""
+
+
+def join(seen: LogEvidence, bucket: Evidence) -> None:
+    """Add all of it to `seen`."""
+    owners = _topics(seen, bucket)
+    _objects(seen, bucket, owners)
+    for number, partition in bucket.partitions.items():
+        if number in owners:
+            _partition(_of(seen, number, owners[number]), partition)
+    seen.last_producer_id = max(seen.last_producer_id, bucket.last_producer_id)
+    seen.next_partition = max(seen.next_partition, bucket.next_partition)
+    seen.configs = dict(seen.configs or bucket.configs)
+    if bucket.cluster_id:
+        seen.clusters[bucket.cluster_id] = 0  # the tier is that cluster's alone
+
+
+def _topics(seen: LogEvidence, bucket: Evidence) -> dict[int, Owner]:
+    """Whose each partition number is; topics the log does not describe count as the oldest."""
+    owners: dict[int, Owner] = {}
+    more = {}
+    for topic in bucket.topics.values():
+        for index, number in topic.numbers.items():
+            owners[number] = topic.id, topic.name, index
+        if topic.described:
+            more[topic.id] = {
+                "id": topic.id,
+                "name": topic.name,
+                "internal": topic.internal,
+                "configs": dict(topic.configs),
+                "partitions": [[number, index] for index, number in topic.numbers.items()],
+            }
+    seen.topics = {**{each: more[each] for each in more if each not in seen.topics}, **seen.topics}
+    return owners
+
+
+def _of(seen: LogEvidence, number: int, owner: Owner) -> LogPartition:
+    topic_id, name, index = owner
+    partition = seen.of(number, topic_id)
+    partition.topic, partition.index = partition.topic or name, index
+    return partition
+
+
+def _partition(partition: LogPartition, bucket: PartitionSeen) -> None:
+    if bucket.end > partition.next_offset or not partition.epochs:
+        partition.epochs = list(bucket.epochs)
+        partition.producers.load(bucket.producers)
+    partition.next_offset = max(partition.next_offset, bucket.end)
+    partition.log_start = max(partition.log_start, bucket.log_start)
+    partition.epoch = max(partition.epoch, bucket.epoch)
+
+
+def _objects(seen: LogEvidence, bucket: Evidence, owners: dict[int, Owner]) -> None:
+    files = {segment.uuid: segment for segment in seen.segments}
+    by_age = sorted(bucket.objects, key=lambda one: (not one.named, one.uuid))
+    for each in by_age:
+        if each.cluster_id not in (None, bucket.cluster_id):
+            continue
+        file = files.get(each.segment)
+        if file is None:
+            file = files[each.segment] = _segment(seen, each, owners)
+        if not file.object and file.size_bytes == each.size_bytes:
+            file.object = each.uuid
+            file.generation, file.retention_class = each.generation, each.retention_class
+
+
+def _segment(seen: LogEvidence, each: ObjectSeen, owners: dict[int, Owner]) -> SegmentSeen:
+    """A segment that has no file here."""
+    made = SegmentSeen("", each.segment, each.created_ms, each.size_bytes)
+    for entry in each.entries:
+        if entry.number in owners:
+            owner = owners[entry.number]
+            partition = _of(seen, entry.number, owner)
+            partition.shares.append(Share(made, _entry(entry, owner)))
+            partition.next_offset = max(partition.next_offset, entry.end_offset)
+    return made
+
+
+def _entry(entry: Entry, owner: Owner) -> PartitionEntry:
+    topic_id, name, index = owner
+    return PartitionEntry(
+        entry.number, topic_id, name, index, entry.start, entry.length, entry.base_offset,
+        entry.end_offset, entry.batches, entry.records, entry.max_timestamp, entry.index_start,
+        entry.index_length, entry.index_checksum,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Retention of the tier: local files that have been uploaded, and remote objects."""

@@ -1,0 +1,120 @@
+"""Topics that leave the remote tier with all that is there: `remote.log.delete.on.disable`.
+
+What lies only there is given up: the log start moves to where the local part begins (as in Kafka,
+KIP-950), in SQL and then in the manifest. Objects of what is here as well are not needed any more,
+unless they hold something of a topic that stays. Then the removal goes on as it always does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+
+from kafkawire.log.manager import Log
+from kafkawire.log.segments.read.remote_port import local_log_start
+from kafkawire.metadata.catalog import Catalog, TopicInfo
+from kafkawire.tiering.upload.scheduler import Dispatcher
+from offsets.storage import LIVE, OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+DELETE_ON_DISABLE = "remote.log.delete.on.disable"
+TOPICS_AT_ONCE = 1000
+"""Topics looked at between two turns of the loop: a millisecond."""
+PARTITIONS_AT_ONCE = 500
+SEGMENTS_AT_ONCE = 50
+
+
+class Withdrawal:
+    """See the module."""
+
+    def __init__(
+        self,
+        log: Log,
+        storage: OffsetStorage,
+        catalog: Catalog,
+        dispatcher: Dispatcher,
+        grace_ms: Callable[[], int],
+    ) -> None:
+        self._log = log
+        self._storage = storage
+        self._catalog = catalog
+        self._dispatcher = dispatcher
+        self._grace_ms = grace_ms
+        self._noted: dict[bytes, TopicInfo] = {}  # by id
+
+    def note(self, info: TopicInfo) -> None:
+        """A topic has other settings; it is looked at with the next `run`."""
+        self._noted[info.id] = info
+
+    def forget(self, topic_id: bytes) -> None:
+        """A topic is deleted."""
+        self._noted.pop(topic_id, None)
+
+    async def find(self) -> None:
+        """After a start: topics whose withdrawal a crash may have cut short."""
+        for done, topic_id in enumerate(list(self._catalog.by_id), 1):
+            if topic_id in self._catalog.by_id:
+                configs = self._catalog.by_id.facts_of(topic_id).configs
+                if configs.get(DELETE_ON_DISABLE) == "true":
+                    self.note(self._catalog.by_id[topic_id])
+            if done % TOPICS_AT_ONCE == 0:
+                await self._log.env.sleep(0)
+
+    async def run(self) -> bool:
+        """Withdraw what was noted; False if nothing was. Raises what the storage raises; then it
+        is done again."""
+        busy = bool(self._noted)
+        for topic_id, info in list(self._noted.items()):
+            numbers = [row.number for row in info.partitions if self._leaves(row.number)]
+            done = True
+            for at in range(0, len(numbers), PARTITIONS_AT_ONCE):
+                done &= await self._withdraw(info.name, numbers[at : at + PARTITIONS_AT_ONCE])
+            if done and self._noted.get(topic_id) is info:
+                del self._noted[topic_id]
+        return busy
+
+    def _leaves(self, number: int) -> bool:
+        config = self._log.loader.config_of(number)
+        return config is not None and not config.tiered and config.tier_deletes
+
+    async def _withdraw(self, topic: str, numbers: Iterable[int]) -> bool:
+        """Some partitions of a topic; False if something of them is on its way still."""
+        await self._log.loader.load(numbers)
+        store = self._log.segments.store
+        partitions = [
+            partition
+            for number in numbers
+            if (partition := self._log.partitions.get(number)) is not None
+        ]
+        starts = {
+            partition.number: start
+            for partition in partitions
+            if (start := local_log_start(partition, store)) > partition.log_start
+        }
+        if starts:
+            logger.info("%s is not tiered any more: %d log starts move", topic, len(starts))
+            await self._log.commit_log.save_log_starts(starts)
+        ids = {segment for partition in partitions for segment in partition.segments.segment}
+        await self._release(sorted(ids))
+        return self._dispatcher.candidates.keys().isdisjoint(ids)
+
+    async def _release(self, ids: list[int]) -> None:
+        """Let go of the objects of local segments in which nobody is tiered any more."""
+        store = self._log.segments.store
+        for at in range(0, len(ids), SEGMENTS_AT_ONCE):
+            rows = {
+                segment_id: segment.row
+                for segment_id in ids[at : at + SEGMENTS_AT_ONCE]
+                if (segment := store.by_id.get(segment_id)) is not None
+                and segment.row.object
+                and segment.row.local
+                and segment.row.state == LIVE
+            }
+            for mapping in await self._storage.segment_mappings(sorted(rows)):
+                if not self._leaves(mapping.number):
+                    rows.pop(mapping.segment_id, None)
+            if rows:
+                after_ms = self._log.env.clock.now_ms() + max(1, self._grace_ms())
+                await self._storage.delete_objects([row.object for row in rows.values()], after_ms)
+                await self._log.segments.swapper.refresh(set(rows))

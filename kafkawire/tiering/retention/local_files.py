@@ -1,0 +1,244 @@
+"""Files of segments that are in the remote tier: when they go, and how they come back for a job.
+
+Nothing is remembered that a restart would lose: whatever has a file and no need of it is found by
+looking (`sweep`), and goes when nobody has pinned it for a grace. Before that SQL is asked again: a
+segment without an object keeps its file, which is all there is of it. What lies here after a crash
+is removed by the start (kafkawire.log.segments.manager).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Callable, Collection, Iterable
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.segment import FormatError
+from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.log.segments.file.open import SegmentFile, check_file
+from kafkawire.log.segments.manager import Segments
+from kafkawire.log.segments.store import Segment
+from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.cost.merge_cost import pays
+from kafkawire.tiering.cost.prices import parse_prices
+from kafkawire.tiering.retention.local_plan import ConfigOf
+from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, StoreError
+from offsets.storage import LIVE
+
+logger = logging.getLogger(__name__)
+
+DOWNLOADS_AT_ONCE = 4
+"""As many as uploads: jobs wait for disk and net anyway."""
+ROOM_LEFT_BYTES = 256 << 20
+"""Or a twentieth of the volume: never taken by downloads, as by fresh journals."""
+SLICE = 1000
+"""Segments looked at between two turns of the loop: a fraction of a millisecond."""
+REMOVED_AT_ONCE = 100
+UNBOUNDED_RATE = 1 << 53
+
+
+class LocalFiles:
+    """See the module; the Localizer of the log. Counts in plain integers: `removed` files,
+    `downloads` and `failures` of them, `downloaded_bytes`."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        segments: Segments,
+        store_of: Callable[[int], ObjectStore | None],
+        config_of: ConfigOf,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._segments = segments
+        self._store_of = store_of
+        self._config_of = config_of
+        self._prices = parse_prices(config.tier_prices)
+        self._lock = asyncio.Lock()  # removal and the use of what is here exclude each other
+        self._unused: dict[int, float] = {}  # segment -> since when (monotonic) nobody needs it
+        self._loading: dict[int, asyncio.Task[None]] = {}
+        self._broken: set[int] = set()  # whose file is not whole
+        self._room = asyncio.Semaphore(DOWNLOADS_AT_ONCE)
+        self.removed = self.downloads = self.failures = self.downloaded_bytes = 0
+
+    def copies(self, numbers: Iterable[int]) -> bool:
+        """See `Localizer.copies`."""
+        configs = [self._config_of(number) for number in numbers]
+        return any(config is not None and config.copies for config in configs)
+
+    def pays(self, segments: Collection[Segment]) -> bool:
+        """See `Localizer.pays`."""
+        size_bytes = sum(segment.row.size_bytes for segment in segments)
+        away = [segment.row.size_bytes for segment in segments if not self._is_whole(segment)]
+        part_bytes = self._config.tier_part_bytes
+        return pays(len(segments), size_bytes, len(away), sum(away), part_bytes, self._prices)
+
+    async def read(self, segment: Segment, start: int, length: int) -> bytes:
+        """See `Localizer.read`."""
+        try:
+            data, _ = await self._store(segment).get(segment_key(segment.row.object), start, length)
+        except StoreError as failure:
+            raise _unreadable(segment, failure) from failure
+        if len(data) != length:
+            raise _unreadable(segment, f"the object ends after {len(data)} of {length} bytes")
+        return data
+
+    async def localize(self, segments: Collection[Segment]) -> None:
+        """See `Localizer.localize`. OSError also when there is no room for them."""
+        async with self._lock:  # what is pinned is not removed from now on
+            wanted = [each for each in segments if not self._is_whole(each)]
+        new = [each for each in wanted if each.row.id not in self._loading]
+        await self._check_room(sum(each.row.size_bytes for each in new))
+        tasks = [self._load(each) for each in wanted]
+        results = await asyncio.gather(*map(asyncio.shield, tasks), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def _is_whole(self, segment: Segment) -> bool:
+        return segment.has_file and segment.row.id not in self._broken
+
+    async def _check_room(self, size_bytes: int) -> None:
+        if not size_bytes:
+            return
+        fs, folder = self._env.fs, self._segments.folder
+        total, free = await self._env.offload.submit("files", fs.free_bytes, folder)
+        if size_bytes + min(total // 20, ROOM_LEFT_BYTES) > free:
+            text = f"{size_bytes} bytes of remote segments do not fit, {free} bytes are free"
+            raise OSError(errno.ENOSPC, text)
+
+    def _load(self, segment: Segment) -> asyncio.Task[None]:
+        """The download of a segment; who comes meanwhile waits for the same one."""
+        segment_id = segment.row.id
+        task = self._loading.get(segment_id)
+        if task is None:
+            task = self._env.spawn(self._download(segment), f"download {segment.name}")
+            self._loading[segment_id] = task
+            task.add_done_callback(lambda _: self._loading.pop(segment_id, None))
+        return task
+
+    async def _download(self, segment: Segment) -> None:
+        segment.pins += 1  # who asked may be gone before it is here
+        try:
+            async with self._room:
+                self.downloads += 1
+                await self._bring(segment)
+        except BaseException:
+            self.failures += 1
+            raise
+        finally:
+            segment.pins -= 1
+        self.downloaded_bytes += segment.row.size_bytes
+        logger.debug("segment %s is here again for a job", segment.name)
+
+    async def _bring(self, segment: Segment) -> None:
+        if segment.has_file:  # of a download that failed
+            await self._segments.store.remove_files([segment])
+        segment.has_file = True
+        self._broken.add(segment.row.id)
+        try:
+            try:
+                await self._fetch(segment)
+            except NoSuchObject:
+                made = segment.row.object
+                await self._segments.swapper.refresh({segment.row.id})
+                if segment.row.object == made:
+                    raise
+                await self._fetch(segment)  # it is another object by now
+        except StoreError as failure:
+            raise _unreadable(segment, failure) from failure
+        try:
+            await self._env.offload.submit("warm", verify, self._env.fs, segment)
+        except FormatError as failure:
+            raise _unreadable(segment, failure) from failure
+        self._broken.discard(segment.row.id)
+
+    async def _fetch(self, segment: Segment) -> None:
+        rate = self._config.remote_log_manager_fetch_max_bytes_per_second
+        await self._store(segment).download(
+            segment_key(segment.row.object), segment.path, rate if rate < UNBOUNDED_RATE else -1
+        )
+
+    def _store(self, segment: Segment) -> ObjectStore:
+        row = segment.row
+        if not row.object:
+            raise _unreadable(segment, "it has no object")
+        store = self._store_of(row.tier)
+        if store is None:
+            raise _unreadable(segment, f"tier {row.tier} cannot be reached from here")
+        return store
+
+    async def sweep(self, grace_s: float) -> int:
+        """Remove the files nobody has needed for a grace; the bytes they had. Raises what the
+        storage raises, OSError."""
+        due = await self._due(grace_s)
+        size = 0
+        for at in range(0, len(due), REMOVED_AT_ONCE):
+            size += await self._remove(due[at : at + REMOVED_AT_ONCE])
+        return size
+
+    async def _due(self, grace_s: float) -> list[Segment]:
+        now = self._env.clock.monotonic()
+        unused: dict[int, float] = {}
+        due: list[Segment] = []
+        for at, segment in enumerate(list(self._segments.store.by_id.values()), 1):
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+            row = segment.row
+            if row.local or row.state != LIVE or not segment.has_file:
+                continue
+            since = now if self._is_needed(segment) else self._unused.get(row.id, now)
+            unused[row.id] = since
+            if since + grace_s <= now or row.id in self._broken:
+                due.append(segment)
+        self._unused = unused
+        self._broken &= unused.keys() | self._loading.keys()
+        return due
+
+    def _is_needed(self, segment: Segment) -> bool:
+        return segment.pins > 0 or segment.row.id in self._loading
+
+    async def _remove(self, segments: Collection[Segment]) -> int:
+        """Those that SQL says are in the remote tier alone, and that nobody needs by now."""
+        swapper, store = self._segments.swapper, self._segments.store
+        await swapper.refresh({segment.row.id for segment in segments})
+        async with self._lock:
+            gone: list[Segment] = []
+            alone: list[int] = []
+            for segment in segments:
+                row = segment.row
+                if store.by_id.get(row.id) is not segment or row.local or row.state != LIVE:
+                    continue
+                if not row.object and row.id not in self._broken:
+                    alone.append(row.id)
+                elif not self._is_needed(segment):
+                    gone.append(segment)
+            if gone:
+                await store.remove_files(gone)
+                self._broken.difference_update(segment.row.id for segment in gone)
+                self.removed += len(gone)
+        if alone:
+            logger.error("%d segments have lost their objects: their files stay", len(alone))
+            storage = self._segments.storage
+            await swapper.update(lambda: storage.set_local(alone, True))
+        return sum(segment.row.size_bytes for segment in gone)
+
+    def close(self) -> None:
+        """Give up what is being downloaded."""
+        for task in list(self._loading.values()):
+            task.cancel()
+
+
+def verify(fs: FileSystem, segment: Segment) -> None:
+    """See that a file is the segment, whole, and that its directory is sound; the jobs check its
+    batches. KAFKA_STORAGE_ERROR, FormatError, OSError. Runs in a thread."""
+    check_file(fs, segment.path, segment.row).close()
+    SegmentFile(fs, segment.path, segment.row.uuid).close()
+
+
+def _unreadable(segment: Segment, why: object) -> KafkaError:
+    text = f"segment {segment.name} cannot be brought back from the remote tier: {why}"
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)

@@ -1,0 +1,206 @@
+"""What leaves the local disk once it is in the remote tier, and when.
+
+A segment whose object is finished may lose its file when all partitions in it are past their local
+retention, and at once when the disk fills up. First its row says that it is not local: readers go
+to the remote tier from then on. Its file goes after `file.delete.delay.ms`, when nobody reads it
+(kafkawire.tiering.retention.local_files). All of that follows from what is there now, looked at
+again and again: a step that failed, or that a crash has cut off, is simply done at a later look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping as Map
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Env
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.segments.manager import Segments
+from kafkawire.log.segments.store import Segment
+from kafkawire.tiering.retention.local_files import LocalFiles
+from kafkawire.tiering.retention.local_plan import (
+    ConfigOf,
+    LocalBytes,
+    by_size,
+    may_be_remote,
+    stays_ms,
+)
+from kafkawire.tiering.store.port import ObjectStore
+from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+LOOKED_EVERY_S = 5.0
+LOOKED_AGAIN_S = 3600.0
+"""A segment that may stay for longer is looked at again all the same."""
+PAGE = 8
+"""Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
+SLICE = 1000
+"""Segments looked at between two turns of the loop: a fraction of a millisecond."""
+
+
+class LocalTier:
+    """See the module. Counts in plain integers: `let_go` segments, `relieved_bytes` of those that
+    a full disk took; `files` counts files and downloads."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        segments: Segments,
+        storage: OffsetStorage,
+        store_of: Callable[[int], ObjectStore | None],
+        partitions: Map[int, Partition],
+        config_of: ConfigOf,
+    ) -> None:
+        self._env = env
+        self._config = config
+        self._segments = segments
+        self._storage = storage
+        self._partitions = partitions
+        self._config_of = config_of
+        self.files = LocalFiles(env, config, segments, store_of, config_of)
+        self._not_before: dict[int, float] = {}  # segment -> when (monotonic) to look at it again
+        self._task: asyncio.Task[None] | None = None
+        self.let_go = self.relieved_bytes = 0
+
+    def start(self) -> None:
+        """Begin; the log may ask for files from now on."""
+        self._segments.store.localizer = self.files
+        self._segments.relief = self.relieve
+        self._task = self._env.spawn(self._run(), "local retention")
+
+    async def close(self) -> None:
+        """End. Calling it again does nothing."""
+        self._segments.store.localizer = None
+        self._segments.relief = None
+        self.files.close()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def settings_changed(self) -> None:
+        """Topics have other settings: everything is looked at anew."""
+        self._not_before.clear()
+
+    async def _run(self) -> None:
+        while True:
+            interval_s = self._config.log_retention_check_interval_ms / 1000
+            await self._env.sleep(min(LOOKED_EVERY_S, interval_s))
+            try:
+                await self.look()
+            except Exception:  # looked at again; ERROR is for what needs somebody
+                logger.warning("local retention failed, it will be tried again", exc_info=True)
+
+    async def look(self) -> None:
+        """Let go of what is past its local retention. Raises what the storage raises, OSError."""
+        await self._retain()
+        await self.files.sweep(self._config.file_delete_delay_ms / 1000)
+
+    async def relieve(self) -> None:
+        """The disk is full: let go of the oldest segments that are in the remote tier until less
+        than `disk.delete.percent` is used, at once. Raises what the storage raises, OSError."""
+        need = await self._needed()
+        if need > 0:
+            need -= await self.files.sweep(0)
+        candidates = await self._candidates()
+        candidates.sort(key=lambda segment: (segment.row.max_timestamp, segment.row.id))
+        for at in range(0, len(candidates), PAGE):
+            if need <= 0:
+                return
+            part = candidates[at : at + PAGE]
+            mappings = await self._mappings(part)
+            gone = []
+            for segment in part:
+                if need > 0 and may_be_remote(mappings[segment.row.id], self._config_of):
+                    gone.append(segment)
+                    need -= segment.row.size_bytes
+            size = sum(segment.row.size_bytes for segment in gone)
+            await self._let_go(gone)
+            freed = await self.files.sweep(0)
+            need += size - freed  # readers keep some for a while
+            self.relieved_bytes += freed
+
+    async def _needed(self) -> int:
+        """How many bytes more are to be free, with a percent to spare."""
+        fs, folder = self._env.fs, self._segments.folder
+        total, free = await self._env.offload.submit("files", fs.free_bytes, folder)
+        return total * (101 - self._config.disk_delete_percent) // 100 - free
+
+    async def _candidates(self) -> list[Segment]:
+        """Segments that have a file and an object."""
+        found = []
+        for at, segment in enumerate(list(self._segments.store.by_id.values()), 1):
+            row = segment.row
+            if row.local and row.object and row.state == LIVE:
+                found.append(segment)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        return found
+
+    async def _retain(self) -> None:
+        now = self._env.clock.monotonic()
+        candidates = await self._candidates()
+        known = self._not_before
+        kept = {s.row.id: known[s.row.id] for s in candidates if s.row.id in known}
+        self._not_before = kept
+        due = [segment for segment in candidates if kept.get(segment.row.id, now) <= now]
+        for at in range(0, len(due), PAGE):
+            await self._look_at(due[at : at + PAGE])
+
+    async def _look_at(self, segments: Sequence[Segment]) -> None:
+        mappings = await self._mappings(segments)
+        rows = [row for some in mappings.values() for row in some]
+        sizes = await self._sizes(by_size(rows, self._config_of))
+        now, now_ms = self._env.clock.monotonic(), self._env.clock.now_ms()
+        often_s = self._config.log_retention_check_interval_ms / 1000
+        gone = []
+        for segment in segments:
+            some = mappings[segment.row.id]
+            wait_ms = stays_ms(some, self._config_of, sizes, now_ms)
+            if not wait_ms:
+                gone.append(segment)
+                continue
+            sized = any(row.number in sizes for row in some)
+            wait_s = min(wait_ms / 1000, often_s if sized else LOOKED_AGAIN_S)
+            self._not_before[segment.row.id] = now + wait_s
+            await self._env.sleep(0)
+        await self._let_go(gone)
+
+    async def _mappings(self, segments: Iterable[Segment]) -> dict[int, list[Mapping]]:
+        found: dict[int, list[Mapping]] = {segment.row.id: [] for segment in segments}
+        for row in await self._storage.segment_mappings(list(found)):
+            found[row.segment_id].append(row)
+        return found
+
+    async def _sizes(self, numbers: Iterable[int]) -> dict[int, LocalBytes]:
+        """Of partitions in memory as they are there; of others, which have nothing in the
+        journals, from their rows."""
+        is_local = self._segments.store.is_local
+        made: dict[int, LocalBytes] = {}
+        others = []
+        for number in numbers:
+            partition = self._partitions.get(number)
+            if partition is None:
+                others.append(number)
+                continue
+            rows = list(partition.segments.mappings(number))
+            journals = partition.size_bytes - sum(partition.segments.length)
+            made[number] = LocalBytes(rows, is_local, journals)
+        found = await self._storage.mappings([(number, 0, NEVER) for number in others])
+        for number, rows in zip(others, found, strict=True):
+            made[number] = LocalBytes(rows, is_local, 0)
+        return made
+
+    async def _let_go(self, segments: Sequence[Segment]) -> None:
+        """From now on these are read from the remote tier; their files go later."""
+        ids = [segment.row.id for segment in segments]
+        if not ids:
+            return
+        rows = await self._segments.swapper.update(lambda: self._storage.set_local(ids, False))
+        gone = sum(not row.local for row in rows)
+        self.let_go += gone
+        logger.info("%d segments have left the local disk for the remote tier", gone)

@@ -1,0 +1,236 @@
+"""Objects nobody needs go, in an order in which the bucket alone always has what it ever had.
+
+In order, and a crash may come between any two: the log start, or a rewrite, leaves a segment
+without mappings -> its object's row is DELETE_STARTED -> a delta that says so, with the log starts
+of its partitions -> a grace, since somebody may be reading by the manifest (`tier.delete.delay.ms`)
+-> the object goes -> its row goes.
+
+An object is only taken from the manifest when it is covered: whatever of its offsets is mapped
+still lies in segments that have finished objects of their own, or belongs to partitions that are
+not copied any more. Objects of tries that failed, which no manifest ever named, have
+`delete_after_ms` 0 and go at once.
+
+One task looks when something has happened or is due; every look goes by rows, so what was missed
+once is found by the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.store import SegmentStore
+from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.port import ObjectStore, StoreError
+from kafkawire.tiering.store.warnings import Warnings
+from kafkawire.tiering.upload.candidates import ConfigOf
+from kafkawire.tiering.upload.finisher import Publisher
+from offsets.storage import DELETE_STARTED, ObjectRow, OffsetStorage, unpack_ranges
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 5.0
+"""The least between two looks: what happens meanwhile shares a delta."""
+ANYWAY_S = 600.0
+"""The most between two looks, whatever nobody said."""
+PAGE = 50
+"""Objects looked at at a time: each may have the ranges of ten thousand partitions."""
+RANGES_AT_ONCE = 1000
+KEYS_AT_ONCE = 1000
+"""Objects deleted by one request: S3's bound."""
+
+
+class Remover:
+    """See the module. `stores` gives the storage of a tier by its number, None: it cannot be
+    reached from here. `foreign`: the bucket is another broker's now. `removed` counts objects,
+    `failures` tries in a row that failed."""
+
+    def __init__(
+        self,
+        env: Env,
+        storage: OffsetStorage,
+        segments: SegmentStore,
+        stores: Callable[[int], ObjectStore | None],
+        publisher: Publisher,
+        config_of: ConfigOf,
+        node_id: int,
+        tier: int,
+        grace_ms: Callable[[], int],
+        retry_max_s: Callable[[], float],
+        withdraw: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._segments = segments
+        self._stores = stores
+        self._publisher = publisher
+        self._config_of = config_of
+        self._node_id = node_id
+        self._grace_ms = grace_ms
+        self._retry_max_s = retry_max_s
+        self._withdraw = withdraw
+        self.foreign = False
+        self._warnings = Warnings(env, logger)
+        self._tier = tier
+        self.removed = 0
+        self.failures = 0
+        self._dead: dict[bytes, ObjectRow] = {}  # rows that are DELETE_STARTED, as last read
+        self._stale = True  # there may be more of them
+        self._told: dict[bytes, int] = {}  # uuid -> when it may go, by the manifest
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._wake.set()
+        self._task = self._env.spawn(self._run(), "remove objects")
+
+    async def close(self) -> None:
+        """End."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def nudge(self) -> None:
+        """Something has happened after which an object may be needed no more."""
+        self._wake.set()
+
+    def wake(self) -> None:
+        """Somebody else may have made rows DELETE_STARTED."""
+        self._stale = True
+        self._wake.set()
+
+    async def _run(self) -> None:
+        while True:
+            timer = self._env.call_later(ANYWAY_S, self.wake)
+            await self._wake.wait()
+            timer.cancel()
+            self._wake.clear()
+            try:
+                due_s = await self.look()
+                self.failures = 0
+                pause_s = LOOK_S
+            except Exception as failure:
+                self.failures += 1
+                due_s = 0.0
+                pause_s = wait_s(self.failures, self._retry_max_s(), self._env.random.random())
+                known = isinstance(failure, StoreError)
+                self._warnings.warn("removing objects", failure, known=known)
+            if due_s is not None:
+                self._env.call_later(max(due_s, pause_s), self._wake.set)
+            await self._env.sleep(pause_s)
+
+    async def look(self) -> float | None:
+        """Do what can be done now; in how many seconds the next object is due, None: none is."""
+        self._stale |= await self._withdraw()
+        await self._condemn()
+        if self.foreign:
+            return None
+        if self._stale:
+            await self._read()
+        now_ms = self._env.clock.now_ms()
+        await self._tell(now_ms)
+        await self._remove(now_ms)
+        waiting = [due_ms for due_ms in self._told.values() if due_ms > now_ms]
+        return (min(waiting) - now_ms) / 1000 if waiting else None
+
+    async def _condemn(self) -> None:
+        """Rows DELETE_STARTED of objects whose segments nobody needs. What is not covered yet may
+        stay for long: all pages are looked at, not only the first."""
+        after, page = b"", PAGE
+        while page == PAGE:
+            unneeded = await self._storage.unneeded_objects(self._node_id, PAGE, after)
+            covered = [row.uuid for row in unneeded if await self.covered(row)]
+            if covered:
+                self.wake()
+                after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
+                await self._storage.delete_objects(covered, after_ms)
+                logger.info("%d objects are needed no more", len(covered))
+            page = len(unneeded)
+            after = unneeded[-1].uuid if unneeded else b""
+
+    async def _read(self) -> None:
+        """All rows that are DELETE_STARTED; their ranges only as long as they are needed."""
+        self._stale = False
+        rows: dict[bytes, ObjectRow] = {}
+        try:
+            while True:
+                after = max(rows, default=b"")
+                page = await self._storage.objects(self._node_id, (DELETE_STARTED,), PAGE, after)
+                for row in page:
+                    if row.uuid in self._told or not row.delete_after_ms:
+                        row.ranges = b""
+                rows.update((row.uuid, row) for row in page)
+                if len(page) < PAGE:
+                    break
+        except BaseException:
+            self._stale = True
+            raise
+        self._dead = rows
+        self._told = {uuid: due for uuid, due in self._told.items() if uuid in rows}
+
+    async def _tell(self, now_ms: int) -> None:
+        """The delta that names what goes, with the log starts of its partitions."""
+        news: dict[bytes, int] = {}
+        for row in list(self._dead.values()):
+            if not row.delete_after_ms or row.uuid in self._told or row.tier != self._tier:
+                continue
+            if not await self.covered(row):
+                continue
+            for number, _, _ in unpack_ranges(row.ranges):
+                self._publisher.log_start_moved(number)
+            late = row.delete_after_ms <= now_ms
+            news[row.uuid] = now_ms + self._grace_ms() if late else row.delete_after_ms
+        if news:
+            await self._publisher.publish([], news)
+            self._told.update(news)
+            for uuid in news:
+                self._dead[uuid].ranges = b""
+
+    def _is_due(self, row: ObjectRow, now_ms: int) -> bool:
+        if not row.delete_after_ms:
+            return True  # no manifest has ever named it
+        if row.tier != self._tier:  # nor does one that is read any more
+            return row.delete_after_ms <= now_ms
+        return self._told.get(row.uuid, now_ms + 1) <= now_ms
+
+    async def _remove(self, now_ms: int) -> None:
+        """The objects that are due, then their rows."""
+        due: dict[int, list[bytes]] = {}
+        for row in self._dead.values():
+            if self._is_due(row, now_ms):
+                due.setdefault(row.tier, []).append(row.uuid)
+        for tier, uuids in due.items():
+            store = self._stores(tier)
+            if store is None:
+                continue
+            for at in range(0, len(uuids), KEYS_AT_ONCE):
+                part = uuids[at : at + KEYS_AT_ONCE]
+                await store.delete([segment_key(uuid) for uuid in part])
+                await self._storage.drop_objects(part)
+                self.removed += len(part)
+                for uuid in part:
+                    self._told.pop(uuid, None)
+                    del self._dead[uuid]
+
+    async def covered(self, row: ObjectRow) -> bool:
+        """Whether the bucket has everything of an object's ranges elsewhere, as far as it is
+        mapped and is to be there."""
+        ranges = [each for each in unpack_ranges(row.ranges) if self._is_copied(each[0])]
+        for at in range(0, len(ranges), RANGES_AT_ONCE):
+            for mappings in await self._storage.mappings(ranges[at : at + RANGES_AT_ONCE]):
+                for mapping in mappings:
+                    if not self._has_object(mapping.segment_id, row.uuid):
+                        return False
+        return True
+
+    def _is_copied(self, number: int) -> bool:
+        config = self._config_of(number)
+        return config is not None and config.copies
+
+    def _has_object(self, segment_id: int, other_than: bytes) -> bool:
+        segment = self._segments.by_id.get(segment_id)
+        return segment is not None and segment.row.object not in (b"", other_than)

@@ -1,0 +1,1 @@
+"""Scrubbing: objects compared with metadata, damage found and repaired."""

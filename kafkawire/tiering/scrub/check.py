@@ -1,0 +1,216 @@
+"""A scrub looks again, and closer: what seems wrong about one object, what its bytes say.
+
+What turns out to be wrong becomes a finding, with what was or would be done about it. Shell.
+"""
+
+from __future__ import annotations
+
+from kafkawire.codec.segment import FormatError
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.log.segments.jobs import DamagedRange, Lost
+from kafkawire.log.segments.unfinished import describe, find_unaccounted
+from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.scrub.local_copy import is_sound_here, local_copy, scrub_file, skip
+from kafkawire.tiering.scrub.plan import Finding, Kind, Suspect, ranges_text, unlike
+from kafkawire.tiering.scrub.repair import Site, condemn, heal, publish
+from kafkawire.tiering.store.object_footer import Tail, read_tail
+from kafkawire.tiering.store.port import NoSuchObject, StoreError
+from kafkawire.tiering.store.retrying import Asking
+from offsets.storage import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
+
+
+class Checker:
+    """See the module. With `repair` it repairs what it finds; with `skip_lost` too, by leaving out
+    what no copy has any more."""
+
+    def __init__(self, site: Site, asking: Asking, repair: bool, skip_lost: bool = False) -> None:
+        self._site = site
+        self._asking = asking
+        self._repair = repair
+        self._skip_lost = repair and skip_lost
+
+    async def verify(self, suspect: Suspect) -> list[Finding]:
+        """Look again at an object that seems to have no row, or the other way round."""
+        key = segment_key(suspect.uuid)
+        try:
+            if suspect.kind == Kind.ORPHAN:
+                finding = await self._orphan(suspect.uuid, key)
+                return [] if finding is None else [finding]
+            return await self._lost(suspect.uuid, key)
+        except (StoreError, OSError, WorkerError, StaleSwap) as failure:
+            return [_unchecked(key, failure)]
+
+    async def _orphan(self, uuid: bytes, key: str) -> Finding | None:
+        site = self._site
+        if await site.storage.objects_by_uuid([uuid]):
+            return None
+        kept = ""
+        try:
+            size = (await self._asking.head(key)).size_bytes
+            tail = await read_tail(self._asking, key, size)
+            cluster_id = tail.origin.cluster_id if tail.origin is not None else site.cluster_id
+            if cluster_id != site.cluster_id:
+                text = f"an object of {size} bytes of another cluster, {cluster_id}"
+                return Finding(Kind.ORPHAN, key, text)
+            kept = await self._only_copy(tail)
+        except NoSuchObject:
+            return None
+        except FormatError:
+            pass  # nothing in it can be read
+        if kept:
+            return Finding(Kind.ORPHAN, key, f"an object of {size} bytes that no row knows, {kept}")
+        if self._repair:
+            await condemn(site, [uuid])
+        text = f"an object of {size} bytes that no row knows"
+        return Finding(Kind.ORPHAN, key, text, self._done("deleted after the grace"))
+
+    async def _only_copy(self, tail: Tail) -> str:
+        """What an object without a row holds that is nowhere else, in words; empty: nothing."""
+        site = self._site
+        entries = tail.directory
+        found = await find_unaccounted(
+            entries, site.catalog, site.storage, site.known, lambda _: []
+        )
+        if not found:
+            return ""
+        return f"and the only copy of {describe(found)}: it is kept, the metadata may be older"
+
+    async def _named_copy(self, key: str) -> str:
+        """As `_only_copy`, of an object that may be gone."""
+        try:
+            size = (await self._asking.head(key)).size_bytes
+            return await self._only_copy(await read_tail(self._asking, key, size))
+        except (NoSuchObject, FormatError):
+            return ""
+
+    async def _lost(self, uuid: bytes, key: str) -> list[Finding]:
+        row = await self._finished(uuid)
+        if row is None:
+            return []
+        try:
+            size = (await self._asking.head(key)).size_bytes
+        except NoSuchObject:
+            return await self._harmed(row, Kind.DANGLING, "its object is gone", [], "")
+        if size == row.size_bytes:
+            return []
+        text = f"it has {size} bytes, its row says {row.size_bytes}"
+        return await self._with_copy(row, Kind.SIZE, text, size)
+
+    async def _finished(self, uuid: bytes) -> ObjectRow | None:
+        rows = await self._site.storage.objects_by_uuid([uuid])
+        return rows[0] if rows and rows[0].state == COPY_FINISHED else None
+
+    async def _with_copy(
+        self, row: ObjectRow, kind: Kind, why: str, size_bytes: int
+    ) -> list[Finding]:
+        """As `_harmed`, with a copy of the object if batches may have to be left out."""
+        site = self._site
+        if not self._skip_lost:
+            return await self._harmed(row, kind, why, [], "")
+        async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
+            return await self._harmed(row, kind, why, [], path)
+
+    async def _harmed(
+        self, row: ObjectRow, kind: Kind, why: str, damaged: list[DamagedRange], path: str
+    ) -> list[Finding]:
+        """What is said and done about an object that is not as written. `damaged`: its bad batches
+        if they are known, else `why` is about all of it; `path`: of a copy of it, empty: none."""
+        site, key = self._site, segment_key(row.uuid)
+        healed = await is_sound_here(site, row)
+        if healed and self._repair:
+            healed = await heal(site, row.uuid)
+        action = self._done("uploaded again") if healed else ""
+        lost: list[Lost] | None = None
+        if not healed and self._skip_lost:
+            lost = await skip(site, row, path)
+            count = sum(each.end - each.first for each in lost)
+            action = f"written again without {count} offset{'' if count == 1 else 's'}"
+        where = "; its file is still here" if healed else ""
+        if damaged:
+            return [Finding(kind, key, each.text + where, action) for each in damaged]
+        if lost is not None:
+            names = ", ".join(
+                f"{each.first}-{each.end - 1} of {each.topic}-{each.index}" for each in lost
+            )
+            return [Finding(kind, key, f"{why}; lost: offsets {names or 'none'}", action)]
+        offsets = ranges_text(row.ranges, site.catalog.locate)
+        if healed:
+            return [Finding(kind, key, f"{why}{where}, with offsets {offsets}", action)]
+        return [Finding(kind, key, f"{why}; lost: offsets {offsets}")]
+
+    def _done(self, what: str) -> str:
+        return f"{'will' if self._repair else 'would'} be {what}"
+
+    async def differs(self, suspect: Suspect) -> Finding | None:
+        """An object that only the manifest knows, or a finished one that it does not."""
+        site, key = self._site, segment_key(suspect.uuid)
+        try:
+            rows = await site.storage.objects_by_uuid([suspect.uuid])
+            if suspect.kind == Kind.NAMED:
+                if rows:
+                    return None
+                text = "the manifest names an object that no row knows"
+                kept = await self._named_copy(key)
+                if kept:
+                    return Finding(Kind.NAMED, key, f"{text}, {kept}")
+                if self._repair:
+                    await condemn(site, [suspect.uuid])
+                return Finding(Kind.NAMED, key, text, self._done("deleted after the grace"))
+            if not rows or rows[0].state != COPY_FINISHED:
+                return None
+            if self._repair:
+                await publish(site, suspect.uuid)
+        except (StoreError, OSError) as failure:
+            return Finding(Kind.UNREADABLE, key, f"the manifest could not be told of it: {failure}")
+        text = "the manifest does not name it"
+        return Finding(Kind.UNNAMED, key, text, self._done("entered in the manifest"))
+
+    # -- its bytes
+
+    async def look_into(self, uuid: bytes, size_bytes: int, deep: bool) -> list[Finding]:
+        """Compare what an object says with its rows; `deep`: all of its bytes."""
+        site, key = self._site, segment_key(uuid)
+        try:
+            row = await self._finished(uuid)
+            segments = [] if row is None else await site.storage.segments_by_id([row.segment_id])
+            if row is None or not segments:
+                return []
+            why = await self._unlike(key, size_bytes, segments[0])
+            if why:
+                row = await self._finished(uuid)
+                return (
+                    [] if row is None else await self._with_copy(row, Kind.FORMAT, why, size_bytes)
+                )
+            return await self._all_bytes(row, segments[0], size_bytes) if deep else []
+        except NoSuchObject:
+            return []  # the next scrub knows why
+        except (StoreError, OSError, WorkerError, StaleSwap) as failure:
+            return [_unchecked(key, failure)]
+
+    async def _unlike(self, key: str, size_bytes: int, segment: SegmentRow) -> str:
+        mappings = await self._site.storage.segment_mappings([segment.id])
+        try:
+            tail = await read_tail(self._asking, key, size_bytes)
+        except FormatError as failure:
+            return str(failure)
+        await self._site.env.sleep(0)
+        return unlike(tail, segment, mappings)
+
+    async def _all_bytes(
+        self, row: ObjectRow, segment: SegmentRow, size_bytes: int
+    ) -> list[Finding]:
+        """Every problem that the worker finds in a copy of the object."""
+        site = self._site
+        async with local_copy(site, self._asking, row.uuid, size_bytes) as path:
+            result = await scrub_file(site, path, segment.uuid)
+            still = await self._finished(row.uuid) if result.problems else None
+            if still is None:
+                return []
+            others = result.problems[: len(result.problems) - len(result.damaged)]
+            more = f" and {len(others) - 1} more problems" if len(others) > 1 else ""
+            why = others[0].replace(f"{path}: ", "").replace(path, "it") + more if others else ""
+            return await self._harmed(still, Kind.FORMAT, why, result.damaged, path)
+
+
+def _unchecked(key: str, failure: Exception) -> Finding:
+    return Finding(Kind.UNREADABLE, key, f"it could not be checked: {failure}")

@@ -1,0 +1,89 @@
+"""Both copies of a segment, checked in every byte: its file, and its object brought here.
+
+For scrub, moves and repairs. Shell over the worker's jobs `scrub` and `skip`.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from kafkawire.log.segments.jobs import Lost, ScrubArguments, ScrubResult
+from kafkawire.manifest.keys import segment_key
+from kafkawire.tiering.scrub.repair import Site, heal
+from kafkawire.tiering.store.port import NoSuchObject
+from kafkawire.tiering.store.retrying import Asking
+from offsets.storage import ObjectRow
+
+ROOM_LEFT_BYTES = 256 << 20
+"""Never taken by objects that are brought here to be checked."""
+
+
+@asynccontextmanager
+async def local_copy(
+    site: Site, asking: Asking, uuid: bytes, size_bytes: int
+) -> AsyncIterator[str]:
+    """A copy of the object `uuid` in the store of `asking`, and its path. StoreError, OSError if
+    there is no room."""
+    fs, rate, key = site.env.fs, site.bytes_per_second(), segment_key(uuid)
+    path = os.path.join(site.folder, f"{uuid.hex()}.object")
+
+    def prepare() -> int:
+        fs.makedirs(site.folder)
+        fs.remove(path)
+        return fs.free_bytes(site.folder)[1]
+
+    free = await site.env.offload.submit("files", prepare)
+    if size_bytes + ROOM_LEFT_BYTES > free:
+        raise OSError(f"there is no room for its {size_bytes} bytes on the local disk")
+    try:
+        await asking.download(key, path, rate)
+        yield path
+    finally:
+        await site.env.offload.submit("files", fs.remove, path)
+
+
+async def scrub_file(site: Site, path: str, segment: bytes) -> ScrubResult:
+    """What is wrong with a file that should be the segment of this uuid. OSError, WorkerError."""
+    arguments = ScrubArguments(path, segment)
+    result: ScrubResult = await site.env.worker.run("scrub", arguments, site.bytes_per_second())
+    return result
+
+
+async def is_sound_here(site: Site, row: ObjectRow) -> bool:
+    """Whether the file of an object's segment is here, sound in every byte."""
+    segment = site.segments.by_id.get(row.segment_id)
+    if segment is None or not segment.row.local:
+        return False
+    segment.pins += 1
+    try:
+        return not (await scrub_file(site, segment.path, segment.row.uuid)).problems
+    except OSError:
+        return False
+    finally:
+        segment.pins -= 1
+
+
+async def upload_again(site: Site, row: ObjectRow) -> bool:
+    """Give an object up whose segment has a sound file here, which is then uploaded again; whether
+    it has."""
+    return await is_sound_here(site, row) and await heal(site, row.uuid)
+
+
+async def skip(site: Site, row: ObjectRow, path: str) -> list[Lost]:
+    """Write the segment of an object again without what cannot be read of `path`, a copy of it;
+    empty: of its own file, or there is nothing. See Skipper."""
+    segment = site.segments.by_id[row.segment_id]
+    own = segment.path if segment.row.local else ""
+    return await site.skipper.skip(segment, path or own)
+
+
+async def skip_object(site: Site, row: ObjectRow, asking: Asking) -> list[Lost]:
+    """`skip` with a copy of the object, if there is one in the store of `asking`."""
+    try:
+        found = await asking.head(segment_key(row.uuid))
+    except NoSuchObject:
+        return await skip(site, row, "")
+    async with local_copy(site, asking, row.uuid, found.size_bytes) as path:
+        return await skip(site, row, path)

@@ -1,0 +1,97 @@
+"""What a scrub mends: by the same two-phase steps as everything else, so a crash leaves nothing.
+
+Orphans, and objects that only the manifest names, get a row that says DELETE_STARTED: the remover
+tells the manifest, waits for the grace and deletes them. An object that is lost or not as written
+is given up in the same way where the segment still has its file, which is then uploaded again. What
+the manifest lacks is published. Shell over the parts of a running tier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kafkawire.log.io.ports import Env
+from kafkawire.log.manifest.pending_changes import Added
+from kafkawire.log.segments.skip.skipper import Skipper
+from kafkawire.log.segments.store import SegmentStore
+from kafkawire.log.segments.swap import Swapper
+from kafkawire.log.segments.unfinished import Known
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.tiering.store.port import ObjectStore
+from kafkawire.tiering.upload.finisher import Publisher
+from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage, SegmentRow
+
+
+@dataclass(slots=True)
+class Site:
+    """The parts of a running tier that a scrub needs. `folder`: for files of its own; `grace_ms`:
+    how long a manifest's readers are given; `known`: which partition numbers SQL ever assigned;
+    `wake`: the remover is to look; `refusal`: why nothing may be written to the bucket, if so;
+    `bytes_per_second` of a deep scrub, -1: no bound; `skipper` writes segments again without what
+    is lost.
+    """
+
+    env: Env
+    store: ObjectStore
+    storage: OffsetStorage
+    catalog: Catalog
+    segments: SegmentStore
+    swapper: Swapper
+    publisher: Publisher
+    node_id: int
+    cluster_id: str
+    tier: int
+    folder: str
+    grace_ms: Callable[[], int]
+    wake: Callable[[], None]
+    refusal: Callable[[], str]
+    bytes_per_second: Callable[[], int]
+    skipper: Skipper
+    known: Known
+
+
+async def condemn(site: Site, uuids: Sequence[bytes]) -> None:
+    """Have objects without a row deleted."""
+    now_ms = site.env.clock.now_ms()
+    after_ms = now_ms + max(1, site.grace_ms())
+    rows = [
+        ObjectRow(each, 0, site.node_id, site.tier, created_ms=now_ms, delete_after_ms=after_ms)
+        for each in uuids
+    ]
+    await site.storage.condemn_objects(rows)
+    site.wake()
+
+
+async def heal(site: Site, uuid: bytes) -> bool:
+    """Give an object up whose segment has its file here; False if it has none (any more)."""
+    done = False
+
+    async def call() -> list[SegmentRow]:
+        nonlocal done
+        # Within the turn of all that change segments: the file cannot be given up meanwhile.
+        found = await site.storage.objects_by_uuid([uuid])
+        ids = [row.segment_id for row in found]
+        rows = await site.storage.segments_by_id(ids)
+        if not any(row.local and row.object == uuid for row in rows):
+            return rows
+        after_ms = site.env.clock.now_ms() + max(1, site.grace_ms())
+        await site.storage.delete_objects([uuid], after_ms)
+        done = True
+        return await site.storage.segments_by_id(ids)
+
+    await site.swapper.update(call)
+    site.wake()
+    return done
+
+
+async def publish(site: Site, uuid: bytes) -> None:
+    """Have the manifest name a finished object. StoreError, OSError."""
+    await site.publisher.publish(await _added(site, uuid), {}, {})
+
+
+async def _added(site: Site, uuid: bytes) -> list[Added]:
+    rows = await site.storage.objects_by_uuid([uuid])
+    ids = [row.segment_id for row in rows if row.state == COPY_FINISHED]
+    mappings: list[Mapping] = await site.storage.segment_mappings(ids)
+    return [(rows[0], segment, mappings) for segment in await site.storage.segments_by_id(ids)]

@@ -1,0 +1,153 @@
+"""The scrub: bucket, rows and manifest held against each other, while the broker runs.
+
+Three rising streams are walked together, a page of the listing at a time (here, LIST is allowed):
+objects, rows, and the manifest's outline. What seems wrong is looked at again before it is said:
+uploads and deletions go on meanwhile. The ends of every finished object are read and compared with
+the rows; `deep` reads all bytes, in the worker, at a bounded rate. Dry, nothing is changed;
+otherwise kafkawire.tiering.scrub.repair mends what can be mended. Shell; made by
+kafkawire.tiering.service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from kafkawire.log.io.ports import WorkerError
+from kafkawire.manifest.keys import SEGMENTS, segment_uuid
+from kafkawire.tiering.scrub.check import Checker
+from kafkawire.tiering.scrub.manifest import Named, read_outline
+from kafkawire.tiering.scrub.plan import (
+    AGE_FLOOR_MS,
+    Finding,
+    Kind,
+    ScrubProgress,
+    ScrubReport,
+    Seen,
+    Suspect,
+    compare,
+)
+from kafkawire.tiering.scrub.repair import Site
+from kafkawire.tiering.store.port import Listed, StoreError
+from kafkawire.tiering.store.retrying import AT_ONCE, PAGE, Asking
+from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
+
+ROWS_AT_ONCE = 50
+"""Rows read at a time: each may have the ranges of ten thousand partitions."""
+LAST = b"\xff" * 17
+"""Above every uuid."""
+STATES = (COPY_STARTED, COPY_FINISHED, DELETE_STARTED)
+
+Told = ScrubProgress | ScrubReport
+
+
+class Scrub:
+    """One run of it. See the module."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._asking = Asking(site.env, site.store)
+        young_ms = max(AGE_FLOOR_MS, site.grace_ms())
+        self._report = ScrubReport(young_ms=young_ms)
+        self._before_ms = site.env.clock.now_ms() - young_ms
+        self._doubtful: list[Suspect] = []  # what the manifest and the rows differ in
+
+    async def run(self, repair: bool, deep: bool, skip_lost: bool = False) -> AsyncIterator[Told]:
+        """Progress, then the report. `skip_lost`: with `repair`, segments are written again without
+        what no copy has any more. StoreError when the bucket cannot be listed; what the storage
+        raises."""
+        report = self._report
+        refusal = self._site.refusal() if repair else ""
+        if refusal:
+            report.add(Finding(Kind.UNREADABLE, "", f"nothing is repaired: {refusal}"))
+        report.repaired = repair and not refusal
+        self._checker = Checker(self._site, self._asking, report.repaired, skip_lost)
+        named = await self._outline()
+        after = b""
+        async for page in self._asking.pages(SEGMENTS):
+            uuids = [uuid for listed in page if (uuid := segment_uuid(listed.key)) is not None]
+            upper = LAST if len(page) < PAGE else uuids[-1] if uuids else after
+            async for told in self._stretch(page, after, upper, named, deep):
+                yield told
+            after = upper
+        async for told in self._last(named):
+            yield told
+        yield report
+
+    async def _outline(self) -> Named | None:
+        """The objects the manifest names; None if it cannot be read."""
+        try:
+            return await read_outline(self._site, self._asking)
+        except (StoreError, OSError, WorkerError, ValueError) as failure:
+            text = f"the manifest cannot be read, and is not compared: {failure}"
+            self._report.add(Finding(Kind.UNREADABLE, "", text))
+            return None
+
+    async def _stretch(
+        self, page: list[Listed], after: bytes, upper: bytes, named: Named | None, deep: bool
+    ) -> AsyncIterator[Told]:
+        """All keys above `after` up to `upper`."""
+        report = self._report
+        seen = []
+        for listed in page:
+            uuid = segment_uuid(listed.key)
+            report.bytes += listed.size_bytes
+            if uuid is not None:
+                seen.append(Seen(uuid, listed.size_bytes, listed.modified_ms))
+            else:
+                text = "an object with a strange name: nobody knows what it is"
+                report.add(Finding(Kind.ORPHAN, listed.key, text))
+        report.objects += len(page)
+        rows = await self._rows(after, upper)
+        report.rows += len(rows)
+        uuids = None if named is None else named.between(after, upper)
+        compared = compare(seen, rows, uuids, self._before_ms)
+        report.young += compared.young
+        for suspect in compared.suspects:
+            if suspect.kind in (Kind.NAMED, Kind.UNNAMED):
+                self._doubtful.append(suspect)
+                continue
+            for finding in await self._checker.verify(suspect):
+                report.add(finding)
+        yield ScrubProgress("compared", report.objects, 0)
+        sizes = {each.uuid: each.size_bytes for each in seen}
+        width = 1 if deep else AT_ONCE  # deep ones need room on the disk
+        for at in range(0, len(compared.sound), width):
+            part = compared.sound[at : at + width]
+            looks = [self._checker.look_into(uuid, sizes[uuid], deep) for uuid in part]
+            for found in await asyncio.gather(*looks):
+                for finding in found:
+                    report.add(finding)
+            yield ScrubProgress("read", report.objects - len(page) + at + len(part), 0)
+
+    async def _rows(self, after: bytes, upper: bytes) -> list[ObjectRow]:
+        """The rows of this tier in a stretch of keys, without their ranges."""
+        site = self._site
+        rows: list[ObjectRow] = []
+        while True:
+            found = await site.storage.objects(site.node_id, STATES, ROWS_AT_ONCE, after)
+            for row in found:
+                if row.uuid > upper:
+                    return rows
+                row.ranges = b""
+                if row.tier == site.tier:
+                    rows.append(row)
+            if len(found) < ROWS_AT_ONCE:
+                return rows
+            after = found[-1].uuid
+
+    async def _last(self, named: Named | None) -> AsyncIterator[Told]:
+        """What rows and manifest differ in still, now that time has passed."""
+        if not self._doubtful or named is None:
+            return
+        yield ScrubProgress("manifest", 0, len(self._doubtful))
+        now = await self._outline()
+        if now is None:
+            return
+        for at, suspect in enumerate(self._doubtful, 1):
+            is_named = suspect.uuid in now
+            if is_named == (suspect.kind == Kind.NAMED):
+                finding = await self._checker.differs(suspect)
+                if finding is not None:
+                    self._report.add(finding)
+            yield ScrubProgress("manifest", at, len(self._doubtful))

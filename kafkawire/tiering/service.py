@@ -1,0 +1,348 @@
+"""The remote tier of one broker: its parts, started and ended in order.
+
+Made by the broker where `tier.url` is set. A start never fails because of the tier: the bucket is
+attached in the background, for as long as it takes, and `state` says how that stands. Then what a
+crash left is cleaned up, segments are uploaded, objects nobody needs are removed. Cold reads need
+no attached bucket: they begin at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os.path
+from collections.abc import AsyncIterator, Iterable
+from typing import Any
+
+from kafkawire.codec.configs import BrokerConfig
+from kafkawire.log.io.ports import Env, WorkerError
+from kafkawire.log.manager import Log
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.tiering.admin.commands import Commands
+from kafkawire.tiering.cost.budget import Spending
+from kafkawire.tiering.log_listener import listen
+from kafkawire.tiering.manifest.owner import OwnedByOther
+from kafkawire.tiering.manifest.publisher import Rounds
+from kafkawire.tiering.migrate.migrate import Mover
+from kafkawire.tiering.read.cold_reader import ColdReader
+from kafkawire.tiering.retention.disable_topic import Withdrawal
+from kafkawire.tiering.retention.local_retention import LocalTier
+from kafkawire.tiering.retention.object_deletion import Remover
+from kafkawire.tiering.scrub.background_repair import Repairer
+from kafkawire.tiering.scrub.plan import ScrubProgress, ScrubReport
+from kafkawire.tiering.scrub.repair import Site
+from kafkawire.tiering.scrub.scrub import Scrub
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.metering import Meter
+from kafkawire.tiering.store.open import open_store, parse_tier
+from kafkawire.tiering.store.port import ObjectStore, Refused, StoreError
+from kafkawire.tiering.store.tiers import Opener, Tiers
+from kafkawire.tiering.store.warnings import Warnings
+from kafkawire.tiering.upload.candidates import Survey
+from kafkawire.tiering.upload.finisher import Finisher
+from kafkawire.tiering.upload.lag_monitor import Promise
+from kafkawire.tiering.upload.offsets import Progress
+from kafkawire.tiering.upload.recovery import give_up_uploads
+from kafkawire.tiering.upload.scheduler import Dispatcher, Limits
+from kafkawire.tiering.upload.uploader import Uploader
+from offsets.storage import OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Between two looks whether promises are kept and settings are others."""
+TOLD_AGAIN_S = 0.1
+"""Between two tries of a DeleteRecords: the rounds behind it have a pace of their own."""
+NO_LIMIT = (1 << 63) - 1
+
+
+class Tiering:
+    """See the module. `state`: "attaching", "attached", "refused" or "owned by another"; `error`
+    what is in the way then. Parts that others reach: `store`, `cold`, `local`, `rounds`,
+    `dispatcher`, `uploader`, `remover`, `promise`; those that belong to one tier are others after
+    a `switch`."""
+
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        log: Log,
+        storage: OffsetStorage,
+        catalog: Catalog,
+        store: ObjectStore,
+        node_id: int,
+        cluster_id: str,
+        opener: Opener | None = None,
+    ) -> None:
+        """`store` is that of `tier.url`; `opener` makes those of other tiers."""
+        self.env = env
+        self.config = config
+        self.log = log
+        self.storage = storage
+        self.catalog = catalog
+        self.meter = Meter(env.clock.now_ms, env.clock.monotonic)
+        self.spending = Spending(env, config, storage, self.meter, node_id, log.folder)
+        self.commands = Commands(self)
+        opener = opener or (lambda url: open_store(url, config))
+        url = parse_tier(config.tier_url).url
+        self.tiers = Tiers(env, storage, self.meter, opener, url, store, log.folder)
+        self.store: ObjectStore = self.tiers.store_at(url)
+        self.mover = Mover(self)
+        self.node_id = node_id
+        self.cluster_id = cluster_id
+        self.tier = 0
+        self.state = "attaching"
+        self.error: Exception | None = None
+        self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._warnings = Warnings(env, logger)
+        self._started = False
+
+    async def start(self) -> None:
+        """Begin. Never fails because of the tier; raises what SQL raises."""
+        now_ms = self.env.clock.now_ms()
+        await self.tiers.open()
+        self.tier, self.store = self.tiers.current.id, self.tiers.store_at(self.tiers.current.url)
+        await give_up_uploads(self.storage, self.node_id, now_ms + self._grace_ms())
+        segments = self.log.segments
+        self.repairer = Repairer(self.env, segments.store, self.site, self.store_of)
+        self.cold = ColdReader(
+            self.env, self.config, segments.store, segments.warm.indexes,
+            self.log.commit_log.reader.lane, self.storage, self.store_of,
+            report=self.repairer.report,
+        )  # fmt: skip
+        segments.warm.cold = self.cold
+        self._build()
+        self.local = LocalTier(
+            self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,
+            self.log.loader.config_of,
+        )  # fmt: skip
+        self.local.start()
+        listen(self)
+        self._take_settings()
+        self._started = True
+        self._attaching = self.env.spawn(self._run(), "tiering")
+        self._tasks.append(self.env.spawn(self._watch(), "watch tiering"))
+        self._tasks.append(self.env.spawn(self.spending.run(), "count what tiering costs"))
+
+    async def switch(self, url: str) -> None:
+        """Upload to another tier from now on (kafkawire.tiering.migrate.migrate); what is in the
+        one before is read there, until it has been copied."""
+        await self.tiers.begin_move(url)
+        await self._stop()
+        try:
+            after_ms = self.env.clock.now_ms() + self._grace_ms()
+            await give_up_uploads(self.storage, self.node_id, after_ms)
+        finally:  # what could not be given up is by the next start; uploads must go on
+            self.tier, self.store = self.tiers.current.id, self.tiers.store_at(url)
+            self.state, self.error = "attaching", None
+            self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
+            self._build()
+            self._take_settings()
+            self._attaching = self.env.spawn(self._run(), "tiering")
+
+    async def _stop(self) -> None:
+        """End what works on the current tier."""
+        self._attaching.cancel()
+        await asyncio.gather(self._attaching, return_exceptions=True)
+        await self.uploader.close()
+        await self.remover.close()
+        await self.rounds.close()
+
+    def _build(self) -> None:
+        """Put the parts together; nothing of them runs yet."""
+        env, log, storage, segments = self.env, self.log, self.storage, self.log.segments
+        config_of, grace_ms, node_id = log.loader.config_of, self._grace_ms, self.node_id
+        self.rounds = Rounds(
+            env, self.config, self.catalog, storage, self.store, log.partitions, node_id,
+            self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
+        )  # fmt: skip
+        survey = Survey(env, storage, segments.store, config_of)
+        progress = Progress(env, log.partitions, storage)
+        finisher = Finisher(
+            env, storage, segments.store, segments.swapper, self.rounds, progress, grace_ms,
+            lambda: self.remover.wake(),
+        )  # fmt: skip
+        self.uploader = Uploader(
+            env, storage, segments.store, self.store, self.dispatcher, survey, progress, finisher,
+            self._topic_of, lambda: self.remover.wake(), node_id, self.tier,
+        )  # fmt: skip
+        self.withdrawal = Withdrawal(log, storage, self.catalog, self.dispatcher, grace_ms)
+        self.remover = Remover(
+            env, storage, segments.store, self.store_of, self.rounds, config_of, node_id, self.tier,
+            grace_ms, self._retry_max_s, self.withdrawal.run,
+        )  # fmt: skip
+        self.promise = Promise(
+            env, self.catalog, self.dispatcher, survey, segments.cutter.timing, self._trouble
+        )
+
+    async def close(self) -> None:
+        """End uploads and everything else; the log is open still. Again: does nothing."""
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._started:
+            self._started = False
+            await self.mover.close()
+            await self.commands.close()
+            await self.repairer.close()
+            await self.local.close()
+            await self._stop()
+            await self.tiers.close()
+            await self.spending.close()
+
+    def scrub(
+        self, repair: bool, deep: bool, skip_lost: bool = False
+    ) -> AsyncIterator[ScrubProgress | ScrubReport]:
+        """Hold bucket, rows and manifest against each other (kafkawire.tiering.scrub.scrub):
+        progress, and the report last. One at a time."""
+        return Scrub(self.site()).run(repair, deep, skip_lost)
+
+    def site(self) -> Site:
+        """The parts of this tier that checks and repairs use."""
+        segments, config = self.log.segments, self.config
+        rate = config.remote_log_manager_fetch_max_bytes_per_second
+        return Site(
+            self.env, self.store, self.storage, self.catalog, segments.store, segments.swapper,
+            self.rounds, self.node_id, self.cluster_id, self.tier,
+            os.path.join(self.log.folder, "tier-scrub"), self._grace_ms, self.remover.wake,
+            self._trouble, lambda: -1 if rate >= NO_LIMIT else rate, segments.skipper,
+            segments.known_partitions,
+        )  # fmt: skip
+
+    def store_of(self, tier: int) -> ObjectStore | None:
+        """Where objects of a tier are; None: it cannot be reached from here."""
+        return self.tiers.store(tier)
+
+    def broker_changed(self) -> None:
+        """Settings of the broker have changed, the dynamic ones of all brokers perhaps."""
+        self.rounds.cluster_changed()
+        self._take_settings()
+        self.uploader.wake()
+
+    async def log_starts_told(
+        self, names: Iterable[tuple[str, int]], timeout_s: float
+    ) -> set[tuple[str, int]]:
+        """Have the log starts of partitions (topic, index), which are in memory, in the manifest;
+        those that have something in the remote tier and are not there in time, which will follow.
+        None of them if the bucket is another broker's now: there is nobody to be told."""
+        tiered = set()
+        for name, index in names:
+            info = self.catalog.by_name.partition_of(name, index)
+            partition = None if info is None else self.log.partitions.get(info.number)
+            if partition is not None and partition.dispatch_offset:
+                tiered.add((name, index))
+        if not tiered or self.dispatcher.foreign:
+            return set()
+        task = self.env.spawn(self._tell(), "tell log starts")
+        await asyncio.wait({task}, timeout=timeout_s)
+        if task.done():
+            return set()
+        task.cancel()
+        return tiered
+
+    async def _tell(self) -> None:
+        """Publish what is noted, trying for as long as the caller waits and tiering is open."""
+        while self._started and self.rounds.owned:
+            try:
+                await self.rounds.publish()
+                return
+            except (StoreError, OSError):
+                await self.env.sleep(TOLD_AGAIN_S)
+
+    # --- attaching
+
+    async def _run(self) -> None:
+        """Attach, for as long as it takes, then let the parts work."""
+        failures = 0
+        self.dispatcher.detached = self.state
+        self.uploader.start()
+        await self.withdrawal.find()
+        if self.tiers.refusal:
+            self._refused(Refused("TierLeft", self.tiers.refusal))
+            return
+        while self.state != "attached":
+            try:
+                await self.rounds.open()
+            except Exception as failure:  # a defect too: the tier is not given up for it
+                failures += 1
+                if not isinstance(failure, StoreError | OSError | WorkerError):
+                    logger.exception("the remote tier cannot be attached, it is tried again")
+                self._refused(failure)
+                whole_s, jitter = self._retry_max_s(), self.env.random.random()
+                refused = isinstance(failure, Refused)
+                await self.env.sleep(whole_s if refused else wait_s(failures, whole_s, jitter))
+            else:
+                self.state, self.error = "attached", None
+                self.dispatcher.foreign, self.dispatcher.detached = False, ""
+        logger.info("the remote tier %s is attached", self.tiers.current.url)
+        self.uploader.wake()
+        self.remover.start()
+        if self.tiers.moving:
+            self.mover.start()
+
+    def _refused(self, failure: Exception) -> None:
+        """Say why the bucket cannot be attached: what needs a person as an ERROR, once."""
+        told = str(self.error) == str(failure)
+        self.error = failure
+        code = failure.code if isinstance(failure, StoreError) else type(failure).__name__
+        self.dispatcher.detached = code
+        if not isinstance(failure, Refused):
+            self._warnings.warn("attaching the remote tier", failure, known=True)
+            return
+        other = isinstance(failure, OwnedByOther)
+        self.state = "owned by another" if other else "refused"
+        self.dispatcher.foreign = other
+        if not told:
+            logger.error("the remote tier cannot be used, all else goes on: %s", failure)
+
+    def _trouble(self) -> str:
+        """Why nothing can be uploaded at all; empty if something can."""
+        if self.state == "attached":
+            return ""
+        return self.state if self.error is None else f"{self.state}: {self.error}"
+
+    def _topic_of(self, number: int) -> str:
+        location = self.catalog.locate(number)
+        return "" if location is None else location.topic
+
+    def _grace_ms(self) -> int:
+        return max(1, self.config.tier_delete_delay_ms)
+
+    def _retry_max_s(self) -> float:
+        return self.config.tier_retry_max_ms / 1000
+
+    # --- now and then
+
+    async def _watch(self) -> None:
+        """Look whether promises are kept, and take over what has changed."""
+        while True:
+            await self.env.sleep(LOOK_S)
+            if not self.rounds.owned and not self.dispatcher.foreign:
+                self.state = "owned by another"
+                self.error = self.rounds.error
+                self.dispatcher.foreign = self.remover.foreign = True
+            try:
+                if self._take_settings():
+                    self.uploader.wake()
+                await self.promise.look()
+            except Exception:  # looked at again
+                logger.warning("watching the remote tier failed", exc_info=True)
+
+    def _take_settings(self) -> bool:
+        """Settings of the broker that may change; whether they have."""
+        config, limits, dispatcher = self.config, self.dispatcher.limits, self.dispatcher
+        rate = config.remote_log_manager_copy_max_bytes_per_second
+        now = Limits(
+            config.tier_upload_buffer_bytes,
+            config.tier_upload_threads,
+            -1 if rate >= NO_LIMIT else rate,
+            self._retry_max_s(),
+        )
+        paused = "tier.paused" if config.tier_paused else ""
+        changed = now != limits or paused != dispatcher.paused
+        if dispatcher.paused and not paused:
+            dispatcher.resume(self.env.clock.monotonic())
+        dispatcher.limits, dispatcher.paused = now, paused
+        return changed

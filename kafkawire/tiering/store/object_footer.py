@@ -1,0 +1,88 @@
+"""What an object says of itself: its header and the sections before its trailer, by two requests.
+
+For restore without a manifest, and for scrub. What cannot be read is a FormatError, a sentence
+without the object's name; batches and indexes are not looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafkawire.codec.segment import (
+    DIRECTORY,
+    HEADER_BYTES,
+    ORIGIN,
+    STATE,
+    FormatError,
+    Header,
+    Origin,
+    PartitionEntry,
+    PartitionState,
+    Section,
+    Trailer,
+    check_directory,
+    read_directory,
+    read_header,
+    read_origin,
+    read_state,
+    read_trailer,
+    section_body,
+)
+
+FIRST_BYTES = 64 << 10
+"""Read from the end at first: the sections of most objects, which then take one request."""
+SECTIONS_BYTES_AT_MOST = 256 << 20
+"""Of directory, state and origin: those of ten thousand partitions have a few MiB. A trailer that
+says more is not believed."""
+
+
+@dataclass(slots=True)
+class Tail:
+    """One object. `origin` None: an older program wrote it."""
+
+    header: Header
+    trailer: Trailer
+    directory: list[PartitionEntry]
+    states: dict[int, PartitionState]
+    origin: Origin | None
+
+
+class Reads(Protocol):
+    """What of a store this needs."""
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
+        """See kafkawire.tiering.store.port.ObjectStore."""
+        ...
+
+
+async def read_tail(store: Reads, key: str, size_bytes: int) -> Tail:
+    """The object under `key`, which has `size_bytes`. FormatError, StoreError."""
+    if size_bytes <= HEADER_BYTES:
+        raise FormatError(f"it has {size_bytes} bytes, too few for a segment")
+    first, _ = await store.get(key, 0, HEADER_BYTES)
+    at = max(0, size_bytes - FIRST_BYTES)
+    tail, _ = await store.get(key, at, size_bytes - at)
+    if len(tail) != size_bytes - at:
+        raise FormatError(f"it has {at + len(tail)} bytes and was listed with {size_bytes}")
+    header, trailer = read_header(first), read_trailer(tail, size_bytes)
+    if header.uuid != trailer.uuid:
+        raise FormatError("its header and its trailer are of two segments")
+    directory, state = trailer.section(DIRECTORY), trailer.section(STATE)
+    origin = trailer.optional(ORIGIN)
+    start = min(section.start for section in (directory, state, origin) if section is not None)
+    if size_bytes - start > SECTIONS_BYTES_AT_MOST:
+        raise FormatError(f"its sections take {size_bytes - start} bytes, which cannot be")
+    if start < at:
+        more, _ = await store.get(key, start, at - start)
+        tail, at = more + tail, start
+        if len(tail) != size_bytes - at:
+            raise FormatError(f"bytes {start} to {at} of it cannot be read")
+
+    def body(section: Section) -> memoryview:
+        return section_body(section, memoryview(tail)[section.start - at : section.stop - at])
+
+    entries = read_directory(body(directory))
+    check_directory(entries, trailer)
+    said = None if origin is None else read_origin(body(origin))
+    return Tail(header, trailer, entries, read_state(body(state)), said)

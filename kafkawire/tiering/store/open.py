@@ -1,0 +1,30 @@
+"""The store of a tier, by its URL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkawire.manifest.url import TierUrl, parse_tier
+
+if TYPE_CHECKING:
+    from kafkawire.codec.configs import BrokerConfig
+    from kafkawire.tiering.store.process import StoreProcess
+
+__all__ = ["TierUrl", "open_store", "parse_tier"]
+
+
+def open_store(url: str, config: BrokerConfig) -> StoreProcess:
+    """The store of a tier with the broker's settings; nothing is started before its first use.
+
+    ValueError as `parse_tier`.
+    """
+    from kafkawire.tiering.store.process import StoreProcess  # a broker without a tier needs none
+
+    return StoreProcess(
+        parse_tier(url),
+        memory_bytes=config.tier_cache_bytes,
+        part_bytes=config.tier_part_bytes,
+        upload_threads=config.tier_upload_threads,
+        read_threads=config.tier_read_threads,
+        storage_class=config.tier_s3_storage_class,
+    )

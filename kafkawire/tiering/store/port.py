@@ -1,0 +1,142 @@
+"""The port to object storage, and what can go wrong behind it.
+
+`ObjectStore` is what tiering knows of S3 or of a folder. The real one
+(`kafkawire.tiering.store.process`) speaks to a child process, so that no Python of boto3 ever runs
+beside the event loop; the simulation's is tests/kit/fakestore.py. One contract suite holds the
+providers and both of these to what is promised here.
+
+Keys are relative to the bucket and prefix of the tier and never contain them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class StoreError(Exception):
+    """A request to object storage failed. `code`: S3's or the errno's name, for people.
+
+    This class itself stands for what a later try may mend: a timeout, SlowDown (503), a 5xx, an
+    unreachable host, a body that ended early. A PUT that failed so may have been done all the same.
+    """
+
+    retryable = True
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+        self.text = text
+
+
+class SlowDown(StoreError):
+    """The storage asks for fewer requests (503 SlowDown, 429)."""
+
+
+class NoSuchObject(StoreError):
+    """There is nothing under this key (404)."""
+
+    retryable = False
+
+
+class ConditionFailed(StoreError):
+    """A conditional PUT found another object than it expected (412, 409)."""
+
+    retryable = False
+
+
+class Refused(StoreError):
+    """Credentials, permissions or the bucket are wrong (401, 403, NoSuchBucket, 4xx): nothing but
+    a person mends it. Whoever gets it pauses and looks again now and then."""
+
+    retryable = False
+
+
+class Stored(NamedTuple):
+    """An object as it is stored. `requests`: how many the call took (multipart takes several)."""
+
+    etag: str
+    size_bytes: int
+    requests: int = 1
+
+
+class Listed(NamedTuple):
+    """One object of a listing."""
+
+    key: str
+    size_bytes: int
+    modified_ms: int
+    etag: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Bytes of an object and where they are to lie in `ObjectStore.memory`."""
+
+    start: int
+    length: int
+    at: int
+
+
+class ObjectStore(Protocol):
+    """Each call is tried once by whatever is behind it: who calls decides about trying again.
+
+    Raises StoreError and its kinds; OSError only for local files (`upload`, `download`).
+    A cancelled call may have been done; a cancelled `read` raises only when nothing is going to be
+    written into its memory any more.
+
+    `bytes_per_second` (-1: no limit) is shared by all uploads, or downloads, that give the same.
+    """
+
+    memory: memoryview
+    """What `read` reads into; shared with the process that does it. Its size is given at open."""
+
+    async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
+        """Stores a local file, in parts if it is large; all of it is there when this returns."""
+        ...
+
+    async def put(
+        self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
+    ) -> Stored:
+        """Stores a small object whole. `if_match`: only over an object with this ETag;
+        `if_absent`: only where there is none. ConditionFailed otherwise."""
+        ...
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
+        """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a
+        range that goes beyond the end is cut there). NoSuchObject."""
+        ...
+
+    async def read(self, key: str, parts: Sequence[Part]) -> None:
+        """Reads contiguous parts of an object (each begins where the one before ends) by one
+        request into `memory`. StoreError if the object ends before the last one does.
+        Urgent: has threads of its own, which uploads never take."""
+        ...
+
+    async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
+        """Copies an object into a new local file, synced; removes the file if it fails."""
+        ...
+
+    async def copy_from(
+        self, source_url: str, key: str, size_bytes: int, source_key: str = ""
+    ) -> Stored:
+        """Copies an object of so many bytes from another tier, by that tier's URL, into this one.
+        `source_key`: its key there, where that is another one. StoreError if its size differs."""
+        ...
+
+    async def head(self, key: str) -> Stored:
+        """NoSuchObject if there is none."""
+        ...
+
+    async def delete(self, keys: Sequence[str]) -> int:
+        """Removes up to 1,000 objects, absent ones too. How many requests it took."""
+        ...
+
+    async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
+        """Up to `limit` (at most 1,000) objects with this prefix, by key, above `after`."""
+        ...
+
+    async def close(self) -> None:
+        """Ends what is under way. Calling it again does nothing."""
+        ...

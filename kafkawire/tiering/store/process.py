@@ -1,0 +1,238 @@
+"""Object storage in a child process: the broker's end. A device.
+
+No Python of boto3 may run beside the event loop, so it runs in a process of its own, started at
+the first call, started again after it died, ended when nothing was asked for a while or when the
+broker ends. Calls go to it as small messages, many at a time; what `read` brings lies in memory
+both processes have mapped, so a cold byte goes from the socket to where the answer is sent from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import mmap
+import os
+import sys
+import tempfile
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
+from typing import Any
+
+from kafkawire.manifest.keys import check_key
+from kafkawire.manifest.url import TierUrl
+from kafkawire.tiering.store.port import Listed, Part, Stored, StoreError
+from kafkawire.tiering.store.process_client import Child, Lane
+from kafkawire.tiering.store.process_protocol import LANES, REST_THREADS, Hello
+from kafkawire.tiering.store.provider import DELETE_AT_MOST, LIST_AT_MOST
+
+IDLE_S = 600.0
+"""A child with boto3 in it takes 60 MB; starting one takes half a second, which the first cold
+read would wait for. Uploads come every few minutes where there is anything to upload."""
+STILLBORN_S = 1.0
+"""After a child that died before its first answer there is not another one at once."""
+
+
+class StoreProcess:
+    """ObjectStore by a child process; see kafkawire.tiering.store.port for its promises.
+
+    `part_bytes`: parts of multipart uploads; `upload_threads`: long calls at the same time;
+    `storage_class`: of segments in S3, empty: S3's own choice.
+    """
+
+    def __init__(
+        self,
+        tier: TierUrl,
+        memory_bytes: int = 0,
+        part_bytes: int = 16 << 20,
+        upload_threads: int = 4,
+        read_threads: int = 16,
+        idle_s: float = IDLE_S,
+        storage_class: str = "",
+    ) -> None:
+        self._tier = tier
+        self._storage_class = storage_class
+        self._part_bytes = part_bytes
+        self._threads = {"read": read_threads, "upload": upload_threads, "rest": REST_THREADS}
+        self._lanes = {lane: Lane(lane, count) for lane, count in self._threads.items()}
+        self._memory_fd = _shared_memory(memory_bytes)
+        size = memory_bytes
+        self.memory = memoryview(mmap.mmap(self._memory_fd, size) if size else b"")
+        self._idle_s = idle_s
+        self._child: Child | None = None
+        self._starting: asyncio.Task[Child] | None = None
+        self._not_before = 0.0
+        self._seen = False
+        self._left: list[str] = []
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while there is none."""
+        return None if self._child is None else self._child.pid
+
+    async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
+        """See ObjectStore."""
+        return Stored(*await self._ask("upload", _key(key), path, bytes_per_second))
+
+    async def put(
+        self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
+    ) -> Stored:
+        """See ObjectStore."""
+        return Stored(*await self._ask("put", _key(key), bytes(data), if_match, if_absent))
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
+        """See ObjectStore."""
+        data, etag = await self._ask("get", _key(key), start, length)
+        return data, etag
+
+    async def read(self, key: str, parts: Sequence[Part]) -> None:
+        """See ObjectStore. ValueError if the parts are not contiguous, or not in the memory."""
+        _check_parts(parts, len(self.memory))
+        await self._ask("read", _key(key), tuple(parts))
+
+    async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
+        """See ObjectStore."""
+        return Stored(*await self._ask("download", _key(key), path, bytes_per_second))
+
+    async def copy_from(
+        self, source_url: str, key: str, size_bytes: int, source_key: str = ""
+    ) -> Stored:
+        """See ObjectStore."""
+        source = _key(source_key or key)
+        return Stored(*await self._ask("copy_from", source_url, _key(key), size_bytes, source))
+
+    async def head(self, key: str) -> Stored:
+        """See ObjectStore."""
+        return Stored(*await self._ask("head", _key(key)))
+
+    async def delete(self, keys: Sequence[str]) -> int:
+        """See ObjectStore. ValueError beyond 1,000 keys."""
+        if len(keys) > DELETE_AT_MOST:
+            raise ValueError(f"{len(keys)} objects to delete: {DELETE_AT_MOST} are allowed")
+        if not keys:
+            return 0
+        return int(await self._ask("delete", tuple(map(_key, keys))))
+
+    async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
+        """See ObjectStore. ValueError for a limit not in 1..1,000."""
+        if not 1 <= limit <= LIST_AT_MOST:
+            raise ValueError(f"a listing of {limit} objects: 1 to {LIST_AT_MOST} are allowed")
+        return [Listed(*row) for row in await self._ask("list", prefix, after, limit)]
+
+    async def close(self) -> None:
+        """See ObjectStore."""
+        self._closed = True
+        if self._starting is not None:
+            await asyncio.gather(self._starting, return_exceptions=True)
+        child, self._child = self._child, None
+        if child is not None:
+            await child.end()
+        if self._memory_fd >= 0:
+            os.close(self._memory_fd)
+            self._memory_fd = -1
+
+    # Calls
+
+    async def _ask(self, operation: str, *arguments: Any) -> Any:
+        """One call and its answer. Cancelled, it goes on in its lane until the child has ended
+        it; what was to be written into memory is waited for."""
+        lane = self._lanes[LANES[operation]]
+        await lane.enter()
+        try:
+            child = await self._running()
+            number, answer = child.ask(operation, arguments, lane.leave)
+        except BaseException:
+            lane.leave()
+            raise
+        try:
+            await child.drain()
+            return await answer
+        except asyncio.CancelledError:
+            safe = child.cancel(number)
+            while operation == "read" and not safe.done():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await asyncio.wait([safe])
+            raise
+
+    async def _running(self) -> Child:
+        """The child; started by the first who needs it, for all who come meanwhile."""
+        if self._closed:
+            raise StoreError("Closed", "the tier is being closed")
+        if self._child is not None and self._child.takes_calls:
+            return self._child
+        if self._starting is None:
+            self._starting = asyncio.get_running_loop().create_task(self._start())
+        return await asyncio.shield(self._starting)
+
+    async def _start(self) -> Child:
+        try:
+            loop = asyncio.get_running_loop()
+            if self._child is not None:
+                await self._child.gone()  # nothing may write into the memory beside the next one
+            if loop.time() < self._not_before:
+                raise StoreError("ChildDied", "the storage process ends as soon as it begins")
+            hello = Hello(
+                self._tier, self._seen, self._memory_fd, len(self.memory), self._part_bytes,
+                self._threads, tuple(self._left), self._storage_class,
+            )  # fmt: skip
+            command = (
+                sys.executable,
+                "-P",
+                "-m",
+                "kafkawire.tiering.store.process_main",
+                str(os.getpid()),
+            )
+            passed = [self._memory_fd] if len(self.memory) else []
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=PIPE, stdout=PIPE, pass_fds=passed, start_new_session=True
+            )  # a session of its own: Ctrl-C in a terminal is for the broker, which ends it
+            child = Child(process, self._idle_s, self._answered)
+            child.listening = loop.create_task(self._listen(child))
+            self._child = child
+            child.send(hello)
+            self._left = []
+            return child
+        except OSError as failure:
+            raise StoreError("ChildDied", f"no storage process can be started: {failure}") from None
+        finally:
+            self._starting = None
+
+    def _answered(self) -> None:
+        self._seen = True
+
+    async def _listen(self, child: Child) -> None:
+        stillborn = await child.listen()
+        self._left += child.left
+        if stillborn:
+            self._not_before = asyncio.get_running_loop().time() + STILLBORN_S
+
+
+def _shared_memory(size_bytes: int) -> int:
+    """A file of so many bytes that is nothing but memory, where there is such a thing; -1 for 0."""
+    if size_bytes <= 0:
+        return -1
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("kafkawire-tier")
+    else:
+        with tempfile.TemporaryFile() as file:
+            fd = os.dup(file.fileno())
+    os.ftruncate(fd, size_bytes)
+    return fd
+
+
+def _key(key: str) -> str:
+    check_key(key)
+    return key
+
+
+def _check_parts(parts: Sequence[Part], memory_bytes: int) -> None:
+    """ValueError unless the parts are one range, and lie in the memory."""
+    if not parts:
+        raise ValueError("no parts to read")
+    end = parts[0].start
+    for part in parts:
+        if part.start != end or part.length <= 0 or part.start < 0:
+            raise ValueError(f"{part} does not go on where the one before ends, at {end}")
+        if not 0 <= part.at <= memory_bytes - part.length:
+            raise ValueError(f"{part} does not lie in {memory_bytes} bytes of memory")
+        end += part.length

@@ -1,0 +1,256 @@
+"""One storage process as the broker sees it: calls that are in it, their answers, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio.subprocess import Process
+from collections.abc import Callable
+from typing import Any
+
+from kafkawire.log.io.worker_process import exit_words, send
+from kafkawire.tiering.store.port import StoreError
+from kafkawire.tiering.store.process_protocol import (
+    CALLS_PER_THREAD,
+    LENGTH,
+    MESSAGE_BYTES_AT_MOST,
+    Answer,
+    failure_of,
+    pack_message,
+    unpack_answer,
+)
+
+WAITING_AT_MOST = 2000
+"""Calls of one lane that wait for the child. Each belongs to a task that waits; with more than
+this behind a store that does not answer, another one is better told so."""
+PING_S = 10.0
+PINGS_MISSED_AT_MOST = 2
+"""A child that gives no sign of life so long, with calls under way, is killed."""
+CLOSE_S = 4.0
+"""Longer than a child takes that ends by itself."""
+
+
+class Lane:
+    """Calls of one kind: as many as keep its threads busy are in the child, the rest waits here."""
+
+    __slots__ = ("_name", "_slots", "_waiting", "leave")
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._name = name
+        self._slots = asyncio.Semaphore(threads * CALLS_PER_THREAD)
+        self._waiting = 0
+        self.leave = self._slots.release
+
+    async def enter(self) -> None:
+        """Wait for a place. StoreError if too many do."""
+        if self._waiting >= WAITING_AT_MOST:
+            raise StoreError("Busy", f"{self._waiting} calls wait for the storage ({self._name})")
+        self._waiting += 1
+        try:
+            await self._slots.acquire()
+        finally:
+            self._waiting -= 1
+
+
+class _Pending:
+    """A call in the child. `safe`: nothing is going to be written into memory for it."""
+
+    __slots__ = ("answer", "leave", "safe", "stores")
+
+    def __init__(self, leave: Callable[[], None], stores: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.answer: asyncio.Future[Any] = loop.create_future()
+        self.safe: asyncio.Future[None] = loop.create_future()
+        self.leave = leave
+        self.stores = stores
+
+    def end(self) -> None:
+        """The child does nothing for it any more."""
+        self.leave()
+        if not self.safe.done():
+            self.safe.set_result(None)
+
+
+def _stored_by(operation: str, arguments: tuple[Any, ...]) -> str:
+    """The key of what is stored in more than one request, and so may be left half done."""
+    if operation == "upload":
+        return str(arguments[0])
+    return str(arguments[1]) if operation == "copy_from" else ""
+
+
+class Child:
+    """One child process, from its start to its end. `answered` is called at each success."""
+
+    def __init__(self, process: Process, idle_s: float, answered: Callable[[], None]) -> None:
+        self._process = process
+        self._idle_s = idle_s
+        self._answered = answered
+        self._pending: dict[int, _Pending] = {}
+        self._number = 0
+        self._missed = 0
+        self._failure = ""  # how it ended, once it has
+        self._loop = asyncio.get_running_loop()
+        self._resting: asyncio.TimerHandle | None = None
+        self._watching: asyncio.TimerHandle | None = None
+        self.listening: asyncio.Task[None]
+        """Runs `listen`; whoever started the process sets it at once."""
+        self.alive = True
+        """It was not told to end, and its output has not ended."""
+        self.heard = False
+        """It has answered something."""
+        self.left: list[str] = []
+        """Keys of objects it was storing when it died."""
+
+    @property
+    def pid(self) -> int | None:
+        """None once it has ended."""
+        return self._process.pid if self._process.returncode is None else None
+
+    @property
+    def takes_calls(self) -> bool:
+        """Whether a call can be sent. A dead process closes its pipes one after the other."""
+        assert self._process.stdin is not None
+        return self.alive and not self._process.stdin.is_closing()
+
+    def ask(
+        self, operation: str, arguments: tuple[Any, ...], leave: Callable[[], None]
+    ) -> tuple[int, asyncio.Future[Any]]:
+        """Begin a call: its number and answer. `leave()` is called when it has ended. StoreError if
+        the process has ended since it was found."""
+        if self._failure:  # `listen` has failed all calls and ended: nothing would answer this one
+            raise StoreError("ChildDied", self._failure)
+        number = self._number + 1
+        self.send((number, operation, arguments))
+        self._number = number
+        pending = self._pending[number] = _Pending(leave, _stored_by(operation, arguments))
+        if self._resting is not None:
+            self._resting.cancel()
+        if self._watching is None:
+            self._watching = self._loop.call_later(PING_S, self._watch)
+        return number, pending.answer
+
+    def cancel(self, number: int) -> asyncio.Future[None]:
+        """Nobody waits for this call any more; done when its memory is free."""
+        pending = self._pending.get(number)
+        if pending is None:
+            done = self._loop.create_future()
+            done.set_result(None)
+            return done
+        pending.answer.cancel()
+        self.send((number, "cancel", ()))
+        return pending.safe
+
+    async def drain(self) -> None:
+        """Until the pipe has taken what was sent."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # the answer will say it
+            await self._process.stdin.drain()
+
+    async def gone(self) -> None:
+        """Until the process has ended."""
+        await asyncio.shield(self.listening)
+
+    async def end(self) -> None:
+        """End it: calls under way are cancelled."""
+        self._retire()
+        await asyncio.wait([self.listening], timeout=CLOSE_S)
+        self._kill()
+        await self.gone()
+
+    def send(self, message: object) -> None:
+        """Hand a message to the pipe. ValueError if it is too large."""
+        parts = pack_message(message)
+        with contextlib.suppress(ConnectionError):  # it is dead: `listen` fails what waits
+            send(self._process, parts)
+
+    async def listen(self) -> bool:
+        """Take answers until there are no more; then nothing of the child is left. True if it
+        died before it had answered anything."""
+        why = ""
+        try:
+            while True:
+                self._take(unpack_answer(await self._message()))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            why = ""
+        except Exception as problem:  # whatever it is: calls that wait must hear of it
+            why = f"said what is no answer: {problem!r}"
+            self._kill()
+        intended = not self.alive
+        self.alive = False
+        code = await self._ended()
+        for timer in (self._resting, self._watching):
+            if timer is not None:
+                timer.cancel()
+        self._failure = f"the storage process {why or 'ended with ' + exit_words(code)}"
+        pending, self._pending = self._pending, {}
+        self.left = [call.stores for call in pending.values() if call.stores]
+        for call in pending.values():
+            if not call.answer.done():
+                call.answer.set_exception(StoreError("ChildDied", self._failure))
+            call.end()
+        return not (intended or self.heard)
+
+    async def _ended(self) -> int:
+        """What it ended with. Its output has ended, so it should be dead; to kill one that is
+        would take its exit code from whoever waits for it."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._process.wait()), CLOSE_S)
+        except TimeoutError:
+            self._kill()
+            return await self._process.wait()
+
+    async def _message(self) -> bytes:
+        assert self._process.stdout is not None
+        (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
+        if length > MESSAGE_BYTES_AT_MOST:
+            raise ValueError(f"one of {length} bytes")
+        return await self._process.stdout.readexactly(length)
+
+    def _take(self, answer: Answer) -> None:
+        self._missed = 0
+        self.heard = True
+        number, kind = answer[:2]
+        if kind == "pong":
+            return
+        pending = self._pending.get(number)
+        if kind == "safe":
+            # One that was answered at the same moment is known no more.
+            if pending is not None and not pending.safe.done():
+                pending.safe.set_result(None)
+            return
+        if pending is None:
+            raise ValueError(f"there is no call {number}")
+        failure = None if kind == "done" else failure_of(answer)
+        del self._pending[number]
+        pending.end()
+        if not self._pending and self.alive:
+            self._resting = self._loop.call_later(self._idle_s, self._retire)
+        if not pending.answer.done():
+            if failure is None:
+                pending.answer.set_result(answer[2])
+            else:
+                pending.answer.set_exception(failure)
+        if failure is None:
+            self._answered()
+
+    def _watch(self) -> None:
+        """Called now and then while there are calls: does it live?"""
+        self._watching = None
+        if not self._pending:
+            self._missed = 0
+        elif self._missed >= PINGS_MISSED_AT_MOST:
+            self._kill()
+        else:
+            self._missed += 1
+            self.send((0, "ping", ()))
+            self._watching = self._loop.call_later(PING_S, self._watch)
+
+    def _retire(self) -> None:
+        """The end of its input ends it."""
+        self.alive = False
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def _kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.kill()

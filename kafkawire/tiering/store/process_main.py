@@ -1,0 +1,224 @@
+"""The storage process: `python -P -m kafkawire.tiering.store.process_main PARENT`. A device.
+
+It runs calls in the threads of their lanes and answers them as they are done, in any order. When
+its input ends, the broker has closed it or is gone: calls under way are cancelled, so that no
+multipart upload is left half done in a bucket, and after a moment it ends whatever they do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import pickle
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from threading import Condition, Lock
+from typing import Any
+
+from kafkawire.log.io.worker_process import read_exactly, write_all
+from kafkawire.manifest.url import TierUrl, parse_tier
+from kafkawire.tiering.store.folder import FolderProvider
+from kafkawire.tiering.store.port import Part, Stored, StoreError
+from kafkawire.tiering.store.process_protocol import (
+    CALLS_PER_THREAD,
+    LANES,
+    LENGTH,
+    MESSAGE_BYTES_AT_MOST,
+    Answer,
+    Hello,
+    answer_of,
+    pack_message,
+)
+from kafkawire.tiering.store.provider import Call, Provider, expect_size
+
+NICE = 5
+"""The loop comes first; cutting and cleaning (10) come last."""
+GRACE_S = 2.0
+"""What calls under way may take to end: a request that aborts a multipart upload."""
+
+
+def make_provider(
+    tier: TierUrl,
+    part_bytes: int,
+    calls: int,
+    transfers: int,
+    seen: bool = False,
+    storage_class: str = "",
+) -> Provider:
+    """What is behind a tier's URL, for so many calls at a time, and so many of those transfers of
+    whole objects. Raises Refused."""
+    provider: Provider
+    if tier.is_s3:
+        from kafkawire.tiering.store.s3 import (
+            S3Provider,  # boto3 takes a while, and a folder needs none
+        )
+
+        provider = S3Provider(tier, part_bytes, calls, transfers, storage_class)
+    else:
+        provider = FolderProvider(tier.folder, tier.create)
+    provider.seen = seen
+    return provider
+
+
+class Storage:
+    """Calls under way and the threads they run in. `send` may be called by any thread."""
+
+    def __init__(self, hello: Hello, memory: memoryview, send: Callable[[Answer], None]) -> None:
+        self._hello = hello
+        self._memory = memory
+        self._send = send
+        self._making = Lock()
+        self._provider: Provider | None = None
+        self._calls: dict[int, Call] = {}
+        self._ended = Condition()
+        self._pools = {
+            lane: ThreadPoolExecutor(count, f"tier-{lane}") for lane, count in hello.threads.items()
+        }
+        # What the broker promises never to exceed; a cancelled call counts until it has ended.
+        self._calls_at_most = CALLS_PER_THREAD * sum(hello.threads.values())
+
+    def take(self, number: int, operation: str, arguments: tuple[Any, ...]) -> None:
+        """One request; never waits. ValueError if it is none."""
+        if operation == "ping":
+            self._send((number, "pong"))
+        elif operation == "cancel":
+            with self._ended:
+                known = self._calls.get(number)
+            if known is not None and known.cancel():
+                self._send((number, "safe"))
+        elif operation not in LANES or len(self._calls) >= self._calls_at_most:
+            raise ValueError(f"{operation!r} is no operation, or one too many")
+        else:
+            call = Call()
+            with self._ended:
+                self._calls[number] = call
+            self._pools[LANES[operation]].submit(self._run, number, operation, arguments, call)
+
+    def close(self, grace_s: float) -> None:
+        """Cancel what is under way and wait so long for its end."""
+        with self._ended:
+            calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        with self._ended:
+            self._ended.wait_for(lambda: not self._calls, grace_s)
+
+    def _run(self, number: int, operation: str, arguments: tuple[Any, ...], call: Call) -> None:
+        try:
+            call.check()
+            answer: Answer = number, "done", self._do(operation, arguments, call)
+        except Exception as failure:
+            answer = answer_of(number, failure)
+        with contextlib.suppress(OSError):  # the broker is gone: so will be this process
+            self._send(answer)
+        with self._ended:
+            del self._calls[number]
+            self._ended.notify_all()
+
+    def _do(self, operation: str, arguments: tuple[Any, ...], call: Call) -> Any:
+        provider = self._opened()
+        if operation == "read":
+            return self._read(provider, call, *arguments)
+        if operation == "copy_from":
+            url, key, size_bytes, source_key = arguments
+            return copy_object(provider, url, source_key, key, size_bytes, call)
+        return getattr(provider, operation)(*arguments, call)
+
+    def _opened(self) -> Provider:
+        with self._making:
+            if self._provider is None:
+                hello = self._hello
+                self._provider = make_provider(
+                    hello.tier, hello.part_bytes, sum(hello.threads.values()),
+                    hello.threads["upload"], hello.seen, hello.storage_class,
+                )  # fmt: skip
+                if hello.left:
+                    with contextlib.suppress(StoreError):  # else it lies there as after a crash
+                        self._provider.clear_up(hello.left)
+            return self._provider
+
+    def _read(self, provider: Provider, call: Call, key: str, parts: Sequence[Part]) -> None:
+        views = [self._memory[part.at : part.at + part.length] for part in parts]
+        provider.read(key, parts[0].start, views, call)
+
+
+@lru_cache(maxsize=4)
+def _source(url: str) -> Provider:
+    """The tier that is copied from: a move asks for it at each object, and leaves one or two."""
+    return make_provider(parse_tier(url), 1 << 24, 4, 4, seen=True)
+
+
+def copy_object(
+    provider: Provider, url: str, source_key: str, key: str, size_bytes: int, call: Call
+) -> Stored:
+    """See ObjectStore.copy_from: by the storage itself where it can, else through here."""
+    source = _source(url)
+    stored = provider.copy(source, source_key, key, call)
+    if stored is None:
+        with source.reading(source_key, call) as body:
+            stored = provider.upload_from(key, body, size_bytes, call)
+    expect_size(key, stored.size_bytes, size_bytes)
+    return stored
+
+
+def serve(source: int, sink: int) -> None:
+    """Answer requests from one pipe to the other until the first ends or says nonsense."""
+    sending = Lock()
+
+    def send(answer: Answer) -> None:
+        try:
+            head, body = pack_message(answer)
+        except ValueError as problem:
+            head, body = pack_message(answer_of(answer[0], StoreError("TooLarge", str(problem))))
+        with sending:
+            write_all(sink, head + body if len(body) < 1 << 16 else head)
+            if len(body) >= 1 << 16:
+                write_all(sink, body)
+
+    hello = _next(source)
+    if not isinstance(hello, Hello):
+        return
+    size = hello.memory_bytes
+    memory = memoryview(mmap.mmap(hello.memory_fd, size)) if size else memoryview(b"")
+    storage = Storage(hello, memory, send)
+    while (request := _next(source)) is not None:
+        try:
+            number, operation, arguments = request
+            storage.take(number, operation, arguments)
+        except (TypeError, ValueError):
+            break
+    storage.close(GRACE_S)
+
+
+def _next(source: int) -> Any:
+    """The next message; None at the end of the input, or where it is none."""
+    head = read_exactly(source, LENGTH.size)
+    if head is None or LENGTH.unpack(head)[0] > MESSAGE_BYTES_AT_MOST:
+        return None
+    body = read_exactly(source, LENGTH.unpack(head)[0])
+    return None if body is None else pickle.loads(body)
+
+
+def main() -> None:
+    """The child. Its argument is the broker's process id."""
+    if os.getppid() != int(sys.argv[1]):  # it died before this process began
+        os._exit(1)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # of the broker: it reloads its configuration
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the broker decides when it ends
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    sink = os.dup(1)
+    os.dup2(2, 1)  # nothing that prints may come between the messages
+    try:
+        serve(0, sink)
+    finally:
+        os._exit(0)  # threads that hang in a request are not waited for
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What goes between the broker and its storage process: calls, answers, failures as values. Pure.
+
+A message is a pickle with its length before it. Both ends are the same program of the same
+installation, so pickle is no danger and no version is needed; bytes of cold reads are not in it,
+they go through shared memory.
+
+Broker to child: a `Hello`, then (number, operation, arguments); operation "cancel" has the number
+of the call it ends, "ping" asks for a sign of life. Child to broker: (number, kind, *rest), one
+"done" or failure for each call, and before that, if it was cancelled, perhaps one "safe": its
+memory will not be written.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+
+from kafkawire.manifest.url import TierUrl
+from kafkawire.tiering.store.port import (
+    ConditionFailed,
+    NoSuchObject,
+    Refused,
+    SlowDown,
+    StoreError,
+)
+
+LENGTH = Struct(">I")
+MESSAGE_BYTES_AT_MOST = 256 << 20
+"""A whole `get` and a little; whatever claims to be larger is none."""
+
+LANES = {
+    "read": "read",
+    "upload": "upload",
+    "download": "upload",
+    "copy_from": "upload",
+    "put": "rest",
+    "get": "rest",
+    "head": "rest",
+    "delete": "rest",
+    "list": "rest",
+}
+"""Which threads do which operation: nothing long stands before a read, or before a manifest."""
+REST_THREADS = 4
+"""Small requests: a manifest's PUT goes beside a scrub's listing and a batch of deletions."""
+CALLS_PER_THREAD = 2
+"""Calls of a lane that are in the child: a thread that is done finds the next one. All others wait
+in the broker, where giving up costs nothing."""
+
+_KINDS: dict[str, type[StoreError]] = {
+    kind.__name__: kind for kind in (StoreError, SlowDown, NoSuchObject, ConditionFailed, Refused)
+}
+
+Request = tuple[int, str, tuple[Any, ...]]
+Answer = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a child is told first. `threads`: of each lane; `seen`: see Provider.seen; `left`: keys
+    that the child before was storing when it died; `storage_class`: of segments in S3."""
+
+    tier: TierUrl
+    seen: bool
+    memory_fd: int
+    memory_bytes: int
+    part_bytes: int
+    threads: Mapping[str, int]
+    left: tuple[str, ...] = ()
+    storage_class: str = ""
+
+
+def pack_message(message: object) -> tuple[bytes, bytes]:
+    """Length and body. ValueError if it is too large."""
+    body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    if len(body) > MESSAGE_BYTES_AT_MOST:
+        raise ValueError(
+            f"a message of {len(body)} bytes to the storage process is too large: "
+            f"{MESSAGE_BYTES_AT_MOST} are allowed"
+        )
+    return LENGTH.pack(len(body)), body
+
+
+def unpack_answer(body: bytes) -> Answer:
+    """ValueError if it is none."""
+    answer: Answer
+    try:
+        answer = pickle.loads(body)
+    except Exception as failure:
+        raise ValueError(f"{len(body)} bytes that are no answer") from failure
+    match answer:
+        case (int(), "done", _) | (int(), "safe" | "pong") | (int(), "store" | "os", _, _, _):
+            return answer
+    raise ValueError("an answer of another shape")
+
+
+def answer_of(number: int, failure: BaseException) -> Answer:
+    """A failure as a message."""
+    if isinstance(failure, StoreError):
+        kind = type(failure).__name__
+        kind = kind if kind in _KINDS else StoreError.__name__
+        return number, "store", kind, failure.code, failure.text
+    if isinstance(failure, OSError):
+        text = failure.strerror or str(failure)
+        return number, "os", failure.errno, text, failure.filename
+    return number, "store", StoreError.__name__, type(failure).__name__, str(failure)
+
+
+def failure_of(answer: Answer) -> Exception:
+    """The failure of a message. ValueError if it holds none."""
+    match answer:
+        case (_, "store", str(kind), str(code), str(text)) if kind in _KINDS:
+            return _KINDS[kind](code, text)
+        case (_, "os", code, text, filename):
+            return OSError(code, text, filename)
+    raise ValueError(f"an answer of an unknown kind: {answer[1]!r}")

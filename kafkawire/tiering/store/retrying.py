@@ -1,0 +1,82 @@
+"""Requests of a restore or scrub: tried again while that may help, some at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.io.ports import Env
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.port import Listed, ObjectStore, Stored, StoreError
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+TRIES = 6
+"""About 15 seconds: a person is waiting, and may try again."""
+WAIT_AT_MOST_S = 5.0
+AT_ONCE = 8
+"""Objects asked for at the same time, half of the reading threads of a store."""
+PAGE = 1000
+
+
+class Asking:
+    """See the module. Raises StoreError once it has tried often enough."""
+
+    __slots__ = ("_env", "_store")
+
+    def __init__(self, env: Env, store: ObjectStore) -> None:
+        self._env = env
+        self._store = store
+
+    async def download(self, key: str, path: str, bytes_per_second: int) -> None:
+        """An object as a local file; -1: as fast as it goes."""
+        await self.retry(lambda: self._store.download(key, path, bytes_per_second))
+
+    async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
+        """What a request answers, once it is answered."""
+        for failures in range(1, TRIES):
+            try:
+                return await request()
+            except StoreError as failure:
+                if not failure.retryable:
+                    raise
+                jitter = self._env.random.random()
+                await self._env.sleep(wait_s(failures, WAIT_AT_MOST_S, jitter))
+        return await request()
+
+    async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
+        """See ObjectStore."""
+        return await self.retry(lambda: self._store.get(key, start, length))
+
+    async def head(self, key: str) -> Stored:
+        """See ObjectStore."""
+        return await self.retry(lambda: self._store.head(key))
+
+    async def whole(self, key: str) -> bytes:
+        """All of a small object. NoSuchObject."""
+        return (await self.get(key))[0]
+
+    async def pages(self, prefix: str) -> AsyncIterator[list[Listed]]:
+        """Everything below a prefix, by key, a page at a time."""
+        after = ""
+        while True:
+            page = await self.retry(lambda after=after: self._store.list(prefix, after, PAGE))  # type: ignore[misc]
+            yield page
+            if len(page) < PAGE:
+                return
+            after = page[-1].key
+
+
+async def side_by_side(
+    items: Sequence[T], work: Callable[[T], Awaitable[R]], what: str, progress: Progress
+) -> list[R]:
+    """What `work` makes of each item, AT_ONCE at the same time, in their order."""
+    done: list[R] = []
+    for at in range(0, len(items), AT_ONCE):
+        progress(what, at, len(items))
+        done += await asyncio.gather(*map(work, items[at : at + AT_ONCE]))
+    progress(what, len(items), len(items))
+    return done

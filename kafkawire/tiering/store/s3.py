@@ -1,0 +1,406 @@
+"""S3 by boto3: AWS, MinIO and whatever else speaks it. A device, imported by the child alone.
+
+Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles);
+options of the tier's URL go before it. Buckets are addressed by path wherever the endpoint is not
+AWS's own, which is botocore's rule too. A request is tried once, since whoever asked knows when to
+try again; only parts of a multipart transfer are tried again here, so that one of a hundred that
+fails does not cost the other ninety-nine.
+
+Uploads carry a checksum that S3 compares (boto3's default, CRC-32 of each part).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import IO, TYPE_CHECKING, Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from s3transfer.manager import TransferConfig, TransferManager
+
+from kafkawire.manifest.keys import SEGMENTS, check_key
+from kafkawire.manifest.url import TierUrl
+from kafkawire.tiering.store.folder import new_file
+from kafkawire.tiering.store.port import (
+    ConditionFailed,
+    Listed,
+    NoSuchObject,
+    Refused,
+    Stored,
+    StoreError,
+)
+from kafkawire.tiering.store.provider import (
+    GET_BYTES_AT_MOST,
+    Call,
+    Provider,
+    Reading,
+    expect_size,
+    too_large,
+)
+from kafkawire.tiering.store.s3_body import Stream, ender, fill, range_of
+from kafkawire.tiering.store.s3_errors import parts_of, translated
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+    from types_boto3_s3.client import S3Client
+
+CONNECT_TIMEOUT_S = 5
+READ_TIMEOUT_S = 30
+"""Between two packets, not of a whole request."""
+PART_ATTEMPTS = 3
+PARTS_AT_ONCE_PER_TRANSFER = 2
+"""One part is summed and signed while another is sent."""
+STREAMED_PARTS = 2
+"""Parts of a stream held in memory."""
+COPY_PART_BYTES = 128 << 20
+"""The storage copies these within itself, each before the read timeout."""
+
+
+class S3Provider:
+    """See the module and kafkawire.tiering.store.provider.Provider. Raises Refused where no client
+    can be made.
+
+    `part_bytes`: files larger than this go in parts of this size; `calls`: at a time, so that many
+    connections are kept; `transfers`: those of them that move whole objects; `storage_class`: of
+    segments, empty: S3's own choice.
+    """
+
+    def __init__(
+        self,
+        tier: TierUrl,
+        part_bytes: int,
+        calls: int,
+        transfers: int,
+        storage_class: str = "",
+    ) -> None:
+        self.seen = False
+        self._tier = tier
+        self._prefix = tier.prefix + "/" if tier.prefix else ""
+        self._part_bytes = part_bytes
+        self._parts_at_once = transfers * PARTS_AT_ONCE_PER_TRANSFER
+        self._asking = Lock()
+        self._asked = False
+        with translated(tier.bucket):
+            session = boto3.session.Session()
+            self._client: S3Client = self._made(session, 1, calls)
+            kept = self._parts_at_once * 2  # uploads and downloads
+            self._moving: S3Client = self._made(session, PART_ATTEMPTS, kept)
+        self._managers: dict[str, tuple[int, TransferManager]] = {}
+        self._storage_class = storage_class
+        self._encrypted: dict[str, Any] = {}
+        if tier.sse is not None:
+            self._encrypted["ServerSideEncryption"] = tier.sse
+        if tier.sse_kms_key_id is not None:
+            self._encrypted["SSEKMSKeyId"] = tier.sse_kms_key_id
+
+    def _made(self, session: boto3.session.Session, attempts: int, kept: int) -> S3Client:
+        style: Any = {True: "path", False: "virtual", None: "auto"}[self._tier.path_style]
+        config = Config(
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=READ_TIMEOUT_S,
+            max_pool_connections=kept,
+            retries={"total_max_attempts": attempts, "mode": "standard"},
+            s3={"addressing_style": style},
+            user_agent_extra="kafkawire",
+        )
+        return session.client(
+            "s3",
+            region_name=self._tier.region,
+            endpoint_url=self._tier.endpoint,
+            config=config,
+        )
+
+    def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
+        """See Provider."""
+        size = os.stat(path).st_size
+        name = self._name(key)
+        if size <= self._part_bytes and bytes_per_second <= 0:
+            with open(path, "rb") as file:
+                return self._put(key, file, size)
+        manager = self._manager("up", bytes_per_second)
+        with translated(key, local=True):
+            future = manager.upload(path, self._tier.bucket, name, extra_args=self._extra(key))
+            call.ends_by(future.cancel)
+            future.result()
+        return self._moved(key, size, call)
+
+    def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
+        """See Provider."""
+        name = self._name(key)
+        body: Any = Stream(source, call)  # what s3transfer needs of a file is `read`
+        with translated(key):
+            manager = self._manager("up", -1)
+            future = manager.upload(body, self._tier.bucket, name, extra_args=self._extra(key))
+            call.ends_by(future.cancel)
+            future.result()
+        return self._moved(key, size_bytes, call)
+
+    def _moved(self, key: str, size_bytes: int, call: Call) -> Stored:
+        """What a transfer has stored, as S3 sees it."""
+        found = self.head(key, call)
+        expect_size(key, found.size_bytes, size_bytes)
+        parts = -(-size_bytes // self._part_bytes)
+        return found._replace(requests=parts + 3 if parts > 1 else 2)
+
+    def put(
+        self, key: str, data: bytes, if_match: str | None, if_absent: bool, call: Call
+    ) -> Stored:
+        """See Provider."""
+        condition = {"IfNoneMatch": "*"} if if_absent else {}
+        if if_match is not None:
+            condition["IfMatch"] = f'"{if_match}"'
+        try:
+            return self._put(key, data, len(data), condition)
+        except NoSuchObject:
+            raise ConditionFailed("NoSuchKey", f"{key} is not there") from None
+
+    def _put(
+        self,
+        key: str,
+        body: bytes | IO[bytes],
+        size_bytes: int,
+        condition: dict[str, str] | None = None,
+    ) -> Stored:
+        name = self._name(key)
+        extra: Any = {**self._extra(key), **(condition or {})}
+        with translated(key):
+            answer = self._client.put_object(
+                Bucket=self._tier.bucket, Key=name, Body=body, ContentLength=size_bytes, **extra
+            )
+            return Stored(_bare(answer["ETag"]), size_bytes)
+
+    def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
+        """See Provider."""
+        if length is not None and length <= 0:
+            return b"", self.head(key, call).etag
+        asked = range_of(start, None if start < 0 else length)
+        try:
+            with self._body(key, asked) as (body, size, etag):
+                if size > GET_BYTES_AT_MOST:
+                    raise too_large(key, size)
+                data = body.read()
+        except StoreError as failure:
+            if failure.code not in ("InvalidRange", "416"):
+                raise
+            return b"", self.head(key, call).etag  # it has no byte there
+        return (data if length is None else data[:length]), etag
+
+    def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
+        """See Provider."""
+        wanted = sum(map(len, into))
+        with self._body(key, range_of(start, wanted)) as (body, size, _):
+            expect_size(f"what {key} holds from {start} on", size, wanted)
+            call.ends_by(ender(body), writing=True)
+            for view in into:
+                fill(body, view, call)
+
+    def download(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
+        """See Provider."""
+        name = self._name(key)
+        manager = self._manager("down", bytes_per_second)
+        with new_file(path) as out:
+            with self._looking(), translated(key, local=True):
+                future = manager.download(self._tier.bucket, name, out)
+                call.ends_by(future.cancel)
+                future.result()
+            size, etag = future.meta.size or 0, getattr(future.meta, "etag", None)
+            expect_size(f"the copy of {key}", out.seek(0, os.SEEK_END), size)
+            if not etag:
+                raise StoreError("NoETag", f"{key}: this is no answer of S3")
+        parts = -(-size // self._part_bytes)
+        return Stored(_bare(etag), size, max(1, parts) + 1)
+
+    @contextlib.contextmanager
+    def reading(self, key: str, call: Call) -> Iterator[Reading]:
+        """See Provider."""
+        with self._body(key, {}) as (body, _, _):
+            yield Stream(body, call)
+
+    def copy(self, source: Provider, source_key: str, key: str, call: Call) -> Stored | None:
+        """See Provider: by the storage itself, where both are at one endpoint."""
+        if not isinstance(source, S3Provider) or source._place() != self._place():
+            return None
+        origin: Any = {"Bucket": source._tier.bucket, "Key": source._name(source_key)}
+        name = self._name(key)
+        with translated(key):
+            future = self._manager("copy", -1).copy(
+                origin, self._tier.bucket, name, extra_args=self._extra(key),
+                source_client=source._moving,
+            )  # fmt: skip
+            call.ends_by(future.cancel)
+            future.result()
+        size = future.meta.size or 0
+        parts = -(-size // COPY_PART_BYTES)
+        return self.head(key, call)._replace(requests=parts + 4 if parts > 1 else 3)
+
+    def head(self, key: str, call: Call) -> Stored:
+        """See Provider."""
+        name = self._name(key)
+        with self._looking(), translated(key):
+            answer = self._client.head_object(Bucket=self._tier.bucket, Key=name)
+            return Stored(_bare(answer["ETag"]), answer["ContentLength"])
+
+    @contextlib.contextmanager
+    def _looking(self) -> Iterator[None]:
+        """An answer to HEAD has no text: whether the object or its bucket is missing must be
+        asked for."""
+        try:
+            yield
+        except NoSuchObject:
+            if not self._has_bucket():
+                raise self._no_bucket("is gone") from None
+            raise
+
+    def delete(self, keys: Sequence[str], call: Call) -> int:
+        """See Provider."""
+        named: Any = [{"Key": self._name(key)} for key in keys]
+        with translated(f"{len(keys)} objects"):
+            answer = self._client.delete_objects(
+                Bucket=self._tier.bucket, Delete={"Objects": named}
+            )
+            for error in answer.get("Errors", ()):
+                if error.get("Code") != "NoSuchKey":
+                    raise ClientError({"Error": error}, "DeleteObjects")
+        told = len(answer.get("Deleted", ())) + len(answer.get("Errors", ()))
+        if told != len(named):
+            raise StoreError("NotDeleted", f"of {len(named)} objects {told} were answered for")
+        return 1
+
+    def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
+        """See Provider."""
+        self._ready()
+        found: list[Listed] = []
+        more = True
+        while more and len(found) < limit:
+            call.check()
+            with translated(prefix):
+                answer = self._client.list_objects_v2(
+                    Bucket=self._tier.bucket,
+                    Prefix=self._prefix + prefix,
+                    StartAfter=self._prefix + after if after else "",
+                    MaxKeys=limit - len(found),
+                )
+                for row in answer.get("Contents", ()):
+                    after = row["Key"][len(self._prefix) :]
+                    modified = int(row["LastModified"].timestamp() * 1000)
+                    found.append(Listed(after, row["Size"], modified, _bare(row["ETag"])))
+                more = answer["IsTruncated"]
+        return found
+
+    def clear_up(self, keys: Sequence[str]) -> None:
+        """See Provider. Parts that nobody joins are paid for and shown by no listing."""
+        bucket = self._tier.bucket
+        for key in keys:
+            name = self._name(key)
+            with translated(key):
+                found = self._client.list_multipart_uploads(Bucket=bucket, Prefix=name)
+                for upload in found.get("Uploads", ()):
+                    self._client.abort_multipart_upload(
+                        Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+                    )
+
+    # What they share
+
+    def _extra(self, key: str) -> dict[str, Any]:
+        """What every upload of an object says. Only segments have the storage class: manifest and
+        owner are small and are replaced often, for which other classes charge extra."""
+        if self._storage_class and key.startswith(SEGMENTS):
+            return {**self._encrypted, "StorageClass": self._storage_class}
+        return self._encrypted
+
+    def _name(self, key: str) -> str:
+        """The key in the bucket, which is there when this returns, if it may be made."""
+        check_key(key)
+        self._ready()
+        return self._prefix + key
+
+    def _ready(self) -> None:
+        """Look once whether the bucket is there; make it if it may be made."""
+        if self.seen or self._asked:
+            return
+        bucket = self._tier.bucket
+        with self._asking, translated(bucket):
+            if self.seen or self._asked:
+                return
+            if not self._has_bucket():
+                self._make_bucket()
+            self._asked = True
+
+    def _has_bucket(self) -> bool:
+        """False only if S3 says so. Who may not look at it may be allowed to use it: then the
+        next request will tell, and better than an answer to HEAD, which has no text."""
+        try:
+            self._client.head_bucket(Bucket=self._tier.bucket)
+        except ClientError as failure:
+            status = parts_of(failure)[0]
+            if not 300 <= status < 500:
+                raise
+            return status != 404
+        self.seen = True
+        return True
+
+    def _no_bucket(self, why: str) -> Refused:
+        return Refused("NoSuchBucket", f"the bucket {self._tier.bucket} {why}")
+
+    def _make_bucket(self) -> None:
+        bucket = self._tier.bucket
+        if not self._tier.create:
+            raise self._no_bucket("does not exist, and create=false forbids to make it")
+        region = self._client.meta.region_name
+        where: Any = {}
+        if region and region not in ("us-east-1", "aws-global"):
+            where = {"CreateBucketConfiguration": {"LocationConstraint": region}}
+        try:
+            self._client.create_bucket(Bucket=bucket, **where)
+        except ClientError as failure:
+            if parts_of(failure)[1] != "BucketAlreadyOwnedByYou":  # another broker was quicker
+                raise
+        self.seen = True
+
+    def _place(self) -> str:
+        """Where requests go; all of AWS is one place."""
+        url = self._client.meta.endpoint_url
+        return "aws" if ".amazonaws.com" in url else url
+
+    def _manager(self, kind: str, bytes_per_second: int) -> TransferManager:
+        """The transfers of one kind and rate share threads, and the rate."""
+        rate = bytes_per_second if bytes_per_second > 0 else None
+        with self._asking:
+            known = self._managers.get(kind)
+            if known is None or known[0] != bytes_per_second:
+                part = COPY_PART_BYTES if kind == "copy" else self._part_bytes
+                config = TransferConfig(
+                    multipart_threshold=part + 1,
+                    multipart_chunksize=part,
+                    max_request_concurrency=self._parts_at_once,
+                    max_in_memory_upload_chunks=STREAMED_PARTS,
+                    num_download_attempts=PART_ATTEMPTS,
+                    max_bandwidth=rate,
+                )
+                known = bytes_per_second, TransferManager(self._moving, config)
+                self._managers[kind] = known
+            return known[1]
+
+    @contextlib.contextmanager
+    def _body(self, key: str, asked: dict[str, str]) -> Iterator[tuple[StreamingBody, int, str]]:
+        """(body, its size, ETag) of an object or of the range asked for."""
+        name = self._name(key)
+        extra: Any = asked
+        with translated(key):
+            answer = self._client.get_object(Bucket=self._tier.bucket, Key=name, **extra)
+            body, size = answer["Body"], answer["ContentLength"]
+            try:
+                if asked and "ContentRange" not in answer:
+                    raise Refused("NoRanges", f"{key}: this storage does not answer ranges")
+                yield body, size, _bare(answer["ETag"])
+            except BaseException:
+                body.close()  # what is left of it would come before the next answer
+                raise
+
+
+def _bare(etag: str) -> str:
+    return etag.strip('"')

@@ -1,0 +1,60 @@
+"""Bodies of S3's answers, read as the caller needs them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.tiering.store.port import StoreError
+from kafkawire.tiering.store.provider import Call
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+
+READ_CHUNK_BYTES = 256 << 10
+"""So much of a body is asked for at a time: small enough to be taken from the allocator's pool."""
+
+
+class Stream:
+    """An open body: `read` for people who know no boto3."""
+
+    __slots__ = ("_body", "_call")
+
+    def __init__(self, body: Any, call: Call) -> None:
+        self._body = body
+        self._call = call
+
+    def read(self, size: int = -1, /) -> bytes:
+        self._call.check()
+        data: bytes = self._body.read(size if size >= 0 else None)
+        return data
+
+
+def fill(body: StreamingBody, view: memoryview, call: Call) -> None:
+    while view:
+        call.check()
+        count = body.readinto(view[:READ_CHUNK_BYTES])  # type: ignore[arg-type]
+        if not count:
+            raise StoreError("IncompleteRead", f"the answer ended {len(view)} bytes too early")
+        view = view[count:]
+
+
+def ender(body: StreamingBody) -> Callable[[], None]:
+    """Ends a read that waits for bytes: no more will come."""
+    shutdown = getattr(getattr(body, "_raw_stream", None), "shutdown", None)
+
+    def end() -> None:
+        if shutdown is not None:
+            with contextlib.suppress(Exception):  # it was done already
+                shutdown()
+
+    return end
+
+
+def range_of(start: int, length: int | None) -> dict[str, str]:
+    if start < 0:
+        return {"Range": f"bytes={start}"}
+    if length is None:
+        return {"Range": f"bytes={start}-"} if start else {}
+    return {"Range": f"bytes={start}-{start + length - 1}"}

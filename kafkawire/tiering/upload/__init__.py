@@ -1,0 +1,1 @@
+"""Uploads: which segments, in which order, and how far each partition has got."""

@@ -1,0 +1,121 @@
+"""From segments to candidates for upload: which are to be tiered, and by when.
+
+A segment is uploaded if any partition in it is copied to the remote tier. The lag counts from when
+its oldest record came into the journals, half of it at most is over when it is cut; a segment below
+`tiering.min.object.bytes` waits until four fifths are. After a start its age is that by the wall
+clock, which may jump, but never less than nothing.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+
+from kafkawire.codec.configs import TopicConfig
+from kafkawire.log.io.ports import Env
+from kafkawire.log.segments.cut.schedule import CUT_PART
+from kafkawire.log.segments.store import SegmentStore
+from kafkawire.tiering.upload.scheduler import Candidate
+from offsets.storage import LIVE, OffsetStorage, SegmentRow
+
+WAIT_PART = 0.8
+UPLOAD_S = 2.5
+"""A small segment waits for this part of the lag, but is left so much for the upload itself."""
+PAGE = 10
+"""Segments whose mappings are read at a time: one may have ten thousand."""
+NEVER_MS = 1 << 62
+SLICE = 2000
+"""Mappings looked at between two turns of the loop: a millisecond."""
+
+ConfigOf = Callable[[int], TopicConfig | None]
+
+
+def wanted(row: SegmentRow) -> bool:
+    """Whether a segment could be uploaded: it is read, has a file and no object."""
+    return row.state == LIVE and row.local and not row.object
+
+
+class Survey:
+    """See the module. `config_of` says what settings a partition has, None: it is gone."""
+
+    def __init__(
+        self, env: Env, storage: OffsetStorage, store: SegmentStore, config_of: ConfigOf
+    ) -> None:
+        self._env = env
+        self._storage = storage
+        self._store = store
+        self._config_of = config_of
+
+    async def candidates(self, ids: Sequence[int]) -> list[Candidate]:
+        """Those of the segments that are to be uploaded. Raises what the storage raises."""
+        found: list[Candidate] = []
+        for at in range(0, len(ids), PAGE):
+            rows = {
+                segment_id: segment.row
+                for segment_id in ids[at : at + PAGE]
+                if (segment := self._store.by_id.get(segment_id)) and wanted(segment.row)
+            }
+            mappings = await self._storage.segment_mappings(sorted(rows)) if rows else []
+            for segment_id, some in groupby(mappings, key=lambda mapping: mapping.segment_id):
+                numbers = array("q", sorted({mapping.number for mapping in some}))
+                candidate = await self._candidate(rows[segment_id], numbers)
+                if candidate is not None:
+                    found.append(candidate)
+        return found
+
+    async def _candidate(self, row: SegmentRow, numbers: Sequence[int]) -> Candidate | None:
+        lag_ms = min_bytes = NEVER_MS
+        for at, number in enumerate(numbers, 1):
+            config = self._config_of(number)
+            if config is not None and config.copies:
+                lag_ms = min(lag_ms, config.tier_lag_ms)
+                min_bytes = min(min_bytes, config.tier_min_bytes)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        if lag_ms == NEVER_MS:
+            return None
+        now, lag_s = self._env.clock.monotonic(), lag_ms / 1000
+        since = self._since(row, lag_s, now)
+        # What a rewrite made holds records of any age: there is no reason to wait with it.
+        small = row.size_bytes < min_bytes and not row.generation
+        due = since + max(0.0, min(WAIT_PART * lag_s, lag_s - UPLOAD_S)) if small else now
+        late = since + lag_s
+        history = late <= now
+        if history:
+            late = now + lag_s
+        return Candidate(row.id, row.size_bytes, due, late, history, numbers, since)
+
+    def _since(self, row: SegmentRow, lag_s: float, now: float) -> float:
+        """When its oldest record came. After a start that is not known: it cannot have waited
+        for longer than journals are given."""
+        segment = self._store.by_id.get(row.id)
+        if segment is not None and segment.since is not None:
+            return segment.since
+        age_s = max(0, self._env.clock.now_ms() - row.created_ms) / 1000
+        return now - age_s - (0 if row.generation else CUT_PART * lag_s)
+
+    async def missed(self, candidate: Candidate) -> list[int]:
+        """The partitions of a candidate whose own promise is missed by now."""
+        now = self._env.clock.monotonic()
+        missed: list[int] = []
+        for at, number in enumerate(candidate.numbers, 1):
+            config = self._config_of(number)
+            if config is not None and config.copies:
+                own = candidate.since + config.tier_lag_ms / 1000
+                if (candidate.late if candidate.history else own) <= now:
+                    missed.append(number)
+            if at % SLICE == 0:
+                await self._env.sleep(0)
+        return missed
+
+
+def inherit(candidate: Candidate, before: Iterable[Candidate]) -> None:
+    """A promise does not begin anew because settings have changed, or a rewrite made one segment of
+    several that were not uploaded yet: what is younger than these is as old as they are."""
+    numbers = set(candidate.numbers)
+    for old in before:
+        if not numbers.isdisjoint(old.numbers):
+            candidate.since = min(candidate.since, old.since)
+            candidate.late = min(candidate.late, old.late)
+            candidate.history = candidate.history or old.history

@@ -1,0 +1,29 @@
+"""What a start finds that a crash has left of tiering.
+
+Objects that were being uploaded when the last process ended are never adopted: a new try gets a new
+uuid. A manifest may name them all the same, so they are removed like any other
+(kafkawire.tiering.retention.object_deletion), and only once their offsets are covered by what was
+uploaded again.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from offsets.storage import COPY_STARTED, OffsetStorage
+
+logger = logging.getLogger(__name__)
+
+PAGE = 100
+"""Objects read at a time: each may have the ranges of ten thousand partitions."""
+
+
+async def give_up_uploads(storage: OffsetStorage, node_id: int, delete_after_ms: int) -> int:
+    """Objects whose upload a crash ended are DELETE_STARTED; how many. Before any upload begins."""
+    count = 0
+    while rows := await storage.objects(node_id, (COPY_STARTED,), PAGE):
+        await storage.delete_objects([row.uuid for row in rows], delete_after_ms)
+        count += len(rows)
+    if count:
+        logger.info("%d uploads were not finished by the last process; they begin anew", count)
+    return count

@@ -1,0 +1,309 @@
+"""What is uploaded now, and why everything else is not: the dispatcher and its upload buffer.
+
+A segment that is to be tiered is registered here and goes through these states, by decisions of
+`admit`, `begin` and what the uploader reports:
+
+    WAITING -> READY -> ADMITTED -> BEGUN -> finished, and forgotten
+       ^                              |
+       +------------ failed ----------+
+
+It waits for its age if it is smaller than an object should be, or after a failure. Admitted
+segments are those in the upload buffer, which is bounded in bytes: they have a row that names
+their object. The oldest promise goes first; what was late already when it was registered (the
+history of a topic that is tiered now) gets every fourth place, so neither starves the other.
+
+Failures of the storage close a gate for everybody: when it opens again, one upload tries, and if
+that succeeds the others follow. A segment that failed is tried later than the gate opens, so that
+one which can never succeed does not keep the others waiting. Times are monotonic seconds. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from heapq import heappop, heappush
+from itertools import count
+from typing import NamedTuple
+
+from kafkawire.tiering.store.backoff import wait_s
+
+NEVER = float("inf")
+HISTORY_EVERY = 4
+"""Of so many admissions one is of history while there is both."""
+ADMITTED_AT_MOST = 256
+"""Objects of one transaction; small ones would otherwise fill the buffer by the thousand."""
+
+
+class Reason(Enum):
+    """Why something is not in the remote tier, or that it is."""
+
+    ACTIVE = "active"
+    WAIT_AGE = "waiting for age"
+    QUEUED = "queued"
+    UPLOADING = "uploading"
+    RATE_LIMITED = "rate-limited"
+    ERROR = "error"
+    PAUSED = "paused"
+    NOT_TIERED = "not tiered"
+    OWNED_BY_OTHER = "owned by another broker"
+    UPLOADED = "uploaded"
+
+
+class Why(NamedTuple):
+    """A reason; `until`: when that changes or is tried again (monotonic, NEVER: not by itself)."""
+
+    reason: Reason
+    until: float = NEVER
+    detail: str = ""
+
+
+class Fault(Enum):
+    """What failed, which decides who waits: one segment, or all of them."""
+
+    FILE = "file"
+    STORE = "store"
+    SLOW_DOWN = "slow down"
+    REFUSED = "refused"
+
+
+_WAITING, _READY, _ADMITTED, _BEGUN = range(4)
+
+
+@dataclass(slots=True)
+class Limits:
+    """What the settings allow; changed in place. `bytes_per_second` -1: no limit."""
+
+    buffer_bytes: int
+    uploads: int
+    bytes_per_second: int
+    retry_max_s: float
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A segment to be uploaded. `due`: when it goes however small it is; `late`: when its promise
+    is missed; `history`: it was late when it was registered; `numbers` of the partitions in it;
+    `since`: when its oldest record came. `error` of its last try."""
+
+    segment_id: int
+    size_bytes: int
+    due: float
+    late: float
+    history: bool = False
+    numbers: Sequence[int] = ()
+    since: float = 0.0
+    state: int = _WAITING
+    when: float = 0.0  # of a waiting one: when it is ready
+    tries: int = 0
+    error: str = ""
+
+
+class Dispatcher:
+    """See the module. `paused`: by whom, "" if nobody; `foreign`: another broker owns the bucket;
+    `detached`: why the bucket cannot be used yet, "" if it can. `failures` counts failed tries by
+    what failed."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.paused = ""
+        self.foreign = False
+        self.detached = ""
+        self.failures: Counter[Fault] = Counter()
+        self.candidates: dict[int, Candidate] = {}
+        self.buffered_bytes = 0
+        self.begun = 0
+        self._waiting: list[tuple[float, int, Candidate]] = []
+        self._ready: list[tuple[float, int, Candidate]] = []
+        self._history: list[tuple[float, int, Candidate]] = []
+        self._admitted: list[Candidate] = []
+        self._admissions = 0
+        self._order = count()
+        self._free_at = 0.0  # of the rate limit
+        self._gate_until = 0.0
+        self._gate_error = ""
+        self._in_a_row = 0
+
+    # --- what there is
+
+    def register(self, candidate: Candidate, now: float) -> None:
+        """A segment to be uploaded; one that is known already keeps its state."""
+        if candidate.segment_id in self.candidates:
+            return
+        self.candidates[candidate.segment_id] = candidate
+        self._wait(candidate, candidate.due)
+        self._ripen(now)
+
+    def forget(self, segment_id: int) -> None:
+        """It is not to be uploaded any more. One that is in the buffer is left to its end."""
+        candidate = self.candidates.get(segment_id)
+        if candidate is not None and candidate.state < _ADMITTED:
+            del self.candidates[segment_id]
+
+    def resume(self, now: float) -> None:
+        """Nobody pauses it any more. Promises begin anew for what was held meanwhile."""
+        self.paused = ""
+        for candidate in self.candidates.values():
+            candidate.late += max(0.0, now - candidate.since)
+            candidate.history = True
+
+    # --- decisions
+
+    def admit(self, now: float) -> list[int]:
+        """Segments that come into the buffer now, in the order in which they are to begin."""
+        self._ripen(now)
+        admitted: list[int] = []
+        most = ADMITTED_AT_MOST
+        if self._in_a_row:
+            most = 1 - self.begun - len(self._admitted)  # one that tries
+        while len(admitted) < most and not self._held(now):
+            heap = self._next_heap()
+            if heap is None or not self._fits(heap[0][2]):
+                break
+            candidate = heappop(heap)[2]
+            candidate.state = _ADMITTED
+            self._admissions += 1
+            self.buffered_bytes += candidate.size_bytes
+            self._admitted.append(candidate)
+            admitted.append(candidate.segment_id)
+        return admitted
+
+    def begin(self, now: float) -> list[int]:
+        """Admitted segments whose upload begins now."""
+        begun: list[int] = []
+        while self._admitted and not self._held(now) and self.begun < self._slots():
+            if now < self._free_at:
+                break
+            candidate = self._admitted.pop(0)
+            candidate.state = _BEGUN
+            self.begun += 1
+            if self.limits.bytes_per_second > 0:
+                pace = candidate.size_bytes / self.limits.bytes_per_second
+                self._free_at = max(self._free_at, now) + pace
+            begun.append(candidate.segment_id)
+        return begun
+
+    def wake_at(self, now: float) -> float:
+        """When to decide again if nothing is reported before; NEVER: not by time."""
+        if self.paused or self.foreign or self.detached:
+            return NEVER
+        times = [self._waiting[0][0]] if self._waiting else []
+        if self._admitted or self._ready or self._history:
+            times += [at for at in (self._gate_until, self._free_at) if at > now]
+        return min(times, default=NEVER)
+
+    # --- what became of it
+
+    def uploaded(self) -> None:
+        """An upload has succeeded. Its segment stays in the buffer until its rows say so."""
+        self.begun -= 1
+        self.open_gate()
+
+    def open_gate(self) -> None:
+        """The storage works."""
+        self._in_a_row = 0
+        self._gate_until, self._gate_error = 0.0, ""
+
+    def finish(self, segment_id: int) -> None:
+        """Its object is finished, or not wanted any more: it leaves the buffer."""
+        candidate = self.candidates.pop(segment_id)
+        self.buffered_bytes -= candidate.size_bytes
+        if candidate in self._admitted:
+            self._admitted.remove(candidate)
+
+    def fail(self, segment_id: int, fault: Fault, error: str, now: float, jitter: float) -> float:
+        """A try has failed: seconds until the storage is tried again (0: at once, by others)."""
+        self.failures[fault] += 1
+        candidate = self.candidates[segment_id]
+        if candidate.state == _BEGUN:
+            self.begun -= 1
+        else:
+            self._admitted.remove(candidate)
+        self.buffered_bytes -= candidate.size_bytes
+        candidate.tries += 1
+        candidate.error = error
+        if fault is not Fault.FILE:
+            self.close_gate(fault, error, now, jitter)
+        own = wait_s(candidate.tries, self.limits.retry_max_s, jitter)
+        self._wait(candidate, max(now + own, self._gate_until + own / 8))
+        return max(0.0, self._gate_until - now)
+
+    def close_gate(self, fault: Fault, error: str, now: float, jitter: float) -> None:
+        """The storage does not work: nobody tries until the gate opens. Failures of what began
+        before it was closed count as one."""
+        if now < self._gate_until:
+            return
+        self._in_a_row += 1
+        refused = fault is Fault.REFUSED
+        wait = self.limits.retry_max_s
+        if not refused:
+            wait = wait_s(self._in_a_row + (fault is Fault.SLOW_DOWN), wait, jitter)
+        self._gate_until, self._gate_error = now + wait, error
+
+    # --- for people
+
+    def why(self, segment_id: int, now: float) -> Why:
+        """Why a segment that was registered is not finished. KeyError if it is not here."""
+        candidate = self.candidates[segment_id]
+        if self.foreign:
+            return Why(Reason.OWNED_BY_OTHER)
+        if candidate.state == _BEGUN and now >= self._gate_until:
+            return Why(Reason.UPLOADING)
+        if self.paused and candidate.state != _BEGUN:
+            return Why(Reason.PAUSED, NEVER, self.paused)
+        if candidate.state == _WAITING and candidate.when > now:
+            reason = Reason.ERROR if candidate.error else Reason.WAIT_AGE
+            return Why(reason, candidate.when, candidate.error)
+        if self.detached:
+            return Why(Reason.ERROR, NEVER, self.detached)
+        if now < self._gate_until:
+            return Why(Reason.ERROR, self._gate_until, self._gate_error)
+        if now < self._free_at:
+            return Why(Reason.RATE_LIMITED, self._free_at)
+        return Why(Reason.QUEUED, NEVER, candidate.error)
+
+    @property
+    def trouble(self) -> str:
+        """The last failure of the storage, if nothing has succeeded since."""
+        return self._gate_error
+
+    def error(self, now: float) -> tuple[str, float]:
+        """What holds everybody up (code, when it is tried again); ("", 0) if nothing does."""
+        return (self._gate_error, self._gate_until) if now < self._gate_until else ("", 0.0)
+
+    # --- inside
+
+    def _wait(self, candidate: Candidate, when: float) -> None:
+        candidate.state, candidate.when = _WAITING, when
+        heappush(self._waiting, (when, next(self._order), candidate))
+
+    def _ripen(self, now: float) -> None:
+        """Those whose time has come are ready."""
+        while self._waiting and self._waiting[0][0] <= now:
+            candidate = heappop(self._waiting)[2]
+            if self.candidates.get(candidate.segment_id) is candidate:
+                candidate.state = _READY
+                heap = self._history if candidate.history else self._ready
+                heappush(heap, (candidate.late, next(self._order), candidate))
+
+    def _next_heap(self) -> list[tuple[float, int, Candidate]] | None:
+        """Where the next to be admitted is the first."""
+        for heap in (self._ready, self._history):
+            while heap and self.candidates.get(heap[0][2].segment_id) is not heap[0][2]:
+                heappop(heap)  # forgotten
+        turn = self._admissions % HISTORY_EVERY == HISTORY_EVERY - 1
+        first, second = (self._history, self._ready) if turn else (self._ready, self._history)
+        return first or second or None
+
+    def _fits(self, candidate: Candidate) -> bool:
+        """Whether it fits into the buffer; one larger than all of it goes alone."""
+        filled = self.buffered_bytes + candidate.size_bytes
+        return not self.buffered_bytes or filled <= self.limits.buffer_bytes
+
+    def _held(self, now: float) -> bool:
+        return bool(self.paused or self.detached) or self.foreign or now < self._gate_until
+
+    def _slots(self) -> int:
+        """Uploads at a time: one after a failure, until one has succeeded."""
+        return 1 if self._in_a_row else self.limits.uploads
