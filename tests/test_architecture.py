@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kafkawire", "offsets", "groups")
+PACKAGES = ("kafkawire", "offsets")
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
@@ -101,20 +101,20 @@ PURE = (
     "kafkawire/tiering/read/hedging.py",
     "kafkawire/tiering/read/blocks.py",
     "kafkawire/tiering/read/readahead.py",
-    "groups/ask.py",
-    "groups/changes.py",
-    "groups/classic.py",
-    "groups/decision.py",
-    "groups/draft.py",
-    "groups/joining.py",
-    "groups/member.py",
-    "groups/offsets.py",
-    "groups/rebalance.py",
-    "groups/records.py",
-    "groups/shard.py",
-    "groups/states.py",
-    "groups/syncing.py",
-    "groups/views.py",
+    "kafkawire/groups/request.py",
+    "kafkawire/groups/classic/changes.py",
+    "kafkawire/groups/classic/group.py",
+    "kafkawire/groups/decision.py",
+    "kafkawire/groups/classic/working_copy.py",
+    "kafkawire/groups/classic/join.py",
+    "kafkawire/groups/classic/member.py",
+    "kafkawire/groups/offsets.py",
+    "kafkawire/groups/classic/rebalance.py",
+    "kafkawire/groups/records.py",
+    "kafkawire/groups/shard.py",
+    "kafkawire/groups/classic/states.py",
+    "kafkawire/groups/classic/sync.py",
+    "kafkawire/groups/classic/views.py",
 )
 IMPURE_IMPORTS = {
     "asyncio", "socket", "ssl", "threading", "subprocess", "concurrent", "mmap", "select",

@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from groups import loading
-from groups import offsets as committed
-from groups.loading import Loaded
-from groups.records import Offset, OffsetRecord, batches_of, committed_keys
-from groups.snapshot import Place
 from kafkawire.codec.batches import CRC_AT
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups import load as loading
+from kafkawire.groups import offsets as committed
+from kafkawire.groups.load import Loaded
+from kafkawire.groups.records import Offset, OffsetRecord, batches_of, committed_keys
+from kafkawire.groups.snapshot import Place
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.partition.partition import Partition
 from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics

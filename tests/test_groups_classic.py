@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from groups.ask import Ask, Client
-from groups.changes import Entered
-from groups.classic import ClassicGroup
-from groups.decision import SetTimer, session
-from groups.draft import Draft
-from groups.member import protocols_of, subscribed_topics
-from groups.states import LEGAL, State, may_move
 from kafkawire.codec.compile import encode_versioned
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.changes import Entered
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.member import protocols_of, subscribed_topics
+from kafkawire.groups.classic.states import LEGAL, State, may_move
+from kafkawire.groups.classic.working_copy import Draft
+from kafkawire.groups.decision import SetTimer, session
+from kafkawire.groups.request import Ask, Client
 from kafkawire.messages.stored import ConsumerProtocolSubscription
 from kafkawire.messages.sync_group import SyncGroupRequest
 from tests.kit.script import Script, answer, completing, preparing, script, stable
@@ -183,7 +183,7 @@ def test_a_group_takes_no_more_than_its_maximum() -> None:
 
 
 def test_ids_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("groups.joining.MAX_PENDING", 2)
+    monkeypatch.setattr("kafkawire.groups.classic.join.MAX_PENDING", 2)
     told = script().join(token=1).join(token=2).forget()
     told.join(token=3).expect(answer(3, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from groups.decision import session
-from groups.records import GroupRecord, OffsetRecord, decode_record
-from groups.states import State
-from groups.timers import Timers
 from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import session
+from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
+from kafkawire.groups.timers import Timers
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from groups import coordinator as coordinator_module
-from groups.classic import ClassicGroup
-from groups.offsets import INT64_MAX
-from groups.records import Offset
-from groups.shard import Shard
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.offsets import INT64_MAX
+from kafkawire.groups.records import Offset
+from kafkawire.groups.shard import Shard
 from kafkawire.messages.list_groups import ListGroupsRequest
 from tests.kit.group_log import Bench
 from tests.kit.groupdesk import commit_of
@@ -54,7 +54,7 @@ async def test_a_record_that_cannot_be_encoded_fails_alone(
             return Offset(metadata="", **values)
         return Offset(entry.committed_offset, -1, "", now_ms)
 
-    monkeypatch.setattr("groups.offsets._value", value)
+    monkeypatch.setattr("kafkawire.groups.offsets._value", value)
     good = bench.ask(commit_of({("t", 0): 5}))
     bad = bench.ask(commit_of({("t", 1): 13}, group="other"))
     last = bench.ask(commit_of({("t", 2): 7}))
@@ -94,7 +94,7 @@ async def test_a_defect_while_applying_answers_all_commits_of_the_batch(
 ) -> None:
     bench = Bench().begin()
     with monkeypatch.context() as patched:
-        patched.setattr("groups.offsets.Offsets.apply", broken)
+        patched.setattr("kafkawire.groups.offsets.Offsets.apply", broken)
         asked = [bench.ask(commit_of({("t", n): 5})) for n in range(3)]
         await turns()
         codes = [f.result().topics[0].partitions[0].error_code for f in asked]
@@ -111,7 +111,7 @@ async def test_a_defect_while_deciding_costs_only_its_request(
     bench = Bench().begin()
     leader, _ = await stable_pair(bench)
     with monkeypatch.context() as patched:
-        patched.setattr("groups.shard.listed", broken)
+        patched.setattr("kafkawire.groups.shard.listed", broken)
         listed = bench.ask(ListGroupsRequest())
     assert listed.result().error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert not bench.coordinator._waiting
@@ -157,7 +157,7 @@ async def test_a_load_that_fails_is_tried_again(
     await bench.now(commit_of({("t", 0): 5}))
     bench.coordinator.timers.clear()
     with monkeypatch.context() as patched:
-        patched.setattr("groups.coordinator.loading.load", broken)
+        patched.setattr("kafkawire.groups.coordinator.loading.load", broken)
         bench.coordinator = bench.make()
         bench.coordinator.start()
         await until(lambda: "loading" in caplog.text)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from groups.decision import session
-from groups.records import GroupRecord
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import session
+from kafkawire.groups.records import GroupRecord
 from tests.kit.groupdesk import Desk, join
 
 DAY_MS = 86_400_000

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from groups import coordinator as coordinator_module
-from groups import loading, snapshot
-from groups.records import GroupRecord, OffsetRecord, decode_record
-from groups.shard import Shard
-from groups.snapshot import Place
-from groups.states import State
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.groups import load as loading
+from kafkawire.groups import snapshot
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
+from kafkawire.groups.shard import Shard
+from kafkawire.groups.snapshot import Place
 from tests.kit.group_log import Bench
 from tests.kit.groupdesk import commit_of
 from tests.kit.groupmodel import known

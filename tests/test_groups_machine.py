@@ -15,9 +15,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from groups.classic import ClassicGroup
-from groups.decision import JOIN, SYNC, session_member
-from groups.states import State
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import JOIN, SYNC, session_member
 from tests.kit.script import GroupSettings, script
 
 PROTOCOLS = [["range"], ["range", "sticky"], ["sticky", "range"], [("range", b"new")]]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from groups.decision import SetTimer, session
-from groups.member import Member
-from groups.records import GroupRecord, OffsetRecord
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.member import Member
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import SetTimer, session
+from kafkawire.groups.records import GroupRecord, OffsetRecord
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
 from tests.kit.groupdesk import Desk, commit_of, offset_delete
 

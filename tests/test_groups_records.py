@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from groups.records import (
+from kafkawire.codec.batches import iter_batches, records
+from kafkawire.codec.compile import encode_versioned
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.types import DecodeError
+from kafkawire.groups.records import (
     GroupRecord,
     Offset,
     OffsetRecord,
@@ -17,10 +21,6 @@ from groups.records import (
     encode_record,
     partition_for,
 )
-from kafkawire.codec.batches import iter_batches, records
-from kafkawire.codec.compile import encode_versioned
-from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.types import DecodeError
 from kafkawire.messages.stored import (
     GroupMetadataValue,
     MemberMetadata,

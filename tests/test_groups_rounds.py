@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from groups.decision import CancelTimer, session
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import CancelTimer, session
 from tests.kit.script import answer, completing, preparing, script, set_timer, stable
 
 NONE = ErrorCode.NONE

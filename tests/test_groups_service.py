@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 
-from groups.coordinator import Phase
-from groups.records import partition_for
-from groups.service import Client
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.coordinator import Phase
+from kafkawire.groups.records import partition_for
+from kafkawire.groups.service import Client
 from kafkawire.handlers.delete_groups import delete_groups
 from kafkawire.handlers.describe_groups import describe_groups
 from kafkawire.handlers.find_coordinator import find_coordinator

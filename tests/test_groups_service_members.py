@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from groups.records import partition_for
-from groups.service import Client
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.records import partition_for
+from kafkawire.groups.service import Client
 from kafkawire.handlers.join_group import join_group
 from kafkawire.handlers.leave_group import leave_group
 from kafkawire.handlers.list_groups import list_groups

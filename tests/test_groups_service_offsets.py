@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from groups.records import partition_for
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.records import partition_for
 from kafkawire.handlers.list_groups import list_groups
 from kafkawire.handlers.offset_commit import offset_commit
 from kafkawire.handlers.offset_delete import offset_delete

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from groups.ask import Ask, Client
-from groups.records import GroupRecord, decode_record, encode_record
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.records import GroupRecord, decode_record, encode_record
+from kafkawire.groups.request import Ask, Client
 from kafkawire.messages.describe_groups import DescribeGroupsRequest
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity

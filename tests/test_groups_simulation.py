@@ -18,7 +18,7 @@ import os
 
 import pytest
 
-from groups import coordinator as coordinator_module
+from kafkawire.groups import coordinator as coordinator_module
 from tests.kit.grouplife import Life
 from tests.kit.groupmodel import Model
 from tests.kit.seeds import quiet, run_seeds

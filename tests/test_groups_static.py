@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from groups.decision import CancelTimer, session
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import CancelTimer, session
 from tests.kit.script import Script, answer, script, set_timer
 
 FENCED = ErrorCode.FENCED_INSTANCE_ID

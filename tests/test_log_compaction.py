@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from groups.loading import load
-from groups.records import Offset, OffsetRecord, encode_record
-from groups.snapshot import Place
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups.load import load
+from kafkawire.groups.records import Offset, OffsetRecord, encode_record
+from kafkawire.groups.snapshot import Place
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.jobs import ScrubArguments
 from offsets.storage import LIVE, STARTED

@@ -40,7 +40,7 @@ from offsets.opening import check_storage, open_storage
 from offsets.storage import OffsetStorage
 
 if TYPE_CHECKING:
-    from groups.service import GroupService
+    from kafkawire.groups.service import GroupService
     from kafkawire.log.manifest.service import LocalManifest
     from kafkawire.tiering.service import Tiering
     from kafkawire.tiering.store.port import ObjectStore
@@ -92,7 +92,7 @@ class Broker:
     def groups(self) -> GroupService:
         """Made when a client first asks for a group, or at the start where there are some: its
         modules take a sixth of the time of a start."""
-        from groups.service import GroupService
+        from kafkawire.groups.service import GroupService
 
         return GroupService(
             self.env,

@@ -2,7 +2,8 @@
 
     DEST/manifest.json                       what there is, each file with its size and SHA-256
     DEST/metadata.db                         all tables, as an SQLite file (metadata.copying)
-    DEST/groups/<node>/offsets-N.snapshot    live records of __consumer_offsets (groups.snapshot)
+    DEST/groups/<node>/offsets-N.snapshot    live records of __consumer_offsets
+    (kafkawire.groups.snapshot)
 
 Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
 offset lies beyond the end that is kept. Records are not copied. All is written to DEST.unfinished,
@@ -23,7 +24,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from groups import snapshot
 from kafkawire.cli.report import command
 from kafkawire.cli.tables import fail, print_json
 from kafkawire.client.cluster import Cluster
@@ -31,6 +31,7 @@ from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch
 from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.codec.batches import CONTROL, records
+from kafkawire.groups import snapshot
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying, schema
 from kafkawire.metadata.store import MetadataError

@@ -7,8 +7,8 @@ which know nothing of topics.
 
 from __future__ import annotations
 
-from groups.service import Client
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.service import Client
 from kafkawire.handlers.context import RequestContext
 from kafkawire.metadata.catalog import TopicInfo
 

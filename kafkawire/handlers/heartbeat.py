@@ -13,8 +13,8 @@ from asyncio import Future
 from functools import partial
 from typing import TYPE_CHECKING
 
-from groups.service import Client
 from kafkawire.codec.compile import decoder, encode
+from kafkawire.groups.service import Client
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 

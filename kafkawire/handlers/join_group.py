@@ -1,4 +1,5 @@
-"""JoinGroup v0-9: become, or stay, a member of a classic group; the rules are groups.joining's.
+"""JoinGroup v0-9: become, or stay, a member of a classic group; the rules are
+kafkawire.groups.classic.join's.
 
 v1 rebalance timeout (before: the session timeout); v4 new members must come back with the id
 they are given; v5 static members; v6 flexible; v7 protocol type in the answer, name nullable;

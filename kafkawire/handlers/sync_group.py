@@ -1,4 +1,5 @@
-"""SyncGroup v0-5: the leader hands out assignments, everybody gets its own; see groups.syncing.
+"""SyncGroup v0-5: the leader hands out assignments, everybody gets its own; see
+kafkawire.groups.classic.sync.
 
 v1 throttle time; v3 static members; v4 flexible; v5 protocol type and name, mandatory.
 Not done: quotas.

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from groups.ask import Client
-from groups.coordinator import Coordinator, Phase
 from kafkawire.codec.batches import iter_batches, read_head, records
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups.coordinator import Coordinator, Phase
+from kafkawire.groups.request import Client
 from kafkawire.log.io.ports import Env
 from tests.kit.env import OffloadWorker
 from tests.kit.script import GroupSettings

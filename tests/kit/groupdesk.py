@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from groups.ask import Ask, Client
-from groups.classic import ClassicGroup
-from groups.decision import Decision
-from groups.records import GroupRecord
-from groups.shard import Shard
 from kafkawire.codec.compile import encode_versioned
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.decision import Decision
+from kafkawire.groups.records import GroupRecord
+from kafkawire.groups.request import Ask, Client
+from kafkawire.groups.shard import Shard
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from groups.records import partition_for
-from groups.service import OFFSETS_TOPIC, GroupService
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups.records import partition_for
+from kafkawire.groups.service import OFFSETS_TOPIC, GroupService
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.exchange import Exchange
 from kafkawire.handlers.heartbeat import Heartbeat

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from groups import loading
-from groups.coordinator import Phase
-from groups.service import OFFSETS_TOPIC, Client, GroupService
-from groups.snapshot import Place
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups import load as loading
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.coordinator import Phase
+from kafkawire.groups.service import OFFSETS_TOPIC, Client, GroupService
+from kafkawire.groups.snapshot import Place
 from kafkawire.log.manager import Log
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from groups.shard import Shard
+from kafkawire.groups.shard import Shard
 from tests.kit.logs import settings
 from tests.kit.memfs import MemFileSystem
 from tests.kit.memory_metadata import MemoryDatabase

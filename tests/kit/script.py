@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from groups.ask import Ask, Client
-from groups.classic import ClassicGroup
-from groups.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
-from groups.records import GroupRecord
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
+from kafkawire.groups.records import GroupRecord
+from kafkawire.groups.request import Ask, Client
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from kafkawire.messages.leave_group import LeaveGroupRequest, MemberIdentity

@@ -3,7 +3,7 @@
 A hole between two rows of a partition's index, or between its last row and its next offset, means
 that acknowledged bytes are damaged there (kafkawire.log.partition.hot_index). Who has to read
 everything that is left, as the coordinators of groups, goes on after the hole. Shell; called by
-groups.loading, and by kafkawire.log.manager to name what a journal that is missing took.
+kafkawire.groups.load, and by kafkawire.log.manager to name what a journal that is missing took.
 """
 
 from __future__ import annotations

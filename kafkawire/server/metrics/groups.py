@@ -12,8 +12,8 @@ from prometheus_client.core import Metric
 from kafkawire.server.metrics.families import gauge, gauges, within_bound
 
 if TYPE_CHECKING:
-    from groups.service import GroupService
     from kafkawire.broker.broker import Broker
+    from kafkawire.groups.service import GroupService
 
 Lag = tuple[list[str], int]
 LOOKED_AT_MOST = 10_000

@@ -2,25 +2,32 @@
 
 Every function takes the Draft of a decision and adds to it; the rules follow Kafka's
 GroupMetadataManager (prepareRebalance, completeClassicGroupJoin and the expirations), with the
-reasons beside them. Who may join and what a member hears back is in groups.joining and
-groups.syncing, which call `reopen` and `proceed` here.
+reasons beside them. Who may join and what a member hears back is in kafkawire.groups.classic.join
+and kafkawire.groups.classic.sync, which call `reopen` and `proceed` here.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groups.changes import Dropped, Entered, Generation, SyncEnded, Window, WindowClosed
-from groups.decision import JOIN, SYNC, Decision, session, session_member
-from groups.draft import Draft, join_error, joined, sync_error
-from groups.member import Member
-from groups.records import GroupRecord
-from groups.states import LEGAL, State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.changes import (
+    Dropped,
+    Entered,
+    Generation,
+    SyncEnded,
+    Window,
+    WindowClosed,
+)
+from kafkawire.groups.classic.member import Member
+from kafkawire.groups.classic.states import LEGAL, State
+from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
+from kafkawire.groups.decision import JOIN, SYNC, Decision, session, session_member
+from kafkawire.groups.records import GroupRecord
 from kafkawire.messages.stored import GroupMetadataValue
 
 if TYPE_CHECKING:
-    from groups.classic import ClassicGroup
+    from kafkawire.groups.classic.group import ClassicGroup
 
 
 def proceed(draft: Draft) -> None:

@@ -7,15 +7,16 @@ records nevertheless: a decision names them, `ClassicGroup.apply` alone makes th
 deciding leaves the group as it was. So a decision can be thrown away when its record cannot be
 appended, and a test can replay one.
 
-Values only; made by groups.joining, rebalance and syncing, applied by groups.classic.
+Values only; made by kafkawire.groups.classic.join, rebalance and syncing, applied by
+kafkawire.groups.classic.group.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from groups.member import Member
-from groups.states import State
+from kafkawire.groups.classic.member import Member
+from kafkawire.groups.classic.states import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """One member of a classic group: an immutable value, replaced when a fact about it changes.
 
-It knows what the member said when it joined and which of its requests are parked. It does not
-know the group; rules about members together are in groups.classic. Because members never
+It knows what the member said when it joined and which of its requests are parked. It does not know
+the group; rules about members together are in kafkawire.groups.classic.group. Because members never
 change in place, a machine can copy a group for the price of its dictionaries.
 """
 

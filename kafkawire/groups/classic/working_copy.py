@@ -5,23 +5,24 @@ it will be. A Draft copies the group when the first step is decided, applies eve
 copy and notes it, so the group itself stays untouched until the decision is carried out. The
 copy is shallow (members are immutable), and requests that change nothing never make one.
 
-Used by groups.joining, groups.rebalance and groups.syncing only.
+Used by kafkawire.groups.classic.join, kafkawire.groups.classic.rebalance and
+kafkawire.groups.classic.sync only.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from groups.decision import CancelTimer, Decision, Reply, SetTimer, Step, session
-from groups.records import GroupRecord
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, Step, session
+from kafkawire.groups.records import GroupRecord
 from kafkawire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 from kafkawire.messages.sync_group import SyncGroupResponse
 
 if TYPE_CHECKING:
-    from groups.classic import ClassicGroup
-    from groups.member import Member
+    from kafkawire.groups.classic.group import ClassicGroup
+    from kafkawire.groups.classic.member import Member
 
 
 class Draft:

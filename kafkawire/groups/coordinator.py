@@ -13,7 +13,7 @@ hears NOT_COORDINATOR and comes again, and the partition is loaded from what is 
 OffsetCommits that arrive in one turn of the loop share a batch. Decisions about groups never
 depend on offsets, so only what reads or deletes offsets makes them go first.
 
-Shell; one per led partition of `__consumer_offsets`, held by groups.service.
+Shell; one per led partition of `__consumer_offsets`, held by kafkawire.groups.service.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from collections.abc import Container, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from groups import loading
-from groups.appending import Appender, names_of
-from groups.ask import Ask, Client, Request, Settings, error_answer
-from groups.decision import CancelTimer, Decision, Reply, SetTimer, session
-from groups.settling import Settling
-from groups.shard import Shard
-from groups.snapshot import Place
-from groups.timers import Timers
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups import load as loading
+from kafkawire.groups.append import Appender, names_of
+from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, session
+from kafkawire.groups.replies import Settling
+from kafkawire.groups.request import Ask, Client, Request, Settings, error_answer
+from kafkawire.groups.shard import Shard
+from kafkawire.groups.snapshot import Place
+from kafkawire.groups.timers import Timers
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.offset_commit import OffsetCommitRequest

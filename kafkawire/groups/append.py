@@ -1,6 +1,6 @@
 """Appending the records of decisions to one partition of `__consumer_offsets`: all or nothing.
 
-Counts what has been appended. Shell; owned by groups.coordinator.
+Counts what has been appended. Shell; owned by kafkawire.groups.coordinator.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from groups.ask import append_error
-from groups.records import Record, batches_of
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups.records import Record, batches_of
+from kafkawire.groups.request import append_error
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from groups.ask import Ask
-from groups.changes import Dropped, Put, Synced
-from groups.decision import SYNC, Decision, Reply, SetTimer, session
-from groups.draft import Draft, assigned, sync_error
-from groups.rebalance import drop, end_if_all_joined, proceed
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.changes import Dropped, Put, Synced
+from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.working_copy import Draft, assigned, sync_error
+from kafkawire.groups.decision import SYNC, Decision, Reply, SetTimer, session
+from kafkawire.groups.request import Ask
 from kafkawire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kafkawire.messages.leave_group import (
     LeaveGroupRequest,
@@ -26,8 +26,8 @@ from kafkawire.messages.leave_group import (
 from kafkawire.messages.sync_group import SyncGroupRequest
 
 if TYPE_CHECKING:
-    from groups.classic import ClassicGroup
-    from groups.member import Member
+    from kafkawire.groups.classic.group import ClassicGroup
+    from kafkawire.groups.classic.member import Member
 
 # Looking a member of an enum up costs as much as a call, so what heartbeats need is at hand.
 _DEAD, _PREPARING, _NONE = State.DEAD, State.PREPARING, ErrorCode.NONE
@@ -169,7 +169,8 @@ def _leave_one(draft: Draft, identity: MemberIdentity) -> ErrorCode:
 def check_commit(
     group: ClassicGroup, member_id: str, instance_id: str | None, generation: int
 ) -> ErrorCode:
-    """Whether an OffsetCommit may be taken; see groups.states for the answer in each state.
+    """Whether an OffsetCommit may be taken; see kafkawire.groups.classic.states for the answer in
+    each state.
 
     Without a generation it comes from a tool or from a consumer that assigns itself
     partitions; a group with members would not expect its offsets to move then.

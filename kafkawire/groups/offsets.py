@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from groups.ask import Settings
-from groups.classic import ClassicGroup
-from groups.member import CONSUMER
-from groups.records import Offset, OffsetKey, OffsetRecord, fits
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.member import CONSUMER
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.records import Offset, OffsetKey, OffsetRecord, fits
+from kafkawire.groups.request import Settings
 from kafkawire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

@@ -1,16 +1,16 @@
 """A group as DescribeGroups and ListGroups show it. Pure; reads groups and changes nothing.
 
-Used by groups.shard. Authorized operations are added by the handler, which knows whether they
-were asked for.
+Used by kafkawire.groups.shard. Authorized operations are added by the handler, which knows whether
+they were asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from groups.classic import ClassicGroup
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.states import State
 from kafkawire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kafkawire.messages.list_groups import ListedGroup
 

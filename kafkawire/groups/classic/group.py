@@ -1,13 +1,14 @@
 """A classic group: what it knows, how a step changes it, and what it decides.
 
-`decide` and `decide_timer` answer a request or a timer with a Decision and change nothing;
-`apply` is the only mutator, the same for a record just appended and for one read at load time.
-Deciding works on a copy that takes each step as it is decided (groups.draft), so the rules are
-written as if they acted at once. Which question is answered where: JoinGroup in groups.joining,
-the course of a round in groups.rebalance, everything else in groups.syncing.
+`decide` and `decide_timer` answer a request or a timer with a Decision and change nothing; `apply`
+is the only mutator, the same for a record just appended and for one read at load time. Deciding
+works on a copy that takes each step as it is decided (kafkawire.groups.classic.working_copy), so
+the rules are written as if they acted at once. Which question is answered where: JoinGroup in
+kafkawire.groups.classic.join, the course of a round in kafkawire.groups.classic.rebalance,
+everything else in kafkawire.groups.classic.sync.
 
-Pure: no clock (the caller says what time it is), no I/O, no futures; a parked request is a
-token in its Member. Held by groups.shard, shown to clients by groups.views.
+Pure: no clock (the caller says what time it is), no I/O, no futures; a parked request is a token in
+its Member. Held by kafkawire.groups.shard, shown to clients by kafkawire.groups.classic.views.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from groups import joining, rebalance, syncing
-from groups.ask import Ask, Settings
-from groups.changes import (
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic import join as joining
+from kafkawire.groups.classic import rebalance
+from kafkawire.groups.classic import sync as syncing
+from kafkawire.groups.classic.changes import (
     Dropped,
     Entered,
     Generation,
@@ -29,11 +32,11 @@ from groups.changes import (
     Window,
     WindowClosed,
 )
-from groups.decision import Decision, Step
-from groups.member import CONSUMER, Member, Protocols, subscribed_topics
-from groups.records import GroupRecord
-from groups.states import State, may_move
-from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.member import CONSUMER, Member, Protocols, subscribed_topics
+from kafkawire.groups.classic.states import State, may_move
+from kafkawire.groups.decision import Decision, Step
+from kafkawire.groups.records import GroupRecord
+from kafkawire.groups.request import Ask, Settings
 from kafkawire.messages.stored import GroupMetadataValue, MemberMetadata
 
 
@@ -258,7 +261,7 @@ class ClassicGroup:
         do not hold (its other protocols, its parked JoinGroup); a parked SyncGroup has been
         answered by the decision that wrote the record."""
         value = step.value
-        assert value is not None, "a tombstone ends the group: see groups.shard"
+        assert value is not None, "a tombstone ends the group: see kafkawire.groups.shard"
         self._move(State.STABLE if value.members else State.EMPTY, recorded=True)
         self.since_ms = value.current_state_timestamp
         self.generation = value.generation

@@ -5,26 +5,27 @@ partition; `apply` makes steps true, `load` does so with records read from the l
 code). Groups come into being by a record, by a commit without a group (a simple consumer), and
 go by a tombstone.
 
-Driven by groups.coordinator, which appends, waits and sends; filled from a snapshot by it too.
+Driven by kafkawire.groups.coordinator, which appends, waits and sends; filled from a snapshot by it
+too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from groups import offsets as committed
-from groups.ask import Ask, Settings, error_answer
-from groups.classic import ClassicGroup
-from groups.decision import Decision, Reply, SetTimer, Step, session
-from groups.draft import join_error
-from groups.joining import FRESH_ID_BYTES
-from groups.member import Member
-from groups.offsets import Offsets
-from groups.records import GroupRecord, OffsetRecord, Record, fits
-from groups.states import State
-from groups.syncing import check_heartbeat
-from groups.views import described, listed
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups import offsets as committed
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.join import FRESH_ID_BYTES
+from kafkawire.groups.classic.member import Member
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.sync import check_heartbeat
+from kafkawire.groups.classic.views import described, listed
+from kafkawire.groups.classic.working_copy import join_error
+from kafkawire.groups.decision import Decision, Reply, SetTimer, Step, session
+from kafkawire.groups.offsets import Offsets
+from kafkawire.groups.records import GroupRecord, OffsetRecord, Record, fits
+from kafkawire.groups.request import Ask, Settings, error_answer
 from kafkawire.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,

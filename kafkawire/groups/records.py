@@ -7,8 +7,8 @@ value version 3. These are read by every Kafka from 2.1 on, and by its formatter
 versions. Records of other types (new group protocols) are not ours to judge: they decode to
 None and stay in the log.
 
-Pure; used by the machines (which speak in these classes) and by groups.coordinator and
-groups.snapshot (which move the bytes).
+Pure; used by the machines (which speak in these classes) and by kafkawire.groups.coordinator and
+kafkawire.groups.snapshot (which move the bytes).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ that nobody is told of state that could still be lost; with nothing unsettled it
 which is what makes heartbeats cheap. What else depends on a commit (tombstones that are owed)
 can ask for the number of the batch that it waits for.
 
-Shell; one per groups.coordinator, knows nothing of groups.
+Shell; one per kafkawire.groups.coordinator, knows nothing of groups.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from groups.decision import Reply
+from kafkawire.groups.decision import Reply
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog

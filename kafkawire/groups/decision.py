@@ -2,20 +2,20 @@
 
 A decision changes nothing. Its `steps` are what will be true: records (facts Kafka keeps in
 `__consumer_offsets`) and changes (facts Kafka keeps only in memory: a joining member, a parked
-request, the running rebalance; see groups.changes). Both are applied by the one mutator of the
-machine, in this order, and only after the records have been appended. Its `effects` are what
-the world then has to do. Timers are set at once, for they are part of the volatile state;
+request, the running rebalance; see kafkawire.groups.classic.changes). Both are applied by the one
+mutator of the machine, in this order, and only after the records have been appended. Its `effects`
+are what the world then has to do. Timers are set at once, for they are part of the volatile state;
 replies leave after the commit that covers everything applied so far.
 
-Made by the machines, carried out by groups.coordinator, compared in tests.
+Made by the machines, carried out by kafkawire.groups.coordinator, compared in tests.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from groups.changes import Change
-from groups.records import GroupRecord, OffsetRecord, Record
+from kafkawire.groups.classic.changes import Change
+from kafkawire.groups.records import GroupRecord, OffsetRecord, Record
 
 Step = Record | Change
 

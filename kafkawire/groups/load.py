@@ -7,7 +7,7 @@ record must not cost the partition's other groups. Damaged ranges of the log are
 the commits that are known to have been in them are noted, so that they are not answered as if they
 had never been. Other failures of the log are errors, for what it cannot read now may come back.
 
-Shell; called by groups.coordinator.
+Shell; called by kafkawire.groups.coordinator.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from groups import snapshot
-from groups.ask import Settings
-from groups.records import Record, committed_keys, decode_record, encode_record
-from groups.shard import Shard
-from groups.snapshot import Place
 from kafkawire.codec.batches import CONTROL, iter_batches, records
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer, DecodeError
+from kafkawire.groups import snapshot
+from kafkawire.groups.records import Record, committed_keys, decode_record, encode_record
+from kafkawire.groups.request import Settings
+from kafkawire.groups.shard import Shard
+from kafkawire.groups.snapshot import Place
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:

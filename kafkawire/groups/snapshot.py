@@ -16,7 +16,7 @@ none; one of a newer version is refused in a warning and not used, and the log i
 An older version would be read here (there is none yet); changing the format means a new number
 above and a reader for the old one below.
 
-Blocking; groups.loading calls it through the offload pools.
+Blocking; kafkawire.groups.load calls it through the offload pools.
 """
 
 from __future__ import annotations

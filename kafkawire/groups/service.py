@@ -17,12 +17,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from groups.ask import Client, Request, error_answer
-from groups.coordinator import Coordinator, Phase
-from groups.records import partition_for
-from groups.states import State
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.coordinator import Coordinator, Phase
+from kafkawire.groups.records import partition_for
+from kafkawire.groups.request import Client, Request, error_answer
 from kafkawire.log.io import slices
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

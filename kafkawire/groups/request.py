@@ -5,8 +5,8 @@ under, the version, who sent it, and a fresh id in case a member id has to be ma
 have no randomness of their own). Settings is the part of BrokerConfig that the machines read;
 they read it anew each time, so a dynamic change holds from the next request on.
 
-Made by groups.service; `error_answer` is also used by groups.coordinator when a request cannot
-be decided at all (still loading) or its record cannot be appended.
+Made by kafkawire.groups.service; `error_answer` is also used by kafkawire.groups.coordinator when a
+request cannot be decided at all (still loading) or its record cannot be appended.
 """
 
 from __future__ import annotations

@@ -11,18 +11,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from groups.ask import Ask
-from groups.changes import Dropped, Pending, Put, Replaced, Window
-from groups.decision import Decision, session
-from groups.draft import Draft, join_error, joined, sync_error
-from groups.member import Member, Protocols, protocols_of
-from groups.rebalance import drop, end_if_all_joined, proceed, reopen
-from groups.states import State
 from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.changes import Dropped, Pending, Put, Replaced, Window
+from kafkawire.groups.classic.member import Member, Protocols, protocols_of
+from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed, reopen
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
+from kafkawire.groups.decision import Decision, session
+from kafkawire.groups.request import Ask
 from kafkawire.messages.join_group import JoinGroupRequest
 
 if TYPE_CHECKING:
-    from groups.classic import ClassicGroup
+    from kafkawire.groups.classic.group import ClassicGroup
 
 NEW_MEMBER_TIMEOUT_MS = 300_000
 """How long a member may wait in its first join without being heard of. It cannot send

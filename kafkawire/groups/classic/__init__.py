@@ -1,0 +1,1 @@
+"""The classic group protocol: one group's state machine."""
