@@ -21,13 +21,13 @@ from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore
+from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
+from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
+from kafkawire.offsets.manager import PartitionOffsetManager
+from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry
 from kafkawire.server.run import COLLECT_AFTER
-from offsets.manager import PartitionOffsetManager
-from offsets.memory_storage import MemoryRows, MemoryStorage
-from offsets.registry import OffsetAssigner, OffsetRegistry
-from offsets.rocks_storage import RocksStorage
-from offsets.sql_storage import SqlStorage
-from offsets.storage import Mapping, OffsetStorage, SegmentRow, Swap
 
 PARTITIONS = 100_000
 PER_TOPIC = 100

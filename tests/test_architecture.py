@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("kafkawire", "offsets")
+PACKAGES = ("kafkawire",)
 FILE_LINES_MAX = 400
 FUNCTION_LINES_MAX = 70
 
@@ -77,14 +77,14 @@ PURE = (
     "kafkawire/broker/resources.py",
     "kafkawire/server/connection.py",
     "kafkawire/server/memory.py",
-    "offsets/kv_",
-    "offsets/manager.py",
-    "offsets/registry.py",
-    "offsets/sql_",
-    "offsets/stats.py",
-    "offsets/storage.py",
-    "offsets/subscription.py",
-    "offsets/types.py",
+    "kafkawire/offsets/kv_",
+    "kafkawire/offsets/manager.py",
+    "kafkawire/offsets/registry.py",
+    "kafkawire/offsets/sql_",
+    "kafkawire/offsets/stats.py",
+    "kafkawire/offsets/catalog/port.py",
+    "kafkawire/offsets/subscription.py",
+    "kafkawire/offsets/types.py",
     "kafkawire/log/journal/dump.py",
     "kafkawire/log/partition/index_eviction.py",
     "kafkawire/log/journal/format.py",

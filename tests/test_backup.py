@@ -17,9 +17,7 @@ from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
-from kafkawire.testing.broker import BrokerProcess
-from offsets.sql_storage import SqlStorage
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,
@@ -31,6 +29,8 @@ from offsets.storage import (
     TierRow,
     pack_ranges,
 )
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
+from kafkawire.testing.broker import BrokerProcess
 from tests.kit.postgres import new_database
 from tests.test_cli_offsets import Typed, produce
 

@@ -16,8 +16,8 @@ from kafkawire.cli.consume import parse_start
 from kafkawire.cli.offset_report import Walk, _enter
 from kafkawire.cli.options import OptionError
 from kafkawire.codec.batches import build, read_head
+from kafkawire.offsets.types import OffsetType
 from kafkawire.testing.broker import BrokerProcess
-from offsets.types import OffsetType
 
 NEW_YEAR_MS = 1_767_225_600_000
 

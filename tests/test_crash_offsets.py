@@ -16,7 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from offsets.storage import DELETING, LIVE, STARTED, Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.port import (
+    DELETING,
+    LIVE,
+    STARTED,
+    Mapping,
+    OffsetStorage,
+    SegmentRow,
+    Swap,
+)
 from tests.kit.offset_worlds import MINE, KeyValueWorld, SqlWorld, World
 
 ROUNDS = 4

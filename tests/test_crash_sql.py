@@ -22,7 +22,7 @@ import pytest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.store import SqlStore, open_metadata
-from offsets.sql_storage import SqlStorage
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
 ROUNDS = 5
 Step = dict[str, Any]

@@ -27,9 +27,16 @@ from kafkawire.manifest.reader import Current, Obsolete, pack_current, unpack_cu
 from kafkawire.metadata import checkpoint
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.rows import listeners_of, listeners_text
+from kafkawire.offsets.catalog.kv import layout as kv
+from kafkawire.offsets.catalog.port import (
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+    TierRow,
+    pack_ranges,
+    unpack_ranges,
+)
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
-from offsets import kv_layout as kv
-from offsets.storage import Mapping, ObjectRow, SegmentRow, TierRow, pack_ranges, unpack_ranges
 from tests.kit.manifests import sample
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segments import Part, batch, everything, journal

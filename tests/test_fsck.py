@@ -14,7 +14,7 @@ from kafkawire.log.fsck.report import Report
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.unfinished import uncovered
-from offsets.storage import STARTED, SegmentRow
+from kafkawire.offsets.catalog.port import STARTED, SegmentRow
 from tests.kit.logs import FOLDER, World
 from tests.kit.memory_metadata import MemoryMetadata
 from tests.test_log_cutting import cut, fill, started

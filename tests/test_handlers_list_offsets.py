@@ -33,7 +33,7 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from offsets.storage import Mapping
+from kafkawire.offsets.catalog.port import Mapping
 from tests.kit.admin import ME, OTHER, FakeBroker, call, context
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.manifest.reader import NoManifest
 from kafkawire.metadata.store import MetadataError
-from offsets.storage import DELETING, LIVE, SegmentRow
+from kafkawire.offsets.catalog.port import DELETING, LIVE, SegmentRow
 from tests.kit.env import memory_env
 from tests.kit.localmanifest import (
     ManifestWorld,

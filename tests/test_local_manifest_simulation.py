@@ -26,7 +26,7 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import Current, LostManifest, NoManifest
 from kafkawire.metadata.store import MetadataError
-from offsets.storage import SegmentRow
+from kafkawire.offsets.catalog.port import SegmentRow
 from tests.kit.localmanifest import (
     check_settled,
     offsets_of,

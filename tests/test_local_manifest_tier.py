@@ -14,7 +14,7 @@ import pytest
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest
-from offsets.storage import LIVE
+from kafkawire.offsets.catalog.port import LIVE
 from tests.kit.localmanifest import read_local
 from tests.kit.logs import FOLDER
 from tests.kit.tierlife import Life

@@ -11,7 +11,7 @@ from kafkawire.groups.records import Offset, OffsetRecord, encode_record
 from kafkawire.groups.snapshot import Place
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.jobs import ScrubArguments
-from offsets.storage import LIVE, STARTED
+from kafkawire.offsets.catalog.port import LIVE, STARTED
 from tests.kit.compacted import clean, cut, cut_all, files, fill, latest, read, started, update
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.logs import World

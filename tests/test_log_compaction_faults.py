@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from offsets.storage import LIVE, STARTED
+from kafkawire.offsets.catalog.port import LIVE, STARTED
 from tests.kit.compacted import clean, cut_all, files, fill, latest, read, started
 from tests.kit.env import InlineOffload, SettableClock
 from tests.kit.logs import FOLDER

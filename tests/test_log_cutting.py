@@ -13,7 +13,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.write_batch import Frame
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.plan import share_of
-from offsets.storage import LIVE, STARTED
+from kafkawire.offsets.catalog.port import LIVE, STARTED
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.logs import FOLDER, World, batch, read_all, values
 from tests.kit.waiting import settle

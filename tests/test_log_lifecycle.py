@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.merge.plan import plan_rewrite
-from offsets.storage import DELETING, LIVE, NEVER, Mapping, SegmentRow, StaleSwap
+from kafkawire.offsets.catalog.port import DELETING, LIVE, NEVER, Mapping, SegmentRow, StaleSwap
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.logs import FOLDER, World, read_all
 from tests.kit.waiting import settle

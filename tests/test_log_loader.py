@@ -14,8 +14,8 @@ from kafkawire.log.partition.loader import REFUSE_S, Loader, NotLoaded
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
 from kafkawire.metadata.store import MetadataError
-from offsets.memory_storage import MemoryStorage
-from offsets.storage import PartitionRow
+from kafkawire.offsets.catalog.memory import MemoryStorage
+from kafkawire.offsets.catalog.port import PartitionRow
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.logs import World, batch, read_all
 from tests.kit.waiting import until

@@ -15,7 +15,7 @@ from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
-from offsets.sql_storage import SqlStorage
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import postgres
 
 

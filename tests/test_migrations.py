@@ -26,8 +26,8 @@ from kafkawire.metadata.database import Database
 from kafkawire.metadata.engine import random_id
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import MetadataError, open_metadata
-from offsets.sql_storage import SqlStorage
-from offsets.storage import PartitionRow
+from kafkawire.offsets.catalog.port import PartitionRow
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import new_database
 
 NEXT_STEP = f'''"""A step of the future."""
@@ -226,7 +226,7 @@ def test_a_start_imports_neither_sqlalchemy_nor_alembic(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
         "from kafkawire.metadata.store import open_metadata\n"
-        "from offsets.sql_storage import SqlStorage\n"
+        "from kafkawire.offsets.catalog.sql.storage import SqlStorage\n"
         "async def start():\n"
         f"    store = open_metadata('', {str(tmp_path)!r})\n"
         "    await store.open()\n"

@@ -15,10 +15,10 @@ from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.store import MetadataError, open_metadata
-from offsets import convert
-from offsets.kv_store import MemoryStore
-from offsets.memory_storage import MemoryRows, MemoryStorage
-from offsets.storage import DELETING, OffsetStorage, TierRow
+from kafkawire.offsets.catalog import convert
+from kafkawire.offsets.catalog.kv.store import MemoryStore
+from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+from kafkawire.offsets.catalog.port import DELETING, OffsetStorage, TierRow
 from tests.kit.client import Client, batch
 from tests.kit.offset_rows import everything, state, thing, uploaded
 from tests.kit.offset_worlds import MINE, Clock, SqlWorld, finished, mapping, segment

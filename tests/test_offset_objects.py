@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.metadata.checkpoint import FormatError
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     BEING_LEFT,
     COPY_FINISHED,
     COPY_STARTED,

@@ -12,10 +12,16 @@ import pytest
 from kafkawire.metadata import session
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.store import MetadataError
-from offsets import sql_objects
-from offsets.kv_store import MemoryStore
-from offsets.rocks_storage import RocksStorage, RocksStore
-from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow, Swap
+from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage, RocksStore
+from kafkawire.offsets.catalog.kv.store import MemoryStore
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_STARTED,
+    ObjectRow,
+    Swap,
+)
+from kafkawire.offsets.catalog.sql import objects as sql_objects
 from tests.kit.offset_rows import ALL, ends, everything, states, thing, uploaded, uuid
 from tests.kit.offset_worlds import (
     MINE,

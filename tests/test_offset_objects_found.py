@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, PartitionRow
+from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, PartitionRow
 from tests.kit.offset_rows import ALL, at_of, ends, everything, thing, uploaded, uuid
 from tests.kit.offset_worlds import (
     FOREIGN,

@@ -8,8 +8,8 @@ import pytest
 
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.store import MetadataError, open_metadata
-from offsets.opening import check_storage, open_storage
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.open import check_storage, open_storage
+from kafkawire.offsets.catalog.port import OffsetStorage
 from tests.kit.offset_worlds import SqlWorld
 
 KINDS = ["sql", "rocksdb", "memory"]

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.metadata.checkpoint import Checkpoint
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     DELETING,
     EVERYTHING,
     LIVE,

@@ -11,10 +11,9 @@ import pytest
 from kafkawire.metadata import session
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.store import MetadataError
-from offsets import sql_statements
-from offsets.kv_store import MemoryStore
-from offsets.rocks_storage import RocksStore
-from offsets.storage import (
+from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
+from kafkawire.offsets.catalog.kv.store import MemoryStore
+from kafkawire.offsets.catalog.port import (
     DELETING,
     EVERYTHING,
     Mapping,
@@ -23,6 +22,7 @@ from offsets.storage import (
     StaleSwap,
     Swap,
 )
+from kafkawire.offsets.catalog.sql import statements as sql_statements
 from tests.kit.offset_rows import everything, state
 from tests.kit.offset_worlds import (
     MINE,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from offsets.manager import PartitionOffsetManager
+from kafkawire.offsets.manager import PartitionOffsetManager
 
 
 class Offsets(RuleBasedStateMachine):

@@ -24,8 +24,8 @@ from kafkawire.offsets import (
     total_lag,
     validate_offset_range,
 )
-from offsets.registry import recovered_next_offset
-from offsets.storage import Mapping, PartitionRow
+from kafkawire.offsets.catalog.port import Mapping, PartitionRow
+from kafkawire.offsets.registry import recovered_next_offset
 
 NS = 1_000_000
 

@@ -9,7 +9,7 @@ import pytest
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import Report
 from kafkawire.log.recovery.quarantine import Quarantine
-from offsets.storage import STARTED, SegmentRow
+from kafkawire.offsets.catalog.port import STARTED, SegmentRow
 from tests.kit.env import memory_env
 from tests.kit.logs import FOLDER, World
 from tests.test_log_cutting import cut, fill, segments, started

@@ -10,7 +10,7 @@ from crc32c import crc32c
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment import FormatError
 from kafkawire.log.segments.file.open import SegmentFile, check_file
-from offsets.storage import SegmentRow
+from kafkawire.offsets.catalog.port import SegmentRow
 from tests.kit.memfs import MemFileSystem
 from tests.kit.segmentjobs import (
     files_in_memory,  # noqa: F401  (a fixture, by name)

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import pytest
 
 from kafkawire.log.segments.merge import levels as mergeplan
+from kafkawire.offsets.catalog.port import LIVE
 from kafkawire.tiering.cost.estimate import DAY_S, Load, Machine, estimate
 from kafkawire.tiering.cost.prices import TABLES
-from offsets.storage import LIVE
 from tests.kit.tierworld import TierProcess, TierWorld
 
 SCALE = 1 << 10

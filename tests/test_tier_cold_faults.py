@@ -6,7 +6,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.manifest.keys import segment_key
-from offsets.storage import ObjectRow
+from kafkawire.offsets.catalog.port import ObjectRow
 from tests.kit.cold import ColdWorld, gets, prepared, simulated, take, whole
 from tests.kit.fakebucket import Hook
 from tests.kit.segments import split

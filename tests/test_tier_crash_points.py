@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import pytest
 
-from offsets.storage import COPY_FINISHED
+from kafkawire.offsets.catalog.port import COPY_FINISHED
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierchecks import check_moment, objects_in
 from tests.kit.tierlife import SETTLE_S, Life

@@ -13,14 +13,14 @@ from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import rebuild
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.manifest.columns import Entry
+from kafkawire.offsets.catalog.kv import layout
+from kafkawire.offsets.catalog.kv.store import Writes
+from kafkawire.offsets.catalog.memory import MemoryRows
+from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LIVE, ObjectRow, TierRow
 from kafkawire.tiering.restore.findings import Evidence as BucketEvidence
 from kafkawire.tiering.restore.findings import ObjectSeen, TopicSeen
 from kafkawire.tiering.restore.findings import PartitionSeen as BucketPartition
 from kafkawire.tiering.restore.merge_evidence import join
-from offsets import kv_layout as layout
-from offsets.kv_store import Writes
-from offsets.memory_storage import MemoryRows
-from offsets.storage import COPY_FINISHED, CURRENT, LIVE, ObjectRow, TierRow
 from tests.kit.localtier import SEGMENTS, LocalWorld
 from tests.kit.logs import FOLDER
 

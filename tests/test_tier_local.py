@@ -11,7 +11,7 @@ from kafkawire.log.fsck.check import check
 from kafkawire.log.segments import store as segment_store
 from kafkawire.log.segments.store import NotLocal
 from kafkawire.metadata.store import MetadataError
-from offsets.storage import DELETE_STARTED
+from kafkawire.offsets.catalog.port import DELETE_STARTED
 from tests.kit.localtier import GRACE_MS, HOUR_MS, LocalWorld, two_uploaded
 from tests.kit.logs import FOLDER, read_all, values
 

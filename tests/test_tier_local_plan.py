@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kafkawire.codec.configs import TopicConfig
+from kafkawire.offsets.catalog.port import NEVER, Mapping
 from kafkawire.tiering.retention.local_plan import LocalBytes, by_size, may_be_remote, stays_ms
-from offsets.storage import NEVER, Mapping
 
 BROKER = {"tier.url": "s3://b/p"}
 

@@ -10,7 +10,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment import TAIL_BYTES
 from kafkawire.log.segments.store import NotLocal, Segment
 from kafkawire.manifest.keys import segment_key
-from offsets.storage import DELETING, LIVE, ObjectRow
+from kafkawire.offsets.catalog.port import DELETING, LIVE, ObjectRow
 from tests.kit.localtier import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
 from tests.kit.logs import read_all
 from tests.kit.waiting import settle, until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from offsets.storage import DELETING, LIVE
+from kafkawire.offsets.catalog.port import DELETING, LIVE
 from tests.kit import compacted
 from tests.kit.localtier import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
 

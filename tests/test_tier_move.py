@@ -10,9 +10,9 @@ from contextlib import suppress
 import pytest
 
 from kafkawire.manifest.keys import SEGMENTS, segment_key
+from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LEFT, TierRow
 from kafkawire.tiering.migrate.copy_object import copy_uuid
 from kafkawire.tiering.migrate.migrate import MoveError
-from offsets.storage import COPY_FINISHED, CURRENT, LEFT, TierRow
 from tests.kit import fakestore
 from tests.kit.fakebucket import FakeBucket, StoreFaults
 from tests.kit.fakestore import FakeStore

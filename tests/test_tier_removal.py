@@ -11,8 +11,8 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import SEGMENTS, segment_key
 from kafkawire.manifest.reader import read_manifest
+from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from kafkawire.tiering.retention import object_deletion as removal
-from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from tests.kit.fakebucket import StoreFaults
 from tests.kit.tierworld import TierProcess, TierWorld
 

@@ -19,10 +19,7 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import open_metadata
-from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN
-from kafkawire.tiering.store.open import parse_tier
-from offsets.sql_storage import SqlStorage
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
     ObjectRow,
@@ -31,6 +28,9 @@ from offsets.storage import (
     TierRow,
     unpack_ranges,
 )
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
+from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN
+from kafkawire.tiering.store.open import parse_tier
 from tests.kit.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore

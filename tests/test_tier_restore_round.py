@@ -30,10 +30,10 @@ from kafkawire.messages.offset_commit import (
 )
 from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.offsets.catalog.port import LIVE
 from kafkawire.server.run import Server
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN
 from kafkawire.tiering.scrub.plan import Kind, ScrubReport
-from offsets.storage import LIVE
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
 

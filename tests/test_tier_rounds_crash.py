@@ -12,9 +12,9 @@ import pytest
 
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import NoManifest
+from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED
 from kafkawire.tiering.manifest.publisher import OwnedByOther
 from kafkawire.tiering.store.port import StoreError
-from offsets.storage import COPY_FINISHED, COPY_STARTED
 from tests.kit.fakebucket import FakeBucket, StoreFaults
 from tests.kit.tierrounds import RoundsBroker, RoundsWorld
 

@@ -9,6 +9,7 @@ import pytest
 
 from kafkawire.codec.segment import Origin
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_key
+from kafkawire.offsets.catalog.port import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import (
     AGE_FLOOR_MS,
     FINDINGS_AT_MOST,
@@ -20,7 +21,6 @@ from kafkawire.tiering.scrub.plan import (
     Suspect,
     compare,
 )
-from offsets.storage import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
 from tests.kit.env import EPOCH_MS
 from tests.kit.segments import Part, batch, segment
 from tests.kit.tierlife import Life

@@ -13,8 +13,8 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
+from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import Finding, Kind, ScrubReport
-from offsets.storage import COPY_FINISHED, ObjectRow, unpack_ranges
 from tests.kit.tierlife import Life
 from tests.kit.tierworld import TierWorld, read_partition
 

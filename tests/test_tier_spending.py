@@ -8,9 +8,9 @@ import pytest
 
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.log.io.ports import Env
+from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow
 from kafkawire.tiering.cost.budget import NAME, Spending, month_of
 from kafkawire.tiering.store.metering import Meter, charging
-from offsets.storage import COPY_FINISHED, ObjectRow
 from tests.kit.env import SettableClock, memory_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.waiting import until

@@ -36,8 +36,8 @@ from kafkawire.metadata import pairing
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
-from offsets.opening import check_storage, open_storage
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.open import check_storage, open_storage
+from kafkawire.offsets.catalog.port import OffsetStorage
 
 if TYPE_CHECKING:
     from kafkawire.groups.service import GroupService

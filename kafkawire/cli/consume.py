@@ -1,8 +1,8 @@
 """`kafkawire consume TOPIC`: print records, from any place, of any Kafka.
 
-Where to begin is a subscription (offsets.subscription) for each partition. Reads to the end there
-was at the start, or on and on with --follow. With --group it commits where it got to, as a consumer
-that is in no group would; the broker refuses that while the group has members. Called by
+Where to begin is a subscription (kafkawire.offsets.subscription) for each partition. Reads to the
+end there was at the start, or on and on with --follow. With --group it commits where it got to, as
+a consumer that is in no group would; the broker refuses that while the group has members. Called by
 kafkawire.cli.offset_app.
 """
 
@@ -23,9 +23,9 @@ from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch, sound_records
 from kafkawire.client.offsets import Partition, committed, coordinated, leaders
 from kafkawire.codec.batches import Record
-from offsets.live import LiveSource
-from offsets.subscription import NS_PER_MS, Subscription
-from offsets.types import OffsetOutOfRange, OffsetType
+from kafkawire.offsets.subscription import NS_PER_MS, Subscription
+from kafkawire.offsets.types import OffsetOutOfRange, OffsetType
+from kafkawire.offsets.wire_source import LiveSource
 
 PLACES = (
     "earliest, latest, resume (or resume-or-earliest), resume-or-latest, offset:N, nearest:N or "

@@ -32,7 +32,7 @@ from kafkawire.log.manager import lock_folder
 from kafkawire.log.manifest.service import ENDED
 from kafkawire.metadata import pairing
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
-from offsets.opening import ROCKSDB, SQL, holds_rocks, open_storage
+from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_storage
 
 
 def run(data: str, metadata_url: str, repair: bool, skip_lost: bool, as_json: bool) -> None:

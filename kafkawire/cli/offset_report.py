@@ -24,10 +24,10 @@ from kafkawire.client.offsets import (
     list_offsets,
 )
 from kafkawire.codec.batches import CONTROL
-from offsets.live import LiveSource
-from offsets.stats import total_lag
-from offsets.subscription import Seeker
-from offsets.types import OffsetOutOfRange
+from kafkawire.offsets.stats import total_lag
+from kafkawire.offsets.subscription import Seeker
+from kafkawire.offsets.types import OffsetOutOfRange
+from kafkawire.offsets.wire_source import LiveSource
 
 DESCRIBE_CONFIGS = 32
 DESCRIBE_LOG_DIRS = 35

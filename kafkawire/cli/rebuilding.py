@@ -42,9 +42,9 @@ from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.session import Session, SqliteSession
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata, sqlite_file
+from kafkawire.offsets.catalog.open import SQL, holds_rocks, open_storage
+from kafkawire.offsets.catalog.port import CURRENT, TierRow
 from kafkawire.tiering.store.port import StoreError
-from offsets.opening import SQL, holds_rocks, open_storage
-from offsets.storage import CURRENT, TierRow
 
 if TYPE_CHECKING:
     from kafkawire.tiering.restore.findings import Evidence as BucketEvidence

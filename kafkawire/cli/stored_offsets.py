@@ -17,8 +17,8 @@ from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.client.errors import ClientError
 from kafkawire.metadata import schema
 from kafkawire.metadata.session import SqliteSession
-from offsets.sql_statements import metrics, stats
-from offsets.storage import DELETING, LIVE, STARTED
+from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
+from kafkawire.offsets.catalog.sql.statements import metrics, stats
 
 TIMEOUT_S = 10.0
 

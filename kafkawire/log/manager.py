@@ -49,7 +49,7 @@ from kafkawire.log.recovery.unknown_topics import check_known
 from kafkawire.log.segments.manager import Segments
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.metadata.store import Metadata
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.port import OffsetStorage
 
 logger = logging.getLogger(__name__)
 

@@ -123,7 +123,8 @@ class Metadata(Protocol):
 
 
 class Transactions(Protocol):
-    """The database below, for what lies beside the catalog: see `offsets.sql_storage`."""
+    """The database below, for what lies beside the catalog: see
+    `kafkawire.offsets.catalog.sql.storage`."""
 
     async def transact(self, work: Callable[[Session], T]) -> T:
         """Runs `work` in one transaction, in turn with all other writes; what it raises undoes

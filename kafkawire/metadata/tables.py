@@ -118,7 +118,7 @@ partition_offset_checkpoints = Table(  # up to where each partition is known
     Column("updated_at", BigInteger, nullable=False),  # ms, as all times here
 )
 
-segments = Table(  # the segment files of all brokers; states in offsets.storage
+segments = Table(  # the segment files of all brokers; states in kafkawire.offsets.catalog.port
     "segments",
     metadata,
     Column("id", Number, primary_key=True),
@@ -171,21 +171,23 @@ partition_metadata = Table(  # what a partition has in segments; written with ea
     Column("total_size", BigInteger, nullable=False),
 )
 
-remote_objects = Table(  # what is, was or will be in the remote tier; states in offsets.storage
-    "remote_objects",
-    metadata,
-    Column("uuid", LargeBinary(16), primary_key=True),
-    Column("segment_id", BigInteger, nullable=False),  # which may be gone
-    Column("node_id", Integer, nullable=False),
-    Column("tier", Integer, nullable=False),
-    Column("state", Integer, nullable=False),
-    Column("size_bytes", BigInteger, nullable=False),
-    Column("created_ms", BigInteger, nullable=False),
-    Column("delete_after_ms", BigInteger, nullable=False),
-    Column("ranges", LargeBinary, nullable=False),  # offsets.storage.pack_ranges
-    Index("remote_objects_state", "node_id", "state"),
-    Index("remote_objects_segment", "segment_id"),
-    sqlite_with_rowid=False,
+remote_objects = (
+    Table(  # what is, was or will be in the remote tier; states in kafkawire.offsets.catalog.port
+        "remote_objects",
+        metadata,
+        Column("uuid", LargeBinary(16), primary_key=True),
+        Column("segment_id", BigInteger, nullable=False),  # which may be gone
+        Column("node_id", Integer, nullable=False),
+        Column("tier", Integer, nullable=False),
+        Column("state", Integer, nullable=False),
+        Column("size_bytes", BigInteger, nullable=False),
+        Column("created_ms", BigInteger, nullable=False),
+        Column("delete_after_ms", BigInteger, nullable=False),
+        Column("ranges", LargeBinary, nullable=False),  # kafkawire.offsets.catalog.port.pack_ranges
+        Index("remote_objects_state", "node_id", "state"),
+        Index("remote_objects_segment", "segment_id"),
+        sqlite_with_rowid=False,
+    )
 )
 
 tiering_offsets = Table(  # how far each partition is on its way into the remote tier

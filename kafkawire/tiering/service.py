@@ -18,6 +18,7 @@ from kafkawire.codec.configs import BrokerConfig
 from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.log.manager import Log
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.offsets.catalog.port import OffsetStorage
 from kafkawire.tiering.admin.commands import Commands
 from kafkawire.tiering.cost.budget import Spending
 from kafkawire.tiering.log_listener import listen
@@ -45,7 +46,6 @@ from kafkawire.tiering.upload.offsets import Progress
 from kafkawire.tiering.upload.recovery import give_up_uploads
 from kafkawire.tiering.upload.scheduler import Dispatcher, Limits
 from kafkawire.tiering.upload.uploader import Uploader
-from offsets.storage import OffsetStorage
 
 logger = logging.getLogger(__name__)
 

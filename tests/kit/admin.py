@@ -25,8 +25,8 @@ from kafkawire.log.partition.segment_extents import SegmentRows
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.messages.registry import APIS, request_class, response_class
 from kafkawire.metadata.catalog import BrokerInfo, Catalog, NewTopic, PartitionInfo, TopicInfo
-from offsets.manager import PartitionOffsetManager
-from offsets.storage import StoredStats
+from kafkawire.offsets.catalog.port import StoredStats
+from kafkawire.offsets.manager import PartitionOffsetManager
 from tests.kit.env import InlineOffload
 
 ME, OTHER = 1, 2

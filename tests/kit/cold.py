@@ -15,8 +15,8 @@ from kafkawire.codec.batches import iter_batches
 from kafkawire.log.segments.read.index_cache import WarmIndexes
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
+from kafkawire.offsets.catalog.port import LIVE, ObjectRow
 from kafkawire.tiering.read.cold_reader import ColdReader, Copy
-from offsets.storage import LIVE, ObjectRow
 from tests.kit.env import EPOCH_MS, memory_env, sim_env
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore

@@ -21,7 +21,7 @@ from kafkawire.log.journal.ledger import read_ledger
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.metadata.catalog import Catalog
-from offsets.memory_storage import MemoryStorage
+from kafkawire.offsets.catalog.memory import MemoryStorage
 from tests.kit.loglife import LastLife, Life, expect
 from tests.kit.logmodel import Model, Producer
 from tests.kit.logs import FOLDER, values

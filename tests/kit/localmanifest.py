@@ -17,7 +17,7 @@ from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import read_manifest, refresh_manifest
-from offsets.storage import LIVE
+from kafkawire.offsets.catalog.port import LIVE
 from tests.kit.env import OffloadWorker
 from tests.kit.localtier import LocalWorld
 from tests.kit.logs import FOLDER, read_all

@@ -8,9 +8,9 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
+from kafkawire.offsets.catalog.port import LIVE, ObjectRow, SegmentRow, pack_ranges
 from kafkawire.tiering.retention.local_retention import LocalTier
 from kafkawire.tiering.store.port import ObjectStore
-from offsets.storage import LIVE, ObjectRow, SegmentRow, pack_ranges
 from tests.kit.env import EPOCH_MS, SettableClock
 from tests.kit.fakebucket import FakeBucket
 from tests.kit.fakestore import FakeStore

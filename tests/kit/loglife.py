@@ -12,8 +12,8 @@ from kafkawire.log.manager import Log
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import Catalog, NewTopic
 from kafkawire.metadata.store import MetadataError
-from offsets.memory_storage import MemoryStorage
-from offsets.storage import DELETING, LIVE, STARTED, Swap
+from kafkawire.offsets.catalog.memory import MemoryStorage
+from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, Swap
 from tests.kit.env import EPOCH_MS, sim_env
 from tests.kit.logmodel import Model, Producer
 from tests.kit.logs import FOLDER, batch, read_all

@@ -26,7 +26,7 @@ from kafkawire.metadata.catalog import (
     TopicInfo,
 )
 from kafkawire.metadata.store import MetadataError
-from offsets.memory_storage import MemoryRows, MemoryStorage
+from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,

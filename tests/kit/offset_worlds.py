@@ -16,10 +16,10 @@ import pytest
 from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore, open_metadata
-from offsets.memory_storage import MemoryRows, MemoryStorage
-from offsets.rocks_storage import RocksStorage
-from offsets.sql_storage import SqlStorage
-from offsets.storage import NEVER, Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
+from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+from kafkawire.offsets.catalog.port import NEVER, Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import new_database
 
 MINE = [1, 2, 3, 4, 5, 6]

@@ -15,7 +15,7 @@ from kafkawire.log.segments.file.open import SUFFIX
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key, segment_uuid
 from kafkawire.manifest.reader import NoManifest, read_manifest
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,

@@ -13,9 +13,16 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+    Swap,
+    pack_ranges,
+)
 from kafkawire.tiering.manifest.publisher import Added, Rounds
-from offsets.memory_storage import MemoryRows, MemoryStorage
-from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, SegmentRow, Swap, pack_ranges
 from tests.kit import simloop
 from tests.kit.env import sim_env
 from tests.kit.fakebucket import FakeBucket

@@ -18,9 +18,9 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic, TopicInfo
 from kafkawire.metadata.store import MetadataError
+from kafkawire.offsets.catalog.kv.store import Writes
+from kafkawire.offsets.catalog.memory import MemoryStorage
 from kafkawire.tiering.service import Tiering
-from offsets.kv_store import Writes
-from offsets.memory_storage import MemoryStorage
 from tests.kit.env import EPOCH_MS, OffloadWorker, SimClock, SimOffload
 from tests.kit.fakebucket import FakeBucket, Held
 from tests.kit.fakestore import FakeStore

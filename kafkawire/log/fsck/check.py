@@ -17,7 +17,7 @@ from kafkawire.log.fsck.segments import SegmentCheck
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.port import OffsetStorage
 
 PARTITIONS_AT_ONCE = 1000
 """Of one round trip to the storage."""

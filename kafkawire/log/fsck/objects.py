@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from kafkawire.log.fsck.report import Fix, Report
 from kafkawire.log.io.ports import Env
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
     ObjectRow,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafkawire.log.segments.unfinished import Range, uncovered
-from offsets.storage import Mapping, PartitionRow
+from kafkawire.offsets.catalog.port import Mapping, PartitionRow
 
 
 def missing(

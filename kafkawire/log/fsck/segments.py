@@ -23,7 +23,15 @@ from kafkawire.log.segments.skip.job import run as skip_job
 from kafkawire.log.segments.skip.skipper import SkipWriter
 from kafkawire.log.segments.unfinished import Known, Range, describe, entries_of, find_unaccounted
 from kafkawire.metadata.catalog import Catalog
-from offsets.storage import DELETING, LIVE, STARTED, Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.port import (
+    DELETING,
+    LIVE,
+    STARTED,
+    Mapping,
+    OffsetStorage,
+    SegmentRow,
+    Swap,
+)
 
 ROWS_AT_ONCE = 1000
 """Segment rows of one round trip."""

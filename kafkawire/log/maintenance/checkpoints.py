@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.checkpoint import Checkpoint
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.port import OffsetStorage
 
 ROWS_AT_ONCE = 2000
 """Partitions of one transaction: packing them keeps the loop for some milliseconds."""

@@ -15,7 +15,7 @@ from kafkawire.log.manifest.delta_builder import Gathering
 from kafkawire.log.manifest.pending_changes import Added, Changes
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.manifest.state import Delta
-from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, SegmentRow
+from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, Mapping, ObjectRow, SegmentRow
 
 PAGE = 8
 """Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""

@@ -17,8 +17,8 @@ from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
 from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
 from kafkawire.metadata.catalog import ALL_BROKERS, Catalog, TopicInfo
 from kafkawire.metadata.checkpoint import pack_epochs
-from offsets.storage import OffsetStorage
-from offsets.storage import PartitionRow as StoredPartition
+from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import PartitionRow as StoredPartition
 
 SLICE = 200
 """Rows between two turns of the loop: a millisecond."""

@@ -18,7 +18,7 @@ from kafkawire.log.manifest.rebuild import Anew
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.manifest.reader import Current
 from kafkawire.manifest.state import Delta
-from offsets.storage import LIVE, SegmentRow
+from kafkawire.offsets.catalog.port import LIVE, SegmentRow
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from offsets.storage import Mapping, ObjectRow, SegmentRow
+from kafkawire.offsets.catalog.port import Mapping, ObjectRow, SegmentRow
 
 K = TypeVar("K")
 

@@ -22,7 +22,7 @@ from kafkawire.manifest.fold import empty
 from kafkawire.manifest.reader import Current
 from kafkawire.manifest.state import Delta
 from kafkawire.metadata.checkpoint import pack_epochs
-from offsets.storage import LIVE
+from kafkawire.offsets.catalog.port import LIVE
 
 TOPICS_AT_ONCE = 1000
 ENTRIES_AT_ONCE = 10_000

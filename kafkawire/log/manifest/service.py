@@ -26,7 +26,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.manager import Log
 from kafkawire.log.manifest.pending_changes import Changes
 from kafkawire.metadata.catalog import Catalog, TopicInfo
-from offsets.storage import LIVE, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import LIVE, OffsetStorage, SegmentRow
 
 if TYPE_CHECKING:
     from kafkawire.log.manifest.maintenance import Keeping

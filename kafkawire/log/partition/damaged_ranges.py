@@ -15,7 +15,7 @@ from kafkawire.log.journal.file import Pins
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.recovery.losses import Loss
 from kafkawire.log.segments.unfinished import Range, uncovered
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.port import OffsetStorage
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog

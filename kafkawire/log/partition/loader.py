@@ -24,7 +24,7 @@ from kafkawire.log.partition import restore as loading
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
-from offsets.storage import OffsetStorage, PartitionRow
+from kafkawire.offsets.catalog.port import OffsetStorage, PartitionRow
 
 logger = logging.getLogger(__name__)
 

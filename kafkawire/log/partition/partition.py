@@ -29,7 +29,7 @@ from kafkawire.log.partition.producers import Producers, last_sequence
 from kafkawire.log.partition.read_plan import Plan, make_plan
 from kafkawire.log.partition.segment_extents import SegmentRows
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
-from offsets.manager import PartitionOffsetManager
+from kafkawire.offsets.manager import PartitionOffsetManager
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog

@@ -22,8 +22,8 @@ from kafkawire.log.partition.producers import last_sequence
 from kafkawire.log.partition.truncate import drop_journals
 from kafkawire.log.recovery.losses import Loss
 from kafkawire.log.recovery.result import Found, Recovered
-from offsets.manager import PartitionOffsetManager
-from offsets.storage import PartitionRow
+from kafkawire.offsets.catalog.port import PartitionRow
+from kafkawire.offsets.manager import PartitionOffsetManager
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from offsets.storage import Mapping
+from kafkawire.offsets.catalog.port import Mapping
 
 Column: TypeAlias = "array[int]"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from offsets.storage import Mapping
+from kafkawire.offsets.catalog.port import Mapping
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition

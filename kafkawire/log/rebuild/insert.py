@@ -1,6 +1,7 @@
 """What was rebuilt, entered into an empty offset storage: checkpoints, segments, mappings.
 
-Shell over offsets.storage. Called by kafkawire.cli.rebuilding, once the topics are in the catalog.
+Shell over kafkawire.offsets.catalog.port. Called by kafkawire.cli.rebuilding, once the topics are
+in the catalog.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from kafkawire.log.rebuild.evidence import SegmentSeen, Share
 from kafkawire.log.rebuild.plan import Rebuilt, used_files
 from kafkawire.log.segments.cut.grouping import retention_class
 from kafkawire.metadata.checkpoint import Checkpoint
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
     Mapping,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from kafkawire.codec.configs import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.store import SegmentStore
-from offsets.storage import LIVE, SegmentRow
+from kafkawire.offsets.catalog.port import LIVE, SegmentRow
 
 SLICE = 1000
 """Partitions whose settings are read between two iterations of the event loop: a millisecond."""

@@ -17,7 +17,7 @@ from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.maintenance.retention import due
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.swap import Swapper, due_ms
-from offsets.storage import EVERYTHING, NEVER, OffsetStorage
+from kafkawire.offsets.catalog.port import EVERYTHING, NEVER, OffsetStorage
 
 logger = logging.getLogger(__name__)
 

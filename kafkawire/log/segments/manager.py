@@ -39,7 +39,7 @@ from kafkawire.log.segments.unfinished import (
     unaccounted,
 )
 from kafkawire.metadata.catalog import Catalog
-from offsets.storage import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.jobs import Made, unpack
 from kafkawire.log.segments.swap import due_ms
-from offsets.storage import Mapping, SegmentRow
+from kafkawire.offsets.catalog.port import Mapping, SegmentRow
 
 
 async def mappings_of(

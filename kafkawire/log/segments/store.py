@@ -22,7 +22,7 @@ from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, FormatError, read_
 from kafkawire.log.io.ports import Env, File, FileSystem
 from kafkawire.log.segments.file.open import check_file, segment_path
 from kafkawire.log.segments.merge.localizer_port import Localizer
-from offsets.storage import OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
 

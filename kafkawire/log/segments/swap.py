@@ -21,7 +21,15 @@ from kafkawire.log.partition import truncate as borders
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.delete_delay import FileDelays
 from kafkawire.log.segments.store import Segment, SegmentStore
-from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage, SegmentRow, StaleSwap, Swap
+from kafkawire.offsets.catalog.port import (
+    LIVE,
+    NEVER,
+    Mapping,
+    OffsetStorage,
+    SegmentRow,
+    StaleSwap,
+    Swap,
+)
 
 logger = logging.getLogger(__name__)
 

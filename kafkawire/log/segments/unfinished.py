@@ -17,7 +17,7 @@ from kafkawire.codec.segment import FormatError, PartitionEntry
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.metadata.catalog import Catalog
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.port import OffsetStorage
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition

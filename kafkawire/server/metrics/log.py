@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric
 
+from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED
 from kafkawire.server.metrics.families import (
     counter,
     gauge,
@@ -15,7 +16,6 @@ from kafkawire.server.metrics.families import (
     histogram,
     within_bound,
 )
-from offsets.storage import DELETING, LIVE, STARTED
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker

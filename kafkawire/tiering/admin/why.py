@@ -17,9 +17,9 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.schedule import CUT_PART, NEVER
 from kafkawire.log.segments.read.remote_port import local_log_start
+from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.tiering.store.port import StoreError
 from kafkawire.tiering.upload.scheduler import Reason, Why
-from offsets.storage import PartitionRow
 
 if TYPE_CHECKING:
     from kafkawire.tiering.service import Tiering

@@ -23,9 +23,14 @@ from crc32c import crc32c
 from kafkawire.codec.configs import BrokerConfig
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    COPY_STARTED,
+    DELETE_STARTED,
+    OffsetStorage,
+)
 from kafkawire.tiering.cost.prices import MONTH_MS, Prices, parse_prices
 from kafkawire.tiering.store.metering import OTHERS, Meter, Usage, Usages
-from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, OffsetStorage
 
 logger = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import asyncio
 import logging
 
 from kafkawire.log.identity import IdentityError
+from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, OffsetStorage
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord, read_owner
 from kafkawire.tiering.store.port import ObjectStore, StoreError
-from offsets.storage import COPY_FINISHED, CURRENT, OffsetStorage
 
 logger = logging.getLogger(__name__)
 

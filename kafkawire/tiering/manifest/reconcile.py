@@ -21,7 +21,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.state import ClusterFacts
 from kafkawire.metadata.catalog import Catalog
-from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage
+from kafkawire.offsets.catalog.port import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hashlib import blake2b
 
 from kafkawire.manifest.keys import segment_key
+from kafkawire.offsets.catalog.port import ObjectRow
 from kafkawire.tiering.scrub.local_copy import local_copy, scrub_file
 from kafkawire.tiering.scrub.repair import Site
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import Asking
-from offsets.storage import ObjectRow
 
 MAX_NAMED = 5
 """Damaged ranges named for one object."""

@@ -25,14 +25,7 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.manifest.keys import OWNER, segment_key
 from kafkawire.manifest.url import parse_tier
-from kafkawire.tiering.manifest.owner import read_owner
-from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
-from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
-from kafkawire.tiering.store.backoff import wait_s
-from kafkawire.tiering.store.overlap import overlap, tier_in_data
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, StoreError
-from kafkawire.tiering.store.retrying import Asking
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     DELETE_STARTED,
     LEFT,
@@ -42,6 +35,13 @@ from offsets.storage import (
     SegmentRow,
     StaleSwap,
 )
+from kafkawire.tiering.manifest.owner import read_owner
+from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
+from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
+from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.tiering.store.overlap import overlap, tier_in_data
+from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, StoreError
+from kafkawire.tiering.store.retrying import Asking
 
 if TYPE_CHECKING:
     from kafkawire.tiering.service import Tiering

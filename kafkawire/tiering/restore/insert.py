@@ -1,7 +1,7 @@
 """A plan becomes rows: catalog, checkpoints, segments that lie in the tier only, their objects.
 
 Into empty tables; a hole of a log becomes a small segment file that says there is nothing. Shell
-over the metadata and offsets.storage. Called by `kafkawire tier restore`.
+over the metadata and kafkawire.offsets.catalog.port. Called by `kafkawire tier restore`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producer
 from kafkawire.metadata.directory import TopicInfo
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.store import SqlStore
-from kafkawire.tiering.restore.plan import Hole, Restored, Used
-from offsets.opening import SQL, open_storage
-from offsets.storage import (
+from kafkawire.offsets.catalog.open import SQL, open_storage
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     CURRENT,
     LIVE,
@@ -39,6 +38,7 @@ from offsets.storage import (
     TierRow,
     pack_ranges,
 )
+from kafkawire.tiering.restore.plan import Hole, Restored, Used
 
 SEGMENTS_AT_ONCE = 100
 """Of one transaction."""

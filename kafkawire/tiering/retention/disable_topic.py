@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable
 from kafkawire.log.manager import Log
 from kafkawire.log.segments.read.remote_port import local_log_start
 from kafkawire.metadata.catalog import Catalog, TopicInfo
+from kafkawire.offsets.catalog.port import LIVE, OffsetStorage
 from kafkawire.tiering.upload.scheduler import Dispatcher
-from offsets.storage import LIVE, OffsetStorage
 
 logger = logging.getLogger(__name__)
 

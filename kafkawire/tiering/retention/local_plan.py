@@ -13,7 +13,7 @@ from collections.abc import Mapping as Map
 from itertools import accumulate
 
 from kafkawire.codec.configs import TierLevel, TopicConfig
-from offsets.storage import NEVER, Mapping
+from kafkawire.offsets.catalog.port import NEVER, Mapping
 
 ConfigOf = Callable[[int], TopicConfig | None]
 """The settings of a partition that is led here; None: it is deleted, or another broker's."""

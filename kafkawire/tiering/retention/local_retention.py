@@ -19,6 +19,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store import Segment
+from kafkawire.offsets.catalog.port import LIVE, NEVER, Mapping, OffsetStorage
 from kafkawire.tiering.retention.local_files import LocalFiles
 from kafkawire.tiering.retention.local_plan import (
     ConfigOf,
@@ -28,7 +29,6 @@ from kafkawire.tiering.retention.local_plan import (
     stays_ms,
 )
 from kafkawire.tiering.store.port import ObjectStore
-from offsets.storage import LIVE, NEVER, Mapping, OffsetStorage
 
 logger = logging.getLogger(__name__)
 

@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager
 
 from kafkawire.log.segments.jobs import Lost, ScrubArguments, ScrubResult
 from kafkawire.manifest.keys import segment_key
+from kafkawire.offsets.catalog.port import ObjectRow
 from kafkawire.tiering.scrub.repair import Site, heal
 from kafkawire.tiering.store.port import NoSuchObject
 from kafkawire.tiering.store.retrying import Asking
-from offsets.storage import ObjectRow
 
 ROOM_LEFT_BYTES = 256 << 20
 """Never taken by objects that are brought here to be checked."""

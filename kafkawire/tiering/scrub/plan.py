@@ -13,8 +13,14 @@ from typing import NamedTuple
 
 from kafkawire.codec.segment import PartitionEntry
 from kafkawire.metadata.catalog import Location
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    Mapping,
+    ObjectRow,
+    SegmentRow,
+    unpack_ranges,
+)
 from kafkawire.tiering.store.object_footer import Tail
-from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, SegmentRow, unpack_ranges
 
 AGE_FLOOR_MS = 3_600_000
 """An object younger than this may be one that is being uploaded or moved: it is no orphan yet. Also

@@ -18,9 +18,15 @@ from kafkawire.log.segments.store import SegmentStore
 from kafkawire.log.segments.swap import Swapper
 from kafkawire.log.segments.unfinished import Known
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    Mapping,
+    ObjectRow,
+    OffsetStorage,
+    SegmentRow,
+)
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.upload.finisher import Publisher
-from offsets.storage import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage, SegmentRow
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator
 
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.manifest.keys import SEGMENTS, segment_uuid
+from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from kafkawire.tiering.scrub.check import Checker
 from kafkawire.tiering.scrub.manifest import Named, read_outline
 from kafkawire.tiering.scrub.plan import (
@@ -30,7 +31,6 @@ from kafkawire.tiering.scrub.plan import (
 from kafkawire.tiering.scrub.repair import Site
 from kafkawire.tiering.store.port import Listed, StoreError
 from kafkawire.tiering.store.retrying import AT_ONCE, PAGE, Asking
-from offsets.storage import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 
 ROWS_AT_ONCE = 50
 """Rows read at a time: each may have the ranges of ten thousand partitions."""

@@ -16,8 +16,8 @@ from kafkawire.codec.configs import TopicConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.cut.schedule import CUT_PART
 from kafkawire.log.segments.store import SegmentStore
+from kafkawire.offsets.catalog.port import LIVE, OffsetStorage, SegmentRow
 from kafkawire.tiering.upload.scheduler import Candidate
-from offsets.storage import LIVE, OffsetStorage, SegmentRow
 
 WAIT_PART = 0.8
 UPLOAD_S = 2.5

@@ -16,9 +16,9 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.pending_changes import Added
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
+from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
 from kafkawire.tiering.upload.offsets import PAGE, Progress
 from kafkawire.tiering.upload.scheduler import Candidate
-from offsets.storage import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
 
 
 class Publisher(Protocol):

@@ -12,7 +12,7 @@ from collections.abc import Mapping as Map
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
-from offsets.storage import OffsetStorage, PartitionRow
+from kafkawire.offsets.catalog.port import OffsetStorage, PartitionRow
 
 Has = Callable[[int], bool]
 """Whether the segment of this id has what is asked for."""

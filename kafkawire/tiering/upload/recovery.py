@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from offsets.storage import COPY_STARTED, OffsetStorage
+from kafkawire.offsets.catalog.port import COPY_STARTED, OffsetStorage
 
 logger = logging.getLogger(__name__)
 

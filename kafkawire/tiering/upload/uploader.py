@@ -22,6 +22,13 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult
 from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.keys import segment_key
+from kafkawire.offsets.catalog.port import (
+    COPY_STARTED,
+    ObjectRow,
+    OffsetStorage,
+    SegmentRow,
+    pack_ranges,
+)
 from kafkawire.tiering.store.backoff import wait_s
 from kafkawire.tiering.store.metering import charging
 from kafkawire.tiering.store.port import ObjectStore, Refused, SlowDown, StoreError
@@ -30,7 +37,6 @@ from kafkawire.tiering.upload.candidates import Survey, inherit, wanted
 from kafkawire.tiering.upload.finisher import Finisher, Flight
 from kafkawire.tiering.upload.offsets import Progress
 from kafkawire.tiering.upload.scheduler import Candidate, Dispatcher, Fault
-from offsets.storage import COPY_STARTED, ObjectRow, OffsetStorage, SegmentRow, pack_ranges
 
 logger = logging.getLogger(__name__)
 

@@ -40,7 +40,7 @@ from kafkawire.log.segments.cut.grouping import COMPACTED, is_cleaned
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
-from offsets.storage import EVERYTHING, LIVE, OffsetStorage, SegmentRow, StaleSwap
+from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, OffsetStorage, SegmentRow, StaleSwap
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kafkawire.codec.configs import TopicConfig
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.grouping import LARGE_BYTES, group, retention_class
-from offsets.storage import Mapping
+from kafkawire.offsets.catalog.port import Mapping
 
 NEVER = 1 << 62
 UNBOUNDED_MS = (1 << 63) - 1

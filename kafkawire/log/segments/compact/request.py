@@ -16,7 +16,7 @@ from kafkawire.log.segments.jobs import JobOrigin, Output, pack
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from offsets.storage import Mapping, SegmentRow
+from kafkawire.offsets.catalog.port import Mapping, SegmentRow
 
 Finished = list[tuple[SegmentRow, list[Mapping]]]
 

@@ -31,7 +31,7 @@ from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from offsets.storage import Mapping, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkawire.codec.configs import TopicConfig
-from offsets.storage import NEVER
+from kafkawire.offsets.catalog.port import NEVER
 
 LARGE_BYTES = 8 << 20
 """From this share on a partition gets a segment of its own: a journal makes sixteen at most."""

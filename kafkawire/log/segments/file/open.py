@@ -41,7 +41,7 @@ from kafkawire.codec.segment import (
 )
 from kafkawire.log.io.ports import File, FileSystem
 from kafkawire.log.segments.jobs import Pace, no_pace
-from offsets.storage import SegmentRow
+from kafkawire.offsets.catalog.port import SegmentRow
 
 logger = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from kafkawire.log.segments.merge.plan import (
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore, payload_bytes
 from kafkawire.log.segments.swap import Swapper
-from offsets.storage import LIVE, Mapping, OffsetStorage, SegmentRow, StaleSwap
+from kafkawire.offsets.catalog.port import LIVE, Mapping, OffsetStorage, SegmentRow, StaleSwap
 
 logger = logging.getLogger(__name__)
 

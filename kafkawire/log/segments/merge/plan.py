@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from offsets.storage import EVERYTHING, LIVE, Mapping, SegmentRow
+from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, Mapping, SegmentRow
 
 MAX_MAPPINGS = 40_000
 """Mappings of one rewrite, but for those of its first two inputs: what one transaction takes."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from kafkawire.codec.damage import BadBatches, sound_run
 from kafkawire.codec.segment import FormatError, SparseIndex
 from kafkawire.codec.types import Buffer
-from offsets.storage import Mapping
+from kafkawire.offsets.catalog.port import Mapping
 
 INDEX_BYTES_AT_MOST = 16 << 20
 """Sparse indexes kept in memory: those of two gigabytes of segments that are being read."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.codec.configs import TierLevel
-from offsets.storage import Mapping
+from kafkawire.offsets.catalog.port import Mapping
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition

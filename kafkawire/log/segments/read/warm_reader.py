@@ -28,7 +28,7 @@ from kafkawire.log.segments.read.index_cache import (
 )
 from kafkawire.log.segments.read.remote_port import Ask, Cold, Exchanged, Taken, local_log_start
 from kafkawire.log.segments.store import NotLocal, Segment, SegmentStore
-from offsets.storage import Mapping
+from kafkawire.offsets.catalog.port import Mapping
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition

@@ -1,7 +1,7 @@
 """`OffsetSource` over the wire: what subscriptions ask of a partition of any Kafka.
 
 Asked of the brokers each time, so a subscription sees the log as it is. Blocking; part of
-`kafkawire.offsets`, and called by `offsets.integration` and the command line.
+`kafkawire.offsets`, and called by `kafkawire.offsets.integration` and the command line.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from kafkawire.codec.errors import ErrorCode
 
 
 class LiveSource:
-    """`offsets.subscription.OffsetSource` of one partition. ClientError where a broker cannot be
-    reached or refuses.
+    """`kafkawire.offsets.subscription.OffsetSource` of one partition. ClientError where a broker
+    cannot be reached or refuses.
 
     `led_by`: leaders that are known already; None: they are looked up. `committed`: offsets of the
     group that is asked for, by partition, where they are known already.

@@ -17,7 +17,7 @@ from kafkawire.metadata.checkpoint import (
     unpack_all,
 )
 from kafkawire.metadata.session import Session, among, insert, numbers_text, parts, values_text
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     DELETING,
     Mapping,
     PartitionRow,

@@ -1,8 +1,8 @@
 """One object for offsets of any Kafka: publish, subscribe, seek, commit, lag, and what there is.
 
 What seed 000 calls SMQOffsetIntegration, over Kafka's protocol: offsets are assigned by the broker
-that leads the partition, positions are `offsets.subscription`s over live partitions. Blocking, one
-thread at a time; part of `kafkawire.offsets`.
+that leads the partition, positions are `kafkawire.offsets.subscription`s over live partitions.
+Blocking, one thread at a time; part of `kafkawire.offsets`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from kafkawire.client.offsets import Partition, commit, coordinated
 from kafkawire.client.producing import produce
 from kafkawire.codec.batches import Record
 from kafkawire.codec.errors import ErrorCode
-from offsets.live import LiveSource
-from offsets.subscription import Seeker, Subscriber, Subscription
-from offsets.types import OffsetRange, OffsetType
+from kafkawire.offsets.subscription import Seeker, Subscriber, Subscription
+from kafkawire.offsets.types import OffsetRange, OffsetType
+from kafkawire.offsets.wire_source import LiveSource
 
 
 class OffsetIntegration:

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.schema import ORPHANED
 from kafkawire.metadata.session import Session, numbers_text, parts
-from offsets import sql_statements as sql
-from offsets.sql_objects import SqlObjects
-from offsets.storage import (
+from kafkawire.offsets.catalog.port import (
     DELETING,
     EVERYTHING,
     LIVE,
@@ -28,6 +26,8 @@ from offsets.storage import (
     StoredStats,
     Swap,
 )
+from kafkawire.offsets.catalog.sql import statements as sql
+from kafkawire.offsets.catalog.sql.objects import SqlObjects
 
 
 class SqlStorage(SqlObjects):

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from kafkawire.metadata.store import MetadataError
-from offsets.kv_base import LeaderOf
-from offsets.kv_storage import KeyValueStorage
-from offsets.kv_store import MemoryStore, Writes
+from kafkawire.offsets.catalog.kv.base import LeaderOf
+from kafkawire.offsets.catalog.kv.storage import KeyValueStorage
+from kafkawire.offsets.catalog.kv.store import MemoryStore, Writes
 
 T = TypeVar("T")
 

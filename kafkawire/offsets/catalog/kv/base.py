@@ -10,9 +10,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TypeVar
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from offsets import kv_layout as layout
-from offsets.kv_store import KeyValueStore, Writes
-from offsets.storage import SegmentRow
+from kafkawire.offsets.catalog.kv import layout
+from kafkawire.offsets.catalog.kv.store import KeyValueStore, Writes
+from kafkawire.offsets.catalog.port import SegmentRow
 
 T = TypeVar("T")
 LeaderOf = Callable[[int], int | None]

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Map
 from dataclasses import replace
 
-from offsets import kv_layout as layout
-from offsets import objects as rules
-from offsets.kv_base import KeyValueBase
-from offsets.kv_store import Writes
-from offsets.kv_swap import SwapPlan
-from offsets.storage import (
+from kafkawire.offsets.catalog import object_rules as rules
+from kafkawire.offsets.catalog.kv import layout
+from kafkawire.offsets.catalog.kv.base import KeyValueBase
+from kafkawire.offsets.catalog.kv.store import Writes
+from kafkawire.offsets.catalog.kv.swap import SwapPlan
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,

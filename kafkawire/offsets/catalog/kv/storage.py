@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Map
 
 from kafkawire.metadata.checkpoint import Checkpoint
-from offsets import kv_layout as layout
-from offsets.kv_objects import KeyValueObjects
-from offsets.kv_store import Writes
-from offsets.kv_swap import SwapPlan, removed_from, totals_of
-from offsets.storage import (
+from kafkawire.offsets.catalog.kv import layout
+from kafkawire.offsets.catalog.kv.objects import KeyValueObjects
+from kafkawire.offsets.catalog.kv.store import Writes
+from kafkawire.offsets.catalog.kv.swap import SwapPlan, removed_from, totals_of
+from kafkawire.offsets.catalog.port import (
     DELETING,
     EVERYTHING,
     NEVER,

@@ -17,10 +17,10 @@ from typing import Any, TypeVar
 from kafkawire.metadata import engine
 from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.store import MetadataError
-from offsets import kv_layout as layout
-from offsets.kv_base import LeaderOf
-from offsets.kv_storage import KeyValueStorage
-from offsets.kv_store import Writes
+from kafkawire.offsets.catalog.kv import layout
+from kafkawire.offsets.catalog.kv.base import LeaderOf
+from kafkawire.offsets.catalog.kv.storage import KeyValueStorage
+from kafkawire.offsets.catalog.kv.store import Writes
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as Map
 from dataclasses import replace
 
-from offsets.storage import COPY_FINISHED, COPY_STARTED, LIVE, ObjectRow, SegmentRow
+from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, LIVE, ObjectRow, SegmentRow
 
 
 def may_start(segment: SegmentRow | None, row: ObjectRow) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from offsets.storage import StoredStats
+from kafkawire.offsets.catalog.port import StoredStats
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Map
 
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from offsets.manager import FIRST_OFFSET, PartitionOffsetManager
-from offsets.stats import OffsetMetrics
-from offsets.storage import OffsetStorage, PartitionRow
-from offsets.types import OffsetRange
+from kafkawire.offsets.catalog.port import OffsetStorage, PartitionRow
+from kafkawire.offsets.manager import FIRST_OFFSET, PartitionOffsetManager
+from kafkawire.offsets.stats import OffsetMetrics
+from kafkawire.offsets.types import OffsetRange
 
 
 def recovered_next_offset(row: PartitionRow, scanned_end: int = FIRST_OFFSET) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from offsets.types import OffsetOutOfRange, OffsetRange, OffsetType, validate_offset_range
+from kafkawire.offsets.types import OffsetOutOfRange, OffsetRange, OffsetType, validate_offset_range
 
 NS_PER_MS = 1_000_000
 

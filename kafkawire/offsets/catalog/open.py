@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, Transactions
-from offsets.storage import OffsetStorage
+from kafkawire.offsets.catalog.port import OffsetStorage
 
 SQL, ROCKSDB, MEMORY = "sql", "rocksdb", "memory"
 
@@ -27,15 +27,15 @@ def open_storage(
     """The storage of a broker. `sql` lies in the database of the metadata; `rocksdb` in
     `<folder>/offsets`; `memory` nowhere."""
     if kind == SQL:
-        from offsets.sql_storage import SqlStorage
+        from kafkawire.offsets.catalog.sql.storage import SqlStorage
 
         return SqlStorage(transactions, node_id, now_ms)
     if kind == ROCKSDB:
-        from offsets.rocks_storage import RocksStorage
+        from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 
         return RocksStorage(rocks_folder(folder), node_id, now_ms, leader_of)
     assert kind == MEMORY, kind
-    from offsets.memory_storage import MemoryRows, MemoryStorage
+    from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 
     return MemoryStorage(MemoryRows(), node_id, now_ms, leader_of)
 

@@ -1,9 +1,9 @@
 """The offsets of a stopped broker moved from SQL to RocksDB or back: all rows, and no other state.
 
-A row type of `offsets.storage` for everything, read from one storage and written to the other as it
-is. Each side is complete or absent: SQL is written in one transaction, RocksDB in a folder that is
-renamed into place. While both exist, both are complete, so an interrupted conversion is finished by
-running it again. Called by kafkawire.cli.convert.
+A row type of `kafkawire.offsets.catalog.port` for everything, read from one storage and written to
+the other as it is. Each side is complete or absent: SQL is written in one transaction, RocksDB in a
+folder that is renamed into place. While both exist, both are complete, so an interrupted conversion
+is finished by running it again. Called by kafkawire.cli.convert.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ from itertools import islice
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, unpack_all
 from kafkawire.metadata.schema import ORPHANED
 from kafkawire.metadata.session import Row, Session, insert
-from offsets import kv_layout as layout
-from offsets import sql_statements as sql
-from offsets.kv_layout import Totals
-from offsets.kv_store import KeyValueStore, Writes
-from offsets.sql_objects import OBJECT, objects_where
-from offsets.storage import (
+from kafkawire.offsets.catalog.kv import layout
+from kafkawire.offsets.catalog.kv.layout import Totals
+from kafkawire.offsets.catalog.kv.store import KeyValueStore, Writes
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
     NEVER,
@@ -29,6 +27,8 @@ from offsets.storage import (
     SegmentRow,
     TierRow,
 )
+from kafkawire.offsets.catalog.sql import statements as sql
+from kafkawire.offsets.catalog.sql.objects import OBJECT, objects_where
 
 PAIRS_AT_ONCE = 10_000
 """In one write to RocksDB: a few megabytes."""

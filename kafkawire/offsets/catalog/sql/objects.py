@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from kafkawire.metadata.session import Session, insert, numbers_text, parts
 from kafkawire.metadata.store import Transactions
-from offsets import objects as rules
-from offsets import sql_statements as sql
-from offsets.storage import (
+from kafkawire.offsets.catalog import object_rules as rules
+from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,
@@ -26,6 +25,7 @@ from offsets.storage import (
     StaleSwap,
     TierRow,
 )
+from kafkawire.offsets.catalog.sql import statements as sql
 
 UUIDS_AT_ONCE = 1_000
 """In one statement, a parameter each: the databases take 32,766."""

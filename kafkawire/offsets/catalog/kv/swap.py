@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import pairwise
 
-from offsets import kv_layout as layout
-from offsets.kv_store import KeyValueStore, Writes
-from offsets.storage import (
+from kafkawire.offsets.catalog.kv import layout
+from kafkawire.offsets.catalog.kv.store import KeyValueStore, Writes
+from kafkawire.offsets.catalog.port import (
     DELETING,
     LIVE,
     NEVER,

@@ -35,7 +35,7 @@ from kafkawire.metadata.checkpoint import (
     unpack_epochs,
     unpack_producers,
 )
-from offsets.storage import Mapping, ObjectRow, SegmentRow, TierRow
+from kafkawire.offsets.catalog.port import Mapping, ObjectRow, SegmentRow, TierRow
 
 FORMAT = b"\2"
 FORMAT_BEFORE = b"\1"

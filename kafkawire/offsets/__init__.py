@@ -1,0 +1,131 @@
+"""Native offsets: the sequential number of each record of a partition, and the library of them.
+
+The names below are public: assign, store, recover, subscribe (docs/offsets.md). Each is imported
+when it is first used, so that a module of this package costs no more than itself, and the library
+brings no broker and no SQLAlchemy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kafkawire.client.errors import ClientError
+    from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+    from kafkawire.metadata.store import MetadataError, open_metadata
+    from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
+    from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+    from kafkawire.offsets.catalog.port import (
+        Mapping,
+        OffsetStorage,
+        PartitionRow,
+        SegmentRow,
+        StaleSwap,
+        StorageMetrics,
+        StoredStats,
+        Swap,
+    )
+    from kafkawire.offsets.catalog.sql.storage import SqlStorage
+    from kafkawire.offsets.integration import OffsetIntegration
+    from kafkawire.offsets.manager import PartitionOffsetManager
+    from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry, recovered_next_offset
+    from kafkawire.offsets.stats import OffsetMetrics, PartitionStats, partition_stats, total_lag
+    from kafkawire.offsets.subscription import OffsetSource, Seeker, Subscriber, Subscription
+    from kafkawire.offsets.types import (
+        OffsetOutOfRange,
+        OffsetRange,
+        OffsetType,
+        validate_offset_range,
+    )
+    from kafkawire.offsets.wire_source import LiveSource
+
+__all__ = [
+    "Checkpoint",
+    "ClientError",
+    "LiveSource",
+    "Mapping",
+    "MemoryRows",
+    "MemoryStorage",
+    "MetadataError",
+    "OffsetAssigner",
+    "OffsetIntegration",
+    "OffsetMetrics",
+    "OffsetOutOfRange",
+    "OffsetRange",
+    "OffsetRegistry",
+    "OffsetSource",
+    "OffsetStorage",
+    "OffsetType",
+    "PartitionCheckpoint",
+    "PartitionOffsetManager",
+    "PartitionRow",
+    "PartitionStats",
+    "RocksStorage",
+    "Seeker",
+    "SegmentRow",
+    "SqlStorage",
+    "StaleSwap",
+    "StorageMetrics",
+    "StoredStats",
+    "Subscriber",
+    "Subscription",
+    "Swap",
+    "open_metadata",
+    "partition_stats",
+    "recovered_next_offset",
+    "total_lag",
+    "validate_offset_range",
+]
+
+_MODULES = {
+    "Checkpoint": "kafkawire.metadata.checkpoint",
+    "ClientError": "kafkawire.client.errors",
+    "LiveSource": "kafkawire.offsets.wire_source",
+    "Mapping": "kafkawire.offsets.catalog.port",
+    "MemoryRows": "kafkawire.offsets.catalog.memory",
+    "MemoryStorage": "kafkawire.offsets.catalog.memory",
+    "MetadataError": "kafkawire.metadata.store",
+    "OffsetAssigner": "kafkawire.offsets.registry",
+    "OffsetIntegration": "kafkawire.offsets.integration",
+    "OffsetMetrics": "kafkawire.offsets.stats",
+    "OffsetOutOfRange": "kafkawire.offsets.types",
+    "OffsetRange": "kafkawire.offsets.types",
+    "OffsetRegistry": "kafkawire.offsets.registry",
+    "OffsetSource": "kafkawire.offsets.subscription",
+    "OffsetStorage": "kafkawire.offsets.catalog.port",
+    "OffsetType": "kafkawire.offsets.types",
+    "PartitionCheckpoint": "kafkawire.metadata.checkpoint",
+    "PartitionOffsetManager": "kafkawire.offsets.manager",
+    "PartitionRow": "kafkawire.offsets.catalog.port",
+    "PartitionStats": "kafkawire.offsets.stats",
+    "RocksStorage": "kafkawire.offsets.catalog.kv.rocksdb",
+    "Seeker": "kafkawire.offsets.subscription",
+    "SegmentRow": "kafkawire.offsets.catalog.port",
+    "SqlStorage": "kafkawire.offsets.catalog.sql.storage",
+    "StaleSwap": "kafkawire.offsets.catalog.port",
+    "StorageMetrics": "kafkawire.offsets.catalog.port",
+    "StoredStats": "kafkawire.offsets.catalog.port",
+    "Subscriber": "kafkawire.offsets.subscription",
+    "Subscription": "kafkawire.offsets.subscription",
+    "Swap": "kafkawire.offsets.catalog.port",
+    "open_metadata": "kafkawire.metadata.store",
+    "partition_stats": "kafkawire.offsets.stats",
+    "recovered_next_offset": "kafkawire.offsets.registry",
+    "total_lag": "kafkawire.offsets.stats",
+    "validate_offset_range": "kafkawire.offsets.types",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name on first use (PEP 562)."""
+    module = _MODULES.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""The segment catalog: checkpoints, segments, and which offsets lie in which."""

@@ -1,0 +1,1 @@
+"""The segment catalog over an ordered key-value store."""

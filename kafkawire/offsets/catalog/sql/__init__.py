@@ -1,0 +1,1 @@
+"""The segment catalog in the database of the metadata."""

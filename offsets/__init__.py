@@ -1,1 +1,0 @@
-"""Native offsets: the sequential number of each record of a partition."""
