@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from kafkawire.codec.batches import Record, pack
 from kafkawire.codec.compression import LZ4, NONE
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.segments.compact.job import run
 from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source

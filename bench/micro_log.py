@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from kafkawire.codec.batches import build
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.journal.directory import Journals

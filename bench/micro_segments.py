@@ -21,7 +21,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from kafkawire.codec.batches import build
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.file import journal_name

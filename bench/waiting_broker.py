@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkawire.cli.main import main
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.tiering.store import open as opening
 from kafkawire.tiering.store.port import Part
 

@@ -1,7 +1,7 @@
 """Writes what is generated in the documents: docs/configs.md, docs/apis.md, a table in README.md.
 
 `make docs` runs it; tests/test_docs.py checks that the files are what it would write. The sources
-are the table of settings (kafkawire.codec.configs), the table of handlers
+are the table of settings (kafkawire.codec.configs.settings), the table of handlers
 (kafkawire.handlers.table) and the docstring of each handler.
 """
 
@@ -11,7 +11,7 @@ import ast
 import re
 from pathlib import Path
 
-from kafkawire.codec.configs import markdown_table
+from kafkawire.codec.configs.settings import markdown_table
 from kafkawire.handlers.table import ROWS, Row
 from kafkawire.messages.registry import APIS
 
@@ -36,7 +36,7 @@ def configs() -> str:
     """docs/configs.md."""
     return f"""# Settings
 
-Made from the tables in `kafkawire/codec/configs_table.py` and `configs_tier_rows.py` by
+Made from the tables in `kafkawire/codec/configs/table.py` and `configs_tier_rows.py` by
 `make docs`.
 
 Broker settings are given with `kafkawire serve --set NAME=VALUE`, as `KAFKAWIRE_SET_<NAME>` in the

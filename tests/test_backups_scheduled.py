@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.cli.serve import Given, run
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.server import backups as scheduled
 from kafkawire.server.backups import BackupError, ScheduledBackups

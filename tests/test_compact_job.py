@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.batches import CONTROL, Record, iter_batches, pack, read_head, records
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.compact.job import PIECE_BYTES, run
 from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source

@@ -17,7 +17,7 @@ from kafkawire.codec.batches import (
     resum,
     stamp,
 )
-from kafkawire.codec.segment import DamagedBatch
+from kafkawire.codec.segment.format import DamagedBatch
 from tests.kit.compaction import DAY_MS, NOW_MS, TXN, Round, clean, keyed, marker
 
 

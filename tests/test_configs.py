@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.codec.configs import (
+from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
     BrokerConfig,

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
-from kafkawire.codec import segment
-from kafkawire.codec.segment_directory import write_directory, write_state
-from kafkawire.codec.segment_origin import write_origin
+from kafkawire.codec.segment import format as segment
+from kafkawire.codec.segment.directory import write_directory, write_state
+from kafkawire.codec.segment.origin import write_origin
 from kafkawire.groups import snapshot
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from kafkawire.codec.batches import LENGTH_AT, iter_batches
-from kafkawire.codec.configs import TierLevel
+from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.damage import BadBatches, bad_batches, sound_run
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.segments.read.remote_port import readable_log_start

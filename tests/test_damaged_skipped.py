@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.batches import HEAD_BYTES, empty_batches, iter_batches
-from kafkawire.codec.segment import LostRange, PartitionState
+from kafkawire.codec.segment.format import LostRange, PartitionState
 from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.log.segments.jobs import (
     Input,

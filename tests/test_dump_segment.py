@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.codec.batches import build, empty_batches
-from kafkawire.codec.segment import LostRange, PartitionState
+from kafkawire.codec.segment.format import LostRange, PartitionState
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 from tests.kit.segments import UUID, Part, batch, everything, segment
 

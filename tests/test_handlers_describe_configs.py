@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from kafkawire.broker.overrides import ResourceType
-from kafkawire.codec.configs import BROKER_CONFIGS, TOPIC_CONFIGS
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from kafkawire.messages.list_config_resources import ListConfigResourcesRequest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.codec.configs import TOPIC_CONFIGS
+from kafkawire.codec.configs.settings import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kafkawire.messages.create_topics import (

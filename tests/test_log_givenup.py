@@ -8,7 +8,7 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.errors import DamagedOffsets
-from kafkawire.codec.segment import LostRange
+from kafkawire.codec.segment.format import LostRange
 from kafkawire.log.journal.file import journal_name
 from kafkawire.log.journal.format import FormatError
 from kafkawire.log.partition.partition import Partition

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import PartitionEntry
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.fsck.check import check, silent
 from kafkawire.log.journal.scan import Gap
 from kafkawire.log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, Share, gather

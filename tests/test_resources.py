@@ -23,7 +23,7 @@ from kafkawire.broker.resources import (
     cluster_entries,
     topic_entries,
 )
-from kafkawire.codec.configs import (
+from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
     Config,

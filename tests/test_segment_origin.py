@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.codec.segment import FormatError, Origin, TopicOrigin, read_origin
-from kafkawire.codec.segment_origin import write_origin
+from kafkawire.codec.segment.format import FormatError, Origin, TopicOrigin, read_origin
+from kafkawire.codec.segment.origin import write_origin
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.jobs import (
     Input,

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.journal.index_file import read_index
 from kafkawire.log.segments.file.open import PIECE_BYTES
 from kafkawire.log.segments.file.writer import SYNC_BYTES

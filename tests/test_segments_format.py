@@ -12,9 +12,8 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkawire.codec import segment_directory as directory
-from kafkawire.codec import segment_layout as layout
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment import directory, layout
+from kafkawire.codec.segment.format import (
     DIRECTORY,
     HEADER_BYTES,
     INDEX,
@@ -32,7 +31,7 @@ from kafkawire.codec.segment import (
     read_header,
     read_trailer,
 )
-from kafkawire.codec.segment_index import BLOCK_BYTES
+from kafkawire.codec.segment.index import BLOCK_BYTES
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 from tests.kit.segments import UUID, Part, batch, everything, segment, topic_id
 

@@ -1,7 +1,7 @@
 """Segments as they are on disks already, read by ours and by a reader made from the page alone.
 
-`Plain` knows docs/segment-format.md and nothing of kafkawire.codec.segment: were the page wrong,
-it could not read what we write.
+`Plain` knows docs/segment-format.md and nothing of kafkawire.codec.segment.format: were the page
+wrong, it could not read what we write.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from kafkawire.codec import segment as codec
-from kafkawire.codec import segment_directory as directory
-from kafkawire.codec import segment_layout as layout
 from kafkawire.codec.batches import records
+from kafkawire.codec.segment import directory, layout
+from kafkawire.codec.segment import format as codec
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from tests.golden import make_segment_v1, make_segment_v1_origin

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import FormatError
+from kafkawire.codec.segment.format import FormatError
 from kafkawire.log.segments.file.open import SegmentFile, check_file
 from kafkawire.offsets.catalog.port import SegmentRow
 from tests.kit.memfs import MemFileSystem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.segments.jobs import (
     Input,

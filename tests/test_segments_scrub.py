@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kafkawire.codec.segment import HEADER_BYTES
+from kafkawire.codec.segment.format import HEADER_BYTES
 from kafkawire.log.segments.file import verify as scrubbing
 from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
 from tests.kit.memfs import MemFileSystem

@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.server import descriptors
 from kafkawire.server.descriptors import DescriptorCheck, for_connections

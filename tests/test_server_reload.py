@@ -12,7 +12,7 @@ import pytest
 
 from kafkawire.broker.options import ServeOptions
 from kafkawire.cli.serve import Given, read, serve_options
-from kafkawire.codec.configs import ConfigError
+from kafkawire.codec.configs.settings import ConfigError
 from kafkawire.server.reload import Reloader
 from tests.kit.admin import FakeBroker
 from tests.kit.configs import BROKER, alter, make

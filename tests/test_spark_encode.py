@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kafkawire.codec.batches import HEAD_BYTES, Record, read_head, records
 from kafkawire.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.validate import LongBatch, check_batch, unpack_long, walk, walk_long
 from kafkawire.spark.columns import NATIVE, Selection
 from kafkawire.spark.decode.decoder import Decoder

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     DIRECTORY,
     HEADER_BYTES,
     ORIGIN,

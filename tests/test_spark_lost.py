@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kafkawire.codec.batches import empty_batches
-from kafkawire.codec.segment import LostRange
+from kafkawire.codec.segment.format import LostRange
 from kafkawire.spark.model import COMPACTED, LOST, Account, Gap, OffsetRange
 from tests.kit.sparkfiles import Files, Share, batches
 from tests.kit.sparkreads import (

@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from kafkawire.codec.configs import TierLevel
+from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.io.ports import Buffer
 from kafkawire.log.segments.read.remote_port import local_log_start

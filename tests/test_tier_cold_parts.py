@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from crc32c import crc32c
 
-from kafkawire.codec.segment_index import SparseIndex, write_index
+from kafkawire.codec.segment.index import SparseIndex, write_index
 from kafkawire.log.io.ports import Env
 from kafkawire.tiering.read.block_cache import Block, BlockCache, Key
 from kafkawire.tiering.read.blocks import blocks_of, piece_end

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.cli.tier_app import tier_app
-from kafkawire.codec.configs import BROKER_CONFIGS, TOPIC_CONFIGS, TierLevel
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, TOPIC_CONFIGS, TierLevel
 from kafkawire.tiering.cost.prices import TABLES, parse_prices
 from kafkawire.tiering.upload.scheduler import Reason
 

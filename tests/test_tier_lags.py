@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import (
     TOPIC_RESOURCE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.offsets.catalog.port import NEVER, Mapping
 from kafkawire.tiering.retention.local_plan import LocalBytes, by_size, may_be_remote, stays_ms
 

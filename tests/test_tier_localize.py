@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.segment import TAIL_BYTES
+from kafkawire.codec.segment.format import TAIL_BYTES
 from kafkawire.log.segments.store import NotLocal, Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import DELETING, LIVE, ObjectRow

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kafkawire.codec.configs import TierLevel
+from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.read.index_cache import WarmIndexes

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kafkawire.codec.segment import Origin
+from kafkawire.codec.segment.format import Origin
 from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import (

@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.partition.partition import Partition
 from kafkawire.tiering.scrub.plan import ScrubReport

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.segment import LostRange
+from kafkawire.codec.segment.format import LostRange
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.log.segments.store import Segment

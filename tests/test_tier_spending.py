@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow
 from kafkawire.tiering.cost.budget import NAME, Spending, month_of

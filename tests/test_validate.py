@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkawire.codec import batches
 from kafkawire.codec.batches import Record, build, pack, read_head
 from kafkawire.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import _is_plain, check_batch, convert
 from tests.kit import batch_rows

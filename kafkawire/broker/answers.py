@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
-    from kafkawire.codec.configs import BrokerConfig
+    from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.metadata.catalog import Catalog
 
 

@@ -20,7 +20,7 @@ from kafkawire.broker.overrides import layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.counts import Counts
 from kafkawire.log.identity import (
     Folder,

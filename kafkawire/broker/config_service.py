@@ -27,7 +27,7 @@ from kafkawire.broker.overrides import (
     layers_of,
     topic_overrides,
 )
-from kafkawire.codec.configs import BROKER_CONFIGS, check_broker
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, check_broker
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import ALL_BROKERS, ConfigChange

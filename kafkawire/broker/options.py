@@ -2,7 +2,7 @@
 
 Plain data, already checked: the command line (kafkawire.cli) makes it from options, environment
 and file, tests make it by hand, kafkawire.server.run takes it. Settings stay text here; their
-types, bounds and defaults are in kafkawire.codec.configs.
+types, bounds and defaults are in kafkawire.codec.configs.settings.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kafkawire.broker.newtopics import duplicates
-from kafkawire.codec.configs import (
+from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
     Config,
@@ -26,7 +26,7 @@ from kafkawire.codec.configs import (
     topic_default,
     validate,
 )
-from kafkawire.codec.configs_kafka import (
+from kafkawire.codec.configs.unsupported import (
     MAX_FOREIGN_CONFIGS,
     PER_LISTENER,
     STATIC,

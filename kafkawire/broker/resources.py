@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kafkawire.broker.overrides import Layers
-from kafkawire.codec.configs import (
+from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,
     Config,
@@ -21,7 +21,7 @@ from kafkawire.codec.configs import (
     text_of,
     topic_default,
 )
-from kafkawire.codec.configs_kafka import foreign_row
+from kafkawire.codec.configs.unsupported import foreign_row
 
 # Kafka's static settings that are options of `kafkawire serve` here; admin tools ask for them.
 _FIXED = {

@@ -29,7 +29,7 @@ from kafkawire.broker.newtopics import (
     leaders_of,
 )
 from kafkawire.broker.overrides import new_topic_overrides
-from kafkawire.codec.configs import TOPIC_CONFIGS
+from kafkawire.codec.configs.settings import TOPIC_CONFIGS
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io import slices
 from kafkawire.metadata.catalog import NewTopic, alike_key

@@ -16,7 +16,7 @@ from typing import Any
 
 from kafkawire.cli.dump_segment import batch_json, batch_text, dump_segment, records_of
 from kafkawire.cli.tables import fail, print_json_line
-from kafkawire.codec.segment import MAGIC
+from kafkawire.codec.segment.format import MAGIC
 from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
 from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC

@@ -1,7 +1,8 @@
 """`kafkawire dump FILE.segment`: header, sections, directory, and with --records every batch.
 
-For people, or as JSON, a line a thing. What the bytes mean is in kafkawire.codec.segment; damage
-is shown where it is met, and makes the command end with code 1. Called by kafkawire.cli.dump.
+For people, or as JSON, a line a thing. What the bytes mean is in kafkawire.codec.segment.format;
+damage is shown where it is met, and makes the command end with code 1. Called by
+kafkawire.cli.dump.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 from kafkawire.cli.tables import fail, print_json_line, print_table
 from kafkawire.codec.batches import BatchHead, iter_batches, records
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     DIRECTORY,
     LOST,
     ORIGIN,
@@ -34,7 +35,7 @@ from kafkawire.codec.segment import (
     read_trailer,
     section_body,
 )
-from kafkawire.codec.segment_lost import REASON_NAMES
+from kafkawire.codec.segment.lost import REASON_NAMES
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import unpack_epochs, unpack_producers

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from kafkawire.cli.progress import bars
 from kafkawire.cli.tables import fail, print_json, print_table
-from kafkawire.codec.segment import FormatError
+from kafkawire.codec.segment.format import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import Progress, Report
 from kafkawire.log.identity import (

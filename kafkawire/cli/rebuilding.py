@@ -23,8 +23,8 @@ from urllib.parse import quote
 from kafkawire.cli.fsck import check_sqlite, node_ids
 from kafkawire.cli.progress import bars
 from kafkawire.cli.tables import fail, print_json
-from kafkawire.codec.configs import BrokerConfig
-from kafkawire.codec.segment import FormatError
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.segment.format import FormatError
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.io.disk import real_env

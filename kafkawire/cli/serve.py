@@ -30,7 +30,7 @@ from kafkawire.cli.places import (
 )
 from kafkawire.cli.sources import Sourced, Sources, collect
 from kafkawire.cli.tables import fail, without_password
-from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, text_of
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_of
 
 
 def serve_options(sources: Sources) -> ServeOptions:

@@ -2,7 +2,7 @@
 
 Reads the environment and the file, checks every value where it is found (so that an error names
 its source) and keeps the source beside the value for `--show-config`. Not here: what a value
-means (kafkawire.cli.options, kafkawire.codec.configs). Called by kafkawire.cli.serve.
+means (kafkawire.cli.options, kafkawire.codec.configs.settings). Called by kafkawire.cli.serve.
 
 Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
 KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and
@@ -19,7 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from kafkawire.cli.options import LOG_FORMATS, LOG_LEVELS, OptionError, parse_choice
-from kafkawire.codec.configs import BROKER_CONFIGS, ConfigError, check_broker, find, validate
+from kafkawire.codec.configs.settings import (
+    BROKER_CONFIGS,
+    ConfigError,
+    check_broker,
+    find,
+    validate,
+)
 
 DEFAULTS: dict[str, tuple[str, ...]] = {
     "listen": ("127.0.0.1:9092",),

@@ -79,7 +79,7 @@ def _typed(
     bytes_per_s: float, partitions: int, read_rate: float, changes: Mapping[str, str]
 ) -> dict[str, Any]:
     """The estimate of one topic on a broker that has nothing else. ValueError."""
-    from kafkawire.codec.configs import BrokerConfig, TopicConfig, check_topic
+    from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig, check_topic
     from kafkawire.tiering.cost.estimate import estimate as estimated
     from kafkawire.tiering.cost.prices import parse_prices
     from kafkawire.tiering.cost.traffic import (

@@ -22,8 +22,8 @@ from typing import Any
 from kafkawire.cli.backup import METADATA, sync
 from kafkawire.cli.progress import Told, bars
 from kafkawire.cli.tables import fail, print_json, print_table
-from kafkawire.codec.configs import BrokerConfig
-from kafkawire.codec.segment import FormatError
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.segment.format import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.layout import FormatError as ManifestError

@@ -34,7 +34,7 @@ from kafkawire.codec.batches import (
     unpacked_limit,
 )
 from kafkawire.codec.compression import GZIP, LZ4, NONE, ZSTD, compress, decompress
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.codec.varint import read_uvarint, read_uvarlong

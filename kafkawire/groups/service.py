@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.states import State
 from kafkawire.groups.coordinator import Coordinator, Phase

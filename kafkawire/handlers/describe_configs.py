@@ -15,7 +15,7 @@ from kafkawire.broker.resources import (
     cluster_entries,
     topic_entries,
 )
-from kafkawire.codec.configs import ConfigType
+from kafkawire.codec.configs.settings import ConfigType
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.context import RequestContext

@@ -13,7 +13,7 @@ one.
     <folder>/journals/N.journal       kafkawire.log.journal.format
     <folder>/journals/N.index         kafkawire.log.journal.index_file
     <folder>/journals/spare-N         to be written over
-    <folder>/segments/UUID.segment    kafkawire.codec.segment
+    <folder>/segments/UUID.segment    kafkawire.codec.segment.format
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import logging
 import os.path
 from collections.abc import Sequence
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import Env, Lock, LogError
 from kafkawire.log.journal.catalog_frames import CatalogFrames

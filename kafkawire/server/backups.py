@@ -17,7 +17,7 @@ import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.tiering.backups import read_index, store_backup
 from kafkawire.tiering.store.backoff import wait_s

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs import BROKER_CONFIGS
+from kafkawire.codec.configs.settings import BROKER_CONFIGS
 
 if TYPE_CHECKING:
     from kafkawire.broker.broker import Broker

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from kafkawire.codec.batches import HEAD_BYTES, iter_batches, read_head
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import SparseIndex
+from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.loading import Load
 from kafkawire.spark.model import DamagedData, OffsetRange, Piece

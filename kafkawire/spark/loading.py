@@ -15,7 +15,7 @@ from contextlib import closing
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from kafkawire.codec.segment import FormatError, SparseIndex
+from kafkawire.codec.segment.format import FormatError, SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.inflight import InFlight, Plan, Range, Step
 from kafkawire.spark.model import Piece

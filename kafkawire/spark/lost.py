@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     LOST,
     TAIL_BYTES,
     FormatError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkawire.codec.batches import CONTROL, iter_batches, records
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import FormatError
+from kafkawire.codec.segment.format import FormatError
 from kafkawire.spark.loading import read_index
 from kafkawire.spark.model import DamagedData, Piece
 from kafkawire.spark.places import Place

@@ -10,7 +10,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     STATE,
     TAIL_BYTES,
     FormatError,

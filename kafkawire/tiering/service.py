@@ -14,7 +14,7 @@ import os.path
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.log.manager import Log
 from kafkawire.metadata.catalog import Catalog

@@ -12,7 +12,7 @@ from typing import Any
 
 from kafkawire.codec import batches as wire
 from kafkawire.codec.batches import Record, pack
-from kafkawire.codec.segment import Origin, PartitionState, SegmentBuilder
+from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 
 HERE = Path(__file__).parent

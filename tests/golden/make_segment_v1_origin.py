@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kafkawire.codec.segment import Origin, TopicOrigin
+from kafkawire.codec.segment.format import Origin, TopicOrigin
 from tests.golden import make_segment_v1
 from tests.golden.make_segment_v1 import HERE, TOPICS
 

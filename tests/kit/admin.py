@@ -18,7 +18,7 @@ from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds
 from kafkawire.broker.topics import TopicService
 from kafkawire.codec.compile import decode, encode
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.handlers.context import RequestContext
 from kafkawire.log.io.slices import Slices
 from kafkawire.log.partition.segment_extents import SegmentRows

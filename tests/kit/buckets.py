@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafkawire.codec.segment import Origin, PartitionState, SegmentBuilder, TopicOrigin
+from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
 from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import pack

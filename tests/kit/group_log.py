@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafkawire.codec.batches import iter_batches, read_head, records
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.request import Client

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kafkawire.codec.batches import Record, build, iter_batches, records
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.manager import Log
 from kafkawire.log.partition.partition import Partition

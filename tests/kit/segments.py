@@ -12,9 +12,14 @@ from dataclasses import dataclass
 
 from crc32c import crc32c
 
-from kafkawire.codec import segment as codec
 from kafkawire.codec.batches import build, iter_batches
-from kafkawire.codec.segment import PartitionEntry, PartitionState, SegmentBuilder, SparseIndex
+from kafkawire.codec.segment import format as codec
+from kafkawire.codec.segment.format import (
+    PartitionEntry,
+    PartitionState,
+    SegmentBuilder,
+    SparseIndex,
+)
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.file import journal_name

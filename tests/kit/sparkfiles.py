@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from kafkawire.codec.batches import build, read_head
-from kafkawire.codec.segment import LostRange, PartitionState, SegmentBuilder
+from kafkawire.codec.segment.format import LostRange, PartitionState, SegmentBuilder
 from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import pack

@@ -10,7 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from kafkawire.codec.batches import iter_batches
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.segments.file.open import SUFFIX
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import segment_key, segment_uuid

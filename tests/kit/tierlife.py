@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.tiering.admin.status import why
 from tests.kit.tierchecks import check_bucket, check_moment, check_settled

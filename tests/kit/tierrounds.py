@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.reader import read_manifest
 from kafkawire.metadata.catalog import Catalog, PartitionInfo, TopicInfo

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manager import Log
 from kafkawire.log.partition.partition import Partition

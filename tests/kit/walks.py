@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.validate import Head, LongBatch, unpack_long, walk, walk_long
 from kafkawire.codec.walk import Walked, walk_records

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.disk import real_env
 from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import read_manifest

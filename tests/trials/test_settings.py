@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.codec.configs import BROKER_CONFIGS, TOPIC_CONFIGS
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, TOPIC_CONFIGS
 from tests.trials.context import Context
 from tests.trials.settings.documented import ANY_TEXT, TEXTS, WRONG, Setting, read_page
 from tests.trials.settings.trial import Wire, faults, round_

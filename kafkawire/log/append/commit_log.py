@@ -19,7 +19,7 @@ import os.path
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.group_commit import Commits, call

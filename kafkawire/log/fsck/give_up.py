@@ -7,7 +7,7 @@ given up before and is not cut yet is harmless.
 
 from __future__ import annotations
 
-from kafkawire.codec.segment_lost import DAMAGED, LostRange
+from kafkawire.codec.segment.lost import DAMAGED, LostRange
 from kafkawire.log.fsck.report import Fix
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.scan import Gap

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterable, Sequence
 
-from kafkawire.codec.segment import FormatError, PartitionEntry
+from kafkawire.codec.segment.format import FormatError, PartitionEntry
 from kafkawire.log.fsck.journals import Held
 from kafkawire.log.fsck.objects import ObjectCheck
 from kafkawire.log.fsck.report import Fix, Progress, Report

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kafkawire.codec.configs_tier import COPY_DISABLE, ENABLE
+from kafkawire.codec.configs.tier_rules import COPY_DISABLE, ENABLE
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 
 LAG = "tiering.max.lag.ms"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition import restore as loading

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkawire.codec.batches import CODEC_MASK, stamp
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
 from kafkawire.log.append.write_batch import Frame

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kafkawire.codec.configs import BrokerConfig, TopicConfig, resolve_topic
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig, resolve_topic
 from kafkawire.log.partition.internal_tier_lag import TierLags
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.catalog import Catalog, TopicInfo

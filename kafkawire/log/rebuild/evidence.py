@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkawire.codec.batches import HEAD
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     ORIGIN,
     FormatError,
     NewerFormatError,

@@ -6,7 +6,7 @@ in the catalog.
 
 from __future__ import annotations
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.rebuild.evidence import SegmentSeen, Share
 from kafkawire.log.rebuild.plan import Rebuilt, used_files
 from kafkawire.log.segments.cut.grouping import retention_class

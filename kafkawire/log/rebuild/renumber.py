@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, HEAD
-from kafkawire.codec.configs import TopicConfig
-from kafkawire.codec.segment import PartitionEntry, PartitionState, TopicOrigin
+from kafkawire.codec.configs.settings import TopicConfig
+from kafkawire.codec.segment.format import PartitionEntry, PartitionState, TopicOrigin
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.journal.file import index_name

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from crc32c import crc32c
 
-from kafkawire.codec.segment_lost import LostRange
+from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.format import FormatError

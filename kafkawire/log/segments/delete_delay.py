@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.store import SegmentStore
 from kafkawire.offsets.catalog.port import LIVE, SegmentRow

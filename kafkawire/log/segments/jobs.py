@@ -15,7 +15,7 @@ from importlib import import_module
 from itertools import islice
 from typing import Any, TypeAlias
 
-from kafkawire.codec.segment import PartitionEntry, PartitionState
+from kafkawire.codec.segment.format import PartitionEntry, PartitionState
 from kafkawire.log.io.ports import FileSystem, WorkerError
 
 Pace: TypeAlias = Callable[[int], None]

@@ -12,8 +12,8 @@ import os.path
 from collections.abc import Awaitable, Callable, Iterable
 from collections.abc import Mapping as Map
 
-from kafkawire.codec.configs import TopicConfig
-from kafkawire.codec.segment import PartitionEntry
+from kafkawire.codec.configs.settings import TopicConfig
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.partition.partition import Partition

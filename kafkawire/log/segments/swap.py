@@ -14,7 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Mapping as Map
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.hooks import Hooks
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition import truncate as borders

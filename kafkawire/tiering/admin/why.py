@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.schedule import CUT_PART, NEVER
 from kafkawire.log.segments.read.remote_port import local_log_start

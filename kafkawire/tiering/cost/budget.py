@@ -20,7 +20,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.offsets.catalog.port import (

@@ -13,7 +13,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.codec.configs import BROKER_CONFIGS, BrokerConfig, TopicConfig, check_topic, validate
+from kafkawire.codec.configs.settings import (
+    BROKER_CONFIGS,
+    BrokerConfig,
+    TopicConfig,
+    check_topic,
+    validate,
+)
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.grouping import retention_class
 from kafkawire.tiering.cost.estimate import Estimate, Load, Machine, estimate

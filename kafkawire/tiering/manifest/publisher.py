@@ -18,7 +18,7 @@ from collections.abc import Mapping as Map
 from dataclasses import dataclass
 from typing import Any
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.log.manifest.delta_builder import Gathering
 from kafkawire.log.manifest.pending_changes import Added, Changes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkawire.codec.segment import SparseIndex
+from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches

@@ -6,7 +6,7 @@ border between two blocks of the cache it is a piece of its own, and the only th
 
 from __future__ import annotations
 
-from kafkawire.codec.segment import SparseIndex
+from kafkawire.codec.segment.format import SparseIndex
 
 
 def piece_end(index: SparseIndex, position: int, limit: int, block_bytes: int, at_most: int) -> int:

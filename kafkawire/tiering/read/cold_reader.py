@@ -15,7 +15,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import partial
 
-from kafkawire.codec.configs import BrokerConfig, TierLevel
+from kafkawire.codec.configs.settings import BrokerConfig, TierLevel
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Env

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kafkawire.codec.segment import FormatError, PartitionState
+from kafkawire.codec.segment.format import FormatError, PartitionState
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.columns import Entry

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from kafkawire.codec.batches import empty_batches
-from kafkawire.codec.configs import resolve_topic
-from kafkawire.codec.segment import PartitionState, TopicOrigin
-from kafkawire.codec.segment_lost import GONE, LostRange
+from kafkawire.codec.configs.settings import resolve_topic
+from kafkawire.codec.segment.format import PartitionState, TopicOrigin
+from kafkawire.codec.segment.lost import GONE, LostRange
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.cut.grouping import retention_class

@@ -8,7 +8,7 @@ in what the log does not say. Pure.
 
 from __future__ import annotations
 
-from kafkawire.codec.segment import PartitionEntry
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.rebuild.evidence import Evidence as LogEvidence
 from kafkawire.log.rebuild.evidence import PartitionSeen as LogPartition
 from kafkawire.log.rebuild.evidence import SegmentSeen, Share

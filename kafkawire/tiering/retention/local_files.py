@@ -13,9 +13,9 @@ import errno
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.segment import FormatError
+from kafkawire.codec.segment.format import FormatError
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.segments.file.open import SegmentFile, check_file
 from kafkawire.log.segments.manager import Segments

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Map
 from itertools import accumulate
 
-from kafkawire.codec.configs import TierLevel, TopicConfig
+from kafkawire.codec.configs.settings import TierLevel, TopicConfig
 from kafkawire.offsets.catalog.port import NEVER, Mapping
 
 ConfigOf = Callable[[int], TopicConfig | None]

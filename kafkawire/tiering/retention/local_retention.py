@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Mapping as Map
 
-from kafkawire.codec.configs import BrokerConfig
+from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.manager import Segments

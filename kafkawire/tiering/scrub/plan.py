@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from kafkawire.codec.segment import PartitionEntry
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.metadata.catalog import Location
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     DIRECTORY,
     HEADER_BYTES,
     ORIGIN,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from kafkawire.manifest.url import TierUrl, parse_tier
 
 if TYPE_CHECKING:
-    from kafkawire.codec.configs import BrokerConfig
+    from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.tiering.store.process import StoreProcess
 
 __all__ = ["TierUrl", "open_store", "parse_tier"]

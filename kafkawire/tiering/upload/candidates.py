@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.cut.schedule import CUT_PART
 from kafkawire.log.segments.store import SegmentStore

@@ -21,7 +21,7 @@ from collections.abc import Mapping as Map
 from heapq import heappop, heappush
 
 from kafkawire.codec.batches import BASE_TIMESTAMP_AT
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import WorkerError

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from struct import Struct
 
 from kafkawire.codec.batches import HEAD_BYTES, LENGTH_AT, PREFIX_BYTES
-from kafkawire.codec.segment import DamagedBatch
-from kafkawire.codec.segment_lost import LostRange, merged
+from kafkawire.codec.segment.format import DamagedBatch
+from kafkawire.codec.segment.lost import LostRange, merged
 from kafkawire.log.io.ports import File, FileSystem
 from kafkawire.log.segments.compact.messages import (
     CleanedShare,

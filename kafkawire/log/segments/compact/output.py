@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.compact.messages import CompactArguments, Share
 from kafkawire.log.segments.compact.transactions import Aborted

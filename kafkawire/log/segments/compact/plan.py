@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from kafkawire.codec.configs import TopicConfig
+from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.grouping import LARGE_BYTES, group, retention_class
 from kafkawire.offsets.catalog.port import Mapping

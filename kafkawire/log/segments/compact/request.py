@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping as Map
 from collections.abc import Sequence
 
-from kafkawire.codec.configs import BrokerConfig
-from kafkawire.codec.segment import PartitionState
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source

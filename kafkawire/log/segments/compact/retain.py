@@ -38,7 +38,7 @@ from kafkawire.codec.batches import (
 )
 from kafkawire.codec.compression import compress, decompress
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import DamagedBatch
+from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.log.segments.compact.messages import Stats
 from kafkawire.log.segments.compact.offset_map import OFFSETS_AT_MOST, OffsetMap
 from kafkawire.log.segments.compact.record_spans import Spans, join, move_times, read_spans, times

@@ -16,8 +16,8 @@ import logging
 from collections.abc import Mapping as Map
 from collections.abc import Sequence
 
-from kafkawire.codec.segment import PartitionState
-from kafkawire.codec.segment_lost import LostRange
+from kafkawire.codec.segment.format import PartitionState
+from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.journal.file import Journal, Pins
 from kafkawire.log.partition.partition import Partition

@@ -21,7 +21,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from kafkawire.codec.batches import empty_batches
-from kafkawire.codec.segment import DamagedBatch
+from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import POSITION_MASK
 from kafkawire.log.journal.format import (

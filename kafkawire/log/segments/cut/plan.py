@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from kafkawire.codec.segment_lost import LostRange
+from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.given_up import passed

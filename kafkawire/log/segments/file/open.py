@@ -17,7 +17,7 @@ from typing import TypeAlias
 from crc32c import crc32c
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     DIRECTORY,
     HEADER_BYTES,
     LOST,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafkawire.codec.segment import TopicOrigin
+from kafkawire.codec.segment.format import TopicOrigin
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.jobs import JobOrigin, pack
 from kafkawire.metadata.catalog import Catalog

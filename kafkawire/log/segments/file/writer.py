@@ -12,7 +12,7 @@ import os.path
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from kafkawire.codec.segment import Origin, PartitionState, SegmentBuilder, TopicOrigin
+from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
 from kafkawire.log.io.ports import Buffer, FileSystem
 from kafkawire.log.journal.file import IOV_AT_MOST, write_whole
 from kafkawire.log.segments.jobs import JobOrigin, Made, Output, pack, unpack_all

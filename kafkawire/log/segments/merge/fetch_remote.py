@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
+from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.merge.localizer_port import Localizer
 from kafkawire.log.segments.store import Segment, SegmentStore

@@ -13,14 +13,14 @@ from itertools import pairwise
 from struct import Struct
 
 from kafkawire.codec.batches import PREFIX_BYTES
-from kafkawire.codec.segment import (
+from kafkawire.codec.segment.format import (
     DamagedBatch,
     FormatError,
     PartitionEntry,
     PartitionState,
     SparseIndex,
 )
-from kafkawire.codec.segment_lost import LostRange, merged
+from kafkawire.codec.segment.lost import LostRange, merged
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import DamagedBlock, SegmentFile
 from kafkawire.log.segments.file.writer import Origins, SegmentWriter

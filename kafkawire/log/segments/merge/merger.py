@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Map
 
-from kafkawire.codec.configs import BrokerConfig, TopicConfig
+from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.origin import Origins

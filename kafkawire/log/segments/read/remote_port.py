@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from kafkawire.codec.configs import TierLevel
+from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.offsets.catalog.port import Mapping
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.configs import TierLevel
+from kafkawire.codec.configs.settings import TierLevel
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError, code_of
 from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.ports import Buffer, Env, File

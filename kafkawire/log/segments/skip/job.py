@@ -14,8 +14,8 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.damage import BadBatches, bad_batches, search
-from kafkawire.codec.segment import FormatError, PartitionEntry, PartitionState, SparseIndex
-from kafkawire.codec.segment_lost import DAMAGED, GONE, LostRange
+from kafkawire.codec.segment.format import FormatError, PartitionEntry, PartitionState, SparseIndex
+from kafkawire.codec.segment.lost import DAMAGED, GONE, LostRange
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import PIECE_BYTES, Mapped, SegmentFile
 from kafkawire.log.segments.file.writer import Origins, SegmentWriter

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from kafkawire.codec.configs import BrokerConfig
-from kafkawire.codec.segment import PartitionEntry
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.file.origin import Origins

@@ -1,4 +1,4 @@
-"""Which offsets of a segment were lost, and why; drawn in kafkawire.codec.segment.
+"""Which offsets of a segment were lost, and why; drawn in kafkawire.codec.segment.format.
 
 Written when damaged batches are left out of a rewritten segment (--skip-lost), and carried on by
 every later rewrite, so that a reader can tell these gaps from those that compaction leaves. Pure.
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from kafkawire.codec.segment_layout import FormatError
+from kafkawire.codec.segment.layout import FormatError
 from kafkawire.codec.types import Buffer
 
 _COUNT = Struct("<II")

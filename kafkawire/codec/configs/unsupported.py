@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from kafkawire.codec.configs_row import LIST, NO, B, Config, ConfigType, D, I, L, S
+from kafkawire.codec.configs.row import LIST, NO, B, Config, ConfigType, D, I, L, S
 
 MAX_FOREIGN_CONFIGS = 1_000
 """Settings without effect that one resource may have: Kafka has about 360 in all, and each is kept

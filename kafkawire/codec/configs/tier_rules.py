@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import IntEnum
 
-from kafkawire.codec.configs_parse import ConfigError
-from kafkawire.codec.configs_row import Value
-from kafkawire.codec.configs_tier_rows import LEVELS
+from kafkawire.codec.configs.parse import ConfigError
+from kafkawire.codec.configs.row import Value
+from kafkawire.codec.configs.tier_rows import LEVELS
 
 ENABLE = "remote.storage.enable"
 COPY_DISABLE = "remote.log.copy.disable"

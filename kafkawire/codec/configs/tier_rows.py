@@ -6,7 +6,7 @@ RocketMQ's, `tier.*` and `tiering.*` are our own. What they mean together is in 
 
 from __future__ import annotations
 
-from kafkawire.codec.configs_row import (
+from kafkawire.codec.configs.row import (
     HOUR_MS,
     INT64_MAX,
     MIB,

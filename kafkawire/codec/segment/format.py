@@ -76,7 +76,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.batches import MAGIC as BATCH_MAGIC
-from kafkawire.codec.segment_directory import (
+from kafkawire.codec.segment.directory import (
     PartitionEntry,
     PartitionState,
     check_directory,
@@ -85,8 +85,8 @@ from kafkawire.codec.segment_directory import (
     write_directory,
     write_state,
 )
-from kafkawire.codec.segment_index import BLOCK_BYTES, SparseIndex, write_index
-from kafkawire.codec.segment_layout import (
+from kafkawire.codec.segment.index import BLOCK_BYTES, SparseIndex, write_index
+from kafkawire.codec.segment.layout import (
     DIRECTORY,
     HEADER_BYTES,
     INDEX,
@@ -111,8 +111,8 @@ from kafkawire.codec.segment_layout import (
     write_section,
     write_trailer,
 )
-from kafkawire.codec.segment_lost import LostRange, merged, read_lost, write_lost
-from kafkawire.codec.segment_origin import Origin, TopicOrigin, read_origin, write_origin
+from kafkawire.codec.segment.lost import LostRange, merged, read_lost, write_lost
+from kafkawire.codec.segment.origin import Origin, TopicOrigin, read_origin, write_origin
 from kafkawire.codec.types import Buffer
 
 __all__ = [

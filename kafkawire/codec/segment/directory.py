@@ -1,4 +1,4 @@
-"""What the directory and the state of a segment say; drawn in kafkawire.codec.segment.
+"""What the directory and the state of a segment say; drawn in kafkawire.codec.segment.format.
 
 Reading trusts nothing: every count and length is checked against the bytes that are there, and
 whatever does not fit is a FormatError, a sentence without the file's name. Pure.
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
-from kafkawire.codec.segment_layout import HEADER_BYTES, INDEX, FormatError, Trailer
-from kafkawire.codec.segment_lost import LostRange
+from kafkawire.codec.segment.layout import HEADER_BYTES, INDEX, FormatError, Trailer
+from kafkawire.codec.segment.lost import LostRange
 from kafkawire.codec.types import Buffer
 
 _COUNTS = Struct("<II")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafkawire.codec.configs_row import (
+from kafkawire.codec.configs.row import (
     DAY_MS,
     DOUBLE_MAX,
     HOUR_MS,
@@ -32,7 +32,7 @@ from kafkawire.codec.configs_row import (
     S,
     of_topic,
 )
-from kafkawire.codec.configs_tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
+from kafkawire.codec.configs.tier_rows import TIER_BROKER_ROWS, TIER_TOPIC_ROWS
 
 _REPLICAS = r"[0-9]+:[0-9]+"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from kafkawire.codec.configs_row import (
+from kafkawire.codec.configs.row import (
     DOUBLE_MAX,
     INT32_MAX,
     INT64_MAX,
@@ -19,7 +19,7 @@ from kafkawire.codec.configs_row import (
     ConfigType,
     Value,
 )
-from kafkawire.codec.configs_table import BROKER_CONFIGS, TOPIC_CONFIGS
+from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
 
 _LIMITS = {
     ConfigType.SHORT: (-(2**15), 2**15 - 1),

@@ -1,4 +1,4 @@
-"""What the origin of a segment says; drawn in kafkawire.codec.segment.
+"""What the origin of a segment says; drawn in kafkawire.codec.segment.format.
 
 With it a file alone tells which cluster and topics its records belong to, so that they can be
 restored where nothing else is left. Reading trusts nothing, as in segment_directory. Pure.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
 
-from kafkawire.codec.segment_layout import FormatError
+from kafkawire.codec.segment.layout import FormatError
 from kafkawire.codec.types import Buffer
 
 _HEAD = Struct("<IIHH")

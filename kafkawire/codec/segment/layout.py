@@ -1,4 +1,4 @@
-"""The frame of a segment file: header, sections, trailer; drawn in kafkawire.codec.segment.
+"""The frame of a segment file: header, sections, trailer; drawn in kafkawire.codec.segment.format.
 
 Reading trusts nothing: every count and length is checked against the bytes that are there, and
 whatever does not fit is a FormatError, a sentence without the file's name. Pure.

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafkawire.codec.configs_parse import (
+from kafkawire.codec.configs.parse import (
     ConfigError,
     allowed,
     append_items,
@@ -23,9 +23,9 @@ from kafkawire.codec.configs_parse import (
     text_of,
     validate,
 )
-from kafkawire.codec.configs_row import Config, ConfigType, Effect, Scope, Value
-from kafkawire.codec.configs_table import BROKER_CONFIGS, TOPIC_CONFIGS
-from kafkawire.codec.configs_tier import (
+from kafkawire.codec.configs.row import Config, ConfigType, Effect, Scope, Value
+from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
+from kafkawire.codec.configs.tier_rules import (
     ENABLE,
     TierLevel,
     check_tiering,

@@ -1,4 +1,4 @@
-"""The sparse index of one partition in one segment; drawn in kafkawire.codec.segment.
+"""The sparse index of one partition in one segment; drawn in kafkawire.codec.segment.format.
 
 A block is a run of whole batches from one index entry to the next: at least 4 KiB, unless it is
 the last one. An entry has the block's first offset, its place, the running maximum of timestamps
@@ -15,7 +15,7 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from kafkawire.codec.segment_layout import FormatError
+from kafkawire.codec.segment.layout import FormatError
 from kafkawire.codec.types import Buffer
 
 BLOCK_BYTES = 4096

@@ -1,0 +1,1 @@
+"""Settings: the table of rows, parsing, and typed objects."""
