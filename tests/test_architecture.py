@@ -71,7 +71,7 @@ PURE = (
     "kafkawire/metadata/directory.py",
     "kafkawire/metadata/checkpoint.py",
     "kafkawire/metadata/rows.py",
-    "kafkawire/broker/newtopics.py",
+    "kafkawire/broker/new_topics.py",
     "kafkawire/broker/options.py",
     "kafkawire/broker/overrides.py",
     "kafkawire/broker/resources.py",

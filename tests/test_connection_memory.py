@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.broker.answermemory import LEAST_BYTES, AnswerMemory
+from kafkawire.broker.answer_memory import LEAST_BYTES, AnswerMemory
 from kafkawire.handlers.exchange import Held
 from kafkawire.server.memory import MEDIUM_BYTES, SMALL_BYTES
 from kafkawire.server.slow import STALLED_TICKS, UNUSED_TICKS, WINDOW_TICKS, Sweeper

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.broker.answermemory import AnswerMemory
+from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.fetch import MAX_ITEMS
 from kafkawire.log.partition.reader import _join

@@ -16,8 +16,8 @@ from kafkawire.cli.fsck import check_sqlite
 from kafkawire.log.io.disk import real_env
 from kafkawire.metadata.pagecheck import PageCheck
 from kafkawire.metadata.store import DamagedMetadata, MetadataError
-from kafkawire.server import metadatacheck
-from kafkawire.server.metadatacheck import MetadataCheck
+from kafkawire.server import metadata_check as metadatacheck
+from kafkawire.server.metadata_check import MetadataCheck
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
 from tests.kit.waiting import until

@@ -19,7 +19,7 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
-from kafkawire.server import page
+from kafkawire.server import http_pages as page
 from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
 from kafkawire.tiering.store.open import parse_tier

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.broker.config_service import Op, Resource, Wish
-from kafkawire.broker.newtopics import MAX_PARTITIONS_PER_REQUEST
+from kafkawire.broker.new_topics import MAX_PARTITIONS_PER_REQUEST
 from kafkawire.broker.producer_ids import BLOCK
 from kafkawire.broker.topics import Created
 from kafkawire.codec.errors import ErrorCode, KafkaError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.broker.newtopics import (
+from kafkawire.broker.new_topics import (
     MAX_PARTITIONS,
     MAX_PARTITIONS_PER_REQUEST,
     check_total,

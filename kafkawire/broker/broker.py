@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.answermemory import AnswerMemory
-from kafkawire.broker.newtopics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
+from kafkawire.broker.answer_memory import AnswerMemory
+from kafkawire.broker.new_topics import GROUP_METADATA_TOPIC, INTERNAL_TOPICS
 from kafkawire.broker.overrides import layers_of
 from kafkawire.broker.partitions import PartitionTable
 from kafkawire.broker.producer_ids import ProducerIds

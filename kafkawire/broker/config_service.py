@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkawire.broker import loggers
-from kafkawire.broker.newtopics import name_fault
+from kafkawire.broker.new_topics import name_fault
 from kafkawire.broker.overrides import (
     Layers,
     Op,

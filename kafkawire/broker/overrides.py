@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from kafkawire.broker.newtopics import duplicates
+from kafkawire.broker.new_topics import duplicates
 from kafkawire.codec.configs.settings import (
     BROKER_CONFIGS,
     TOPIC_CONFIGS,

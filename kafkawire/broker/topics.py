@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.answers import AnswerCache
+from kafkawire.broker.answer_cache import AnswerCache
 from kafkawire.broker.config_service import FAILURES, ConfigService, as_kafka_error
-from kafkawire.broker.newtopics import (
+from kafkawire.broker.new_topics import (
     GROUP_METADATA_TOPIC,
     INTERNAL_TOPICS,
     check_name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkawire.broker.newtopics import INTERNAL_TOPICS
+from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.delete_records import (

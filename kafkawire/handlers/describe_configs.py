@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from kafkawire.broker.loggers import levels
-from kafkawire.broker.newtopics import name_fault
+from kafkawire.broker.new_topics import name_fault
 from kafkawire.broker.overrides import Layers, ResourceType
 from kafkawire.broker.resources import (
     Entry,

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from heapq import merge
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.newtopics import missing_topic_error
+from kafkawire.broker.new_topics import missing_topic_error
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.nodes import TOPIC_OPERATIONS, Nodes, is_internal

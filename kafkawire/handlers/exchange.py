@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
-    from kafkawire.broker.answermemory import AnswerMemory
+    from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.broker.broker import Broker
 
 _HEAD = Struct(">ii")  # frame length, correlation id

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from kafkawire.broker.newtopics import missing_topic_error
+from kafkawire.broker.new_topics import missing_topic_error
 from kafkawire.codec.compile import encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID, Buffer

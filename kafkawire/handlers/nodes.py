@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafkawire.broker.newtopics import INTERNAL_TOPICS
+from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.handlers.context import RequestContext
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from kafkawire.broker.newtopics import INTERNAL_TOPICS
+from kafkawire.broker.new_topics import INTERNAL_TOPICS
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, Topic, read_request

@@ -3,7 +3,7 @@
 SQLite verifies a page when a statement reads it, so damage to pages that no statement reads goes
 unnoticed until the next start or a rare request needs them. `PRAGMA quick_check` reads all of them,
 but not whether indexes agree with tables: `kafkawire fsck` checks that too. Blocking: call `run` on
-a thread. Used by kafkawire.server.metadatacheck.
+a thread. Used by kafkawire.server.metadata_check.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _set_options(sock: socket.socket) -> None:
 
 async def listen_for_monitors(server: Server, address: str, port: int) -> asyncio.Server:
     """Serve /metrics and /health on one address. AddressError where it cannot be listened on."""
-    from kafkawire.server.page import CONNECTIONS_MAX, PageProtocol  # most brokers do without
+    from kafkawire.server.http_pages import CONNECTIONS_MAX, PageProtocol  # most brokers do without
 
     open_ones: set[PageProtocol] = set()
     return await _open(

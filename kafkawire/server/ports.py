@@ -12,7 +12,7 @@ from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 
 if TYPE_CHECKING:
-    from kafkawire.broker.answermemory import AnswerMemory
+    from kafkawire.broker.answer_memory import AnswerMemory
     from kafkawire.handlers.exchange import Exchange
     from kafkawire.handlers.table import Api
     from kafkawire.server.connection import Connection

@@ -26,7 +26,7 @@ from kafkawire.metadata.store import (
 from kafkawire.server.descriptors import DescriptorCheck, for_connections, raise_limit
 from kafkawire.server.host import SWEEP_S, Host
 from kafkawire.server.listener import AddressError, listen, listen_for_monitors
-from kafkawire.server.metadatacheck import MetadataCheck
+from kafkawire.server.metadata_check import MetadataCheck
 from kafkawire.server.reload import Reloader
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from struct import pack, unpack_from
 from typing import Any
 
-from kafkawire.broker.answermemory import AnswerMemory
+from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.codec.counts import Counts
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Pinned

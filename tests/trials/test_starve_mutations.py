@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.broker.answermemory import AnswerMemory
+from kafkawire.broker.answer_memory import AnswerMemory
 from kafkawire.codec.counts import Counts
 from kafkawire.server.connection import Connection
 from kafkawire.server.host import Host
