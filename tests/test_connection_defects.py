@@ -10,7 +10,7 @@ import pytest
 
 from kafkawire.codec.counts import Counts
 from kafkawire.handlers.budget import TurnBudget
-from kafkawire.handlers.turn import Turn, Waiting
+from kafkawire.handlers.produce.pending import Turn, Waiting
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
 
 

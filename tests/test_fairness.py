@@ -18,8 +18,8 @@ import pytest
 from kafkawire.codec.compile import decode, encode
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.budget import TurnBudget
-from kafkawire.handlers.fetch import TURN_BYTES, Fetch
-from kafkawire.handlers.fetching import ATTEMPT_BYTES
+from kafkawire.handlers.fetch.handler import TURN_BYTES, Fetch
+from kafkawire.handlers.fetch.request import ATTEMPT_BYTES
 from kafkawire.messages.fetch import FetchRequest, FetchResponse
 from kafkawire.messages.produce import ProduceRequest
 from kafkawire.server.connection import Connection

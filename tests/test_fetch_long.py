@@ -11,7 +11,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.fetch import MAX_ITEMS
-from kafkawire.handlers.longfetch import LongFetch
+from kafkawire.handlers.fetch.long import LongFetch
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kafkawire.server.run import Server
 from tests.kit.client import Client, batch

@@ -134,8 +134,8 @@ async def test_a_fetch_waits_for_memory_and_is_answered_when_there_is_some(
 async def test_who_waits_too_long_is_answered_without_records(
     server: Server, client: Client, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkawire.handlers.fetching.MEMORY_PATIENCE_S", 0.01)
-    monkeypatch.setattr("kafkawire.handlers.fetch.MEMORY_PATIENCE_S", 0.01)
+    monkeypatch.setattr("kafkawire.handlers.fetch.request.MEMORY_PATIENCE_S", 0.01)
+    monkeypatch.setattr("kafkawire.handlers.fetch.handler.MEMORY_PATIENCE_S", 0.01)
     answers = server.host.answers
     answers.hold(answers.bound_bytes)
     assert batches(await client.call(ask("t", count=count), 11)) == 0

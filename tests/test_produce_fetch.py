@@ -11,7 +11,7 @@ import pytest
 
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.handlers.fetch import Fetch
+from kafkawire.handlers.fetch.handler import Fetch
 from kafkawire.handlers.table import Unmade
 from kafkawire.log.io.ports import LogError
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest

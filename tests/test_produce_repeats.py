@@ -15,7 +15,7 @@ import pytest
 from kafkawire.codec.compile import DecodeError, encode
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.produce import read_request
-from kafkawire.handlers.shape import KNOWN_BYTES_MAX, Shape, cut_shape
+from kafkawire.handlers.produce.shape import KNOWN_BYTES_MAX, Shape, cut_shape
 from kafkawire.log.io.disk import DiskFile, SystemClock
 from kafkawire.log.io.ports import Buffer
 from kafkawire.messages.delete_topics import DeleteTopicsRequest

@@ -161,6 +161,6 @@ def test_one_that_never_serves_is_ended(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_pytest_does_not_rewrite_the_broker() -> None:
     """See tests/conftest.py: threads of a broker's start may import at the same time."""
-    found = import_module("kafkawire.handlers.produce").__spec__
+    found = import_module("kafkawire.handlers.produce.handler").__spec__
     assert found is not None
     assert type(found.loader) is SourceFileLoader

@@ -108,12 +108,16 @@ class Api:
         self.handler: Handler | None = None
 
     def load(self) -> Handler:
-        """The cold handler, imported on first use."""
+        """Return the cold handler, imported on first use."""
         if self.handler is None:
-            module = import_module(f"kafkawire.handlers.{self.module}")
-            self.handler = getattr(module, self.module)
+            self.handler = getattr(self.imported(), self.module)
         assert self.handler is not None
         return self.handler
+
+    def imported(self) -> ModuleType:
+        """Import the handler's module; in any thread. A hot handler has a package of its own."""
+        path = self.module if self.hot is None else f"{self.module}.handler"
+        return import_module(f"kafkawire.handlers.{path}")
 
 
 class Unmade:
@@ -142,8 +146,8 @@ class Unmade:
         return made.start(peer, version, correlation_id, block, buf, pos, end)
 
     def load(self) -> ModuleType:
-        """The handler's module; in any thread."""
-        return import_module(f"kafkawire.handlers.{self._api.module}")
+        """Import the handler's module; in any thread."""
+        return self._api.imported()
 
     def close(self) -> None:
         """Nothing has come, nothing waits."""

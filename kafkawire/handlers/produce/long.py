@@ -21,8 +21,8 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import FLEXIBLE_FROM, TOPIC_IDS_FROM, ProduceResult, Topic
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
+from kafkawire.handlers.produce.pending import Waiting, failed, refused
 from kafkawire.handlers.slices import decoded, encoded, released
-from kafkawire.handlers.turn import Waiting, failed, refused
 from kafkawire.log.io.slices import emptied
 from kafkawire.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -33,7 +33,7 @@ from kafkawire.messages.produce import (
 )
 
 if TYPE_CHECKING:
-    from kafkawire.handlers.produce import Produce
+    from kafkawire.handlers.produce.handler import Produce
 
 logger = logging.getLogger(__name__)
 

@@ -31,7 +31,7 @@ from kafkawire.messages.fetch import (
 )
 
 if TYPE_CHECKING:
-    from kafkawire.handlers.fetch import Fetch
+    from kafkawire.handlers.fetch.handler import Fetch
     from kafkawire.log.partition.partition import Partition, Plan
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import Exchange, Held
 
 if TYPE_CHECKING:
-    from kafkawire.handlers.fetch import Fetch
+    from kafkawire.handlers.fetch.handler import Fetch
     from kafkawire.log.partition.partition import Partition, Plan
 
 logger = logging.getLogger(__name__)

@@ -22,10 +22,10 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, Topic, read_request
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
-from kafkawire.handlers.longproduce import Item, LongProduce, exchange_of
-from kafkawire.handlers.repeat import Repeat
-from kafkawire.handlers.shape import cut_shape
-from kafkawire.handlers.turn import ProduceExchange, Turn, Waiting, refused
+from kafkawire.handlers.produce.long import Item, LongProduce, exchange_of
+from kafkawire.handlers.produce.pending import ProduceExchange, Turn, Waiting, refused
+from kafkawire.handlers.produce.repeat import Repeat
+from kafkawire.handlers.produce.shape import cut_shape
 from kafkawire.log.append.long_batch import LongBatches
 
 if TYPE_CHECKING:

@@ -34,8 +34,8 @@ from kafkawire.codec.fetch import (
 from kafkawire.codec.produce import ManyItems
 from kafkawire.handlers.budget import TurnBudget
 from kafkawire.handlers.exchange import Exchange, Peer, Pinned
-from kafkawire.handlers.fetching import MEMORY_PATIENCE_S, Attempt, fill
-from kafkawire.handlers.longfetch import FULL, LongFetch
+from kafkawire.handlers.fetch.long import FULL, LongFetch
+from kafkawire.handlers.fetch.request import MEMORY_PATIENCE_S, Attempt, fill
 from kafkawire.log.segments.read.remote_port import readable_log_start
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkawire.handlers.exchange import MAX_REPEATED, Peer, Pinned
-from kafkawire.handlers.shape import Shape
-from kafkawire.handlers.turn import Waiting, why
+from kafkawire.handlers.produce.pending import Waiting, why
+from kafkawire.handlers.produce.shape import Shape
 
 if TYPE_CHECKING:
-    from kafkawire.handlers.produce import Produce
+    from kafkawire.handlers.produce.handler import Produce
     from kafkawire.log.partition.partition import Partition
 
 

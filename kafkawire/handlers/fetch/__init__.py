@@ -1,0 +1,1 @@
+"""The Fetch path."""

@@ -1,0 +1,1 @@
+"""The Produce path."""
