@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kafkawire.cli.app import app
-from kafkawire.cli.groups import assignment
+from kafkawire.cli.groups.commands import assignment
+from kafkawire.cli.groups.reset_offsets import Target
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.reset import Target
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.cli.consume import parse_start
-from kafkawire.cli.offset_report import Walk, _enter
+from kafkawire.cli.offsets.report import Walk, _enter
 from kafkawire.cli.options import OptionError
 from kafkawire.codec.batches import build, read_head
 from kafkawire.offsets.types import OffsetType

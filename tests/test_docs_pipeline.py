@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
-from kafkawire.cli.pipeline_app import pipeline_app
+from kafkawire.cli.pipeline.app import pipeline_app
 from kafkawire.spark import options
 from kafkawire.spark.columns import NATIVE
 from kafkawire.spark.model import REASONS

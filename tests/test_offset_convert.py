@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kafkawire.cli import convert as command
 from kafkawire.cli.app import app
+from kafkawire.cli.offsets import convert as command
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.metadata.checkpoint import Checkpoint

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.cli import pipeline_audit
+from kafkawire.cli.pipeline import audit as pipeline_audit
 from kafkawire.codec.batches import build
 from kafkawire.spark import session
 from kafkawire.spark.audit import counting, through

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.cli import pipeline_audit
+from kafkawire.cli.pipeline import audit as pipeline_audit
 from kafkawire.spark import session
 from kafkawire.spark.audit import through
 from kafkawire.spark.audit.job import audit

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.cli import pipeline_run
+from kafkawire.cli.pipeline import run as pipeline_run
 from kafkawire.spark.model import DataLoss, Gap, OffsetRange, SourceError
 from kafkawire.spark.pipeline import __main__ as submitted
 from kafkawire.spark.pipeline import summary

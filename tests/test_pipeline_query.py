@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.cli import pipeline_query
-from kafkawire.cli.pipeline_query import run, show, source_of, unique
+from kafkawire.cli.pipeline import query as pipeline_query
+from kafkawire.cli.pipeline.query import run, show, source_of, unique
 from kafkawire.spark import query
 from kafkawire.spark.model import Source, SourceError
 from kafkawire.spark.query import (

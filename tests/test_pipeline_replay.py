@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.cli import pipeline_replay
+from kafkawire.cli.pipeline import replay as pipeline_replay
 from kafkawire.spark.places import open_place
 from kafkawire.spark.replay import job, record
 from kafkawire.spark.replay.choice import parse_bound, parse_partitions

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.pipeline_report import ROWS_PRINTED, show, time_ms, where, whole_path
+from kafkawire.cli.pipeline.report import ROWS_PRINTED, show, time_ms, where, whole_path
 from kafkawire.cli.progress import Told
 from kafkawire.spark.model import Source
 from kafkawire.spark.reports.jobs import REPORTS
@@ -73,7 +73,7 @@ def test_progress_is_told_in_lines_where_there_is_no_terminal(
             told("ranges read", count, 40)
         return Report(name, ["Done."])
 
-    monkeypatch.setattr("kafkawire.cli.pipeline_report._made", made)
+    monkeypatch.setattr("kafkawire.cli.pipeline.report._made", made)
     done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
     assert (done.exit_code, done.stdout) == (0, "Done.\n")
     lines = done.stderr.splitlines()
@@ -84,7 +84,7 @@ def test_an_interruption_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     def made(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafkawire.cli.pipeline_report._made", made)
+    monkeypatch.setattr("kafkawire.cli.pipeline.report._made", made)
     done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
     assert (done.exit_code, done.stderr) == (130, "kafkawire: interrupted; nothing was written\n")
     assert not list(tmp_path.iterdir())

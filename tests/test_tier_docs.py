@@ -9,7 +9,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.cli.tier_app import tier_app
+from kafkawire.cli.tier.app import tier_app
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, TOPIC_CONFIGS, TierLevel
 from kafkawire.tiering.cost.prices import TABLES, parse_prices
 from kafkawire.tiering.upload.scheduler import Reason

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.tier_estimate import parse_rate
+from kafkawire.cli.tier.estimate import parse_rate
 from kafkawire.tiering.cost.estimate import (
     DAY_S,
     Estimate,

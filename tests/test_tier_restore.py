@@ -51,7 +51,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
                 bucket.store(str(path.relative_to(folder)), path.read_bytes())
         return FakeStore(bucket)
 
-    monkeypatch.setattr("kafkawire.cli.tier_restore.open_store", opened)
+    monkeypatch.setattr("kafkawire.cli.tier.restore.open_store", opened)
 
 
 def stored(bucket: Bucket, folder: Path) -> Path:
@@ -196,7 +196,7 @@ def test_without_a_person_it_wants_to_be_told(tmp_path: Path) -> None:
 def test_a_person_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, restored: bool
 ) -> None:
-    import kafkawire.cli.tier_restore as module
+    import kafkawire.cli.tier.restore as module
 
     class Terminal:
         def isatty(self) -> bool:
@@ -232,7 +232,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     async def fail(*_: object) -> None:
         raise OSError(28, "No space left on device", "metadata.db")
 
-    monkeypatch.setattr("kafkawire.cli.tier_restore.enter", fail)
+    monkeypatch.setattr("kafkawire.cli.tier.restore.enter", fail)
     tier = stored(sample(), tmp_path / "tier")
     output = run(tier, tmp_path / "data", "--yes", code=1).output
     assert "metadata.db failed: No space left on device" in output

@@ -13,12 +13,12 @@ import typer
 from typer.core import TyperGroup
 
 from kafkawire.cli import INTERRUPTED
-from kafkawire.cli.cluster_app import cluster_app, configs_app
-from kafkawire.cli.metadata_app import metadata_app
-from kafkawire.cli.offset_app import backup, consume, offsets_app, restore
-from kafkawire.cli.pipeline_app import pipeline_app
-from kafkawire.cli.tier_app import tier_app
-from kafkawire.cli.typed import INT16, INT32, INT64, LOCAL, Groups, Json, Server, Topics
+from kafkawire.cli.cluster.app import cluster_app, configs_app
+from kafkawire.cli.cluster.metadata_app import metadata_app
+from kafkawire.cli.offsets.app import backup, consume, offsets_app, restore
+from kafkawire.cli.parameters import INT16, INT32, INT64, LOCAL, Groups, Json, Server, Topics
+from kafkawire.cli.pipeline.app import pipeline_app
+from kafkawire.cli.tier.app import tier_app
 
 
 class Commands(TyperGroup):
@@ -123,7 +123,7 @@ def dump(
     as_json: Json = False,
 ) -> None:
     """Show what is in a journal, frame by frame, in a segment, or in a file of a manifest."""
-    from kafkawire.cli.dump import run
+    from kafkawire.cli.dump.journal import run
 
     run(file, records, as_json)
 
@@ -145,7 +145,7 @@ def fsck(
 ) -> None:
     """Check journals, segments, rows and offsets against each other. Exit code 0: clean, 1: not."""
     from kafkawire.cli.fsck import run
-    from kafkawire.cli.tables import fail
+    from kafkawire.cli.output import fail
 
     if skip_lost and not repair:
         fail("--skip-lost changes data, so it needs --repair too", 2)
@@ -224,7 +224,7 @@ def groups_list(
     as_json: Json = False,
 ) -> None:
     """List groups with state and type."""
-    from kafkawire.cli.groups import list_groups
+    from kafkawire.cli.groups.commands import list_groups
 
     list_groups(server, state, as_json)
 
@@ -236,7 +236,7 @@ def groups_describe(
     as_json: Json = False,
 ) -> None:
     """Show the members of groups, their committed offsets and how far behind they are."""
-    from kafkawire.cli.groups import describe_groups
+    from kafkawire.cli.groups.commands import describe_groups
 
     describe_groups(server, names, as_json)
 
@@ -248,7 +248,7 @@ def groups_delete(
     as_json: Json = False,
 ) -> None:
     """Delete empty groups with their committed offsets."""
-    from kafkawire.cli.groups import delete_groups
+    from kafkawire.cli.groups.commands import delete_groups
 
     delete_groups(server, names, as_json)
 
@@ -280,7 +280,7 @@ def groups_reset_offsets(
 ) -> None:
     """Move the committed offsets of a group without members. Only shows them unless --execute is
     given, as Kafka's own tool does."""
-    from kafkawire.cli.reset import Target, reset_offsets
+    from kafkawire.cli.groups.reset_offsets import Target, reset_offsets
 
     target = Target(to_earliest, to_latest, to_offset, to_datetime, shift_by)
     reset_offsets(server, group, topic, all_topics, target, execute, as_json)

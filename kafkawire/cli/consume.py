@@ -3,7 +3,7 @@
 Where to begin is a subscription (kafkawire.offsets.subscription) for each partition. Reads to the
 end there was at the start, or on and on with --follow. With --group it commits where it got to, as
 a consumer that is in no group would; the broker refuses that while the group has members. Called by
-kafkawire.cli.offset_app.
+kafkawire.cli.offsets.app.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from kafkawire.cli.groups.reset_offsets import commit_all
 from kafkawire.cli.options import OptionError
-from kafkawire.cli.report import command
-from kafkawire.cli.reset import commit_all
-from kafkawire.cli.tables import fail, print_json_line
+from kafkawire.cli.outcomes import command
+from kafkawire.cli.output import fail, print_json_line
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 from kafkawire.client.fetching import fetch, sound_records

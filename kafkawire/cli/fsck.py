@@ -14,8 +14,8 @@ import sys
 from typing import Any
 from urllib.parse import quote
 
+from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.progress import bars
-from kafkawire.cli.tables import fail, print_json, print_table
 from kafkawire.codec.segment.format import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import Progress, Report

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kafkawire.broker.options import ServeOptions
-from kafkawire.cli import logs
+from kafkawire.cli import log_format as logs
 from kafkawire.cli.options import (
     WILDCARDS,
     OptionError,
@@ -23,13 +23,13 @@ from kafkawire.cli.options import (
     parse_listeners,
     split_pair,
 )
-from kafkawire.cli.places import (
+from kafkawire.cli.output import fail, without_password
+from kafkawire.cli.paths import (
     check_data_folder,
     check_metadata_url,
     check_tier_apart,
 )
 from kafkawire.cli.sources import Sourced, Sources, collect
-from kafkawire.cli.tables import fail, without_password
 from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_of
 
 
@@ -158,7 +158,7 @@ def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
 
 def show(sources: Sources) -> None:
     """Every option and setting: name, value, source; the strongest source is told first."""
-    from kafkawire.cli.tables import print_table
+    from kafkawire.cli.output import print_table
 
     rows: list[dict[str, object]] = [
         {"name": name, "value": without_password(value.text), "source": value.source}

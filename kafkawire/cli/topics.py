@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafkawire.cli.options import OptionError, split_pair
-from kafkawire.cli.report import command, error_text, print_results, report
-from kafkawire.cli.tables import fail, print_json, print_table
+from kafkawire.cli.outcomes import command, error_text, print_results, report
+from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import check
 from kafkawire.client.offsets import EARLIEST, LATEST, list_offsets

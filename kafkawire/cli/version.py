@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib.metadata import version
 
-from kafkawire.cli.tables import print_json
+from kafkawire.cli.output import print_json
 
 
 def run(as_json: bool) -> None:

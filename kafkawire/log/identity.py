@@ -7,7 +7,8 @@ older than the folder, whenever the process ends. Metadata that is older is an o
 with another id belongs elsewhere; `check_pairing` refuses both in a sentence that names the command
 which repairs it. A folder of an older version has no identity: it gets one at its first start.
 
-Format version 1. Called by kafkawire.broker, kafkawire.cli.fsck and kafkawire.cli.rebuilding.
+Format version 1. Called by kafkawire.broker, kafkawire.cli.fsck and
+kafkawire.cli.backup.restore_from_log.
 """
 
 from __future__ import annotations

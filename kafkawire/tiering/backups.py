@@ -1,12 +1,12 @@
 """Backups in an object store: one prefix each, an index that names them, and rotation.
 
     index.json                    which backups there are and their files, newest last
-    <name>/manifest.json, ...     the files of one, as kafkawire.cli.backup writes them
+    <name>/manifest.json, ...     the files of one, as kafkawire.cli.backup.backup writes them
 
 The index is written before the first file of a backup (not complete), after the last one
 (complete), and before the files of an old one are deleted, so nothing is ever in the bucket that
 the index does not name, and no listing is needed. Shell; called by `server.backups` and
-`kafkawire.cli.restoring`.
+`kafkawire.cli.backup.restore`.
 """
 
 from __future__ import annotations

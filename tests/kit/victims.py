@@ -14,7 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kafkawire.cli.logs import TextFormatter
+from kafkawire.cli.log_format import TextFormatter
 from tests.kit.server import port_of, running
 from tests.trials.process import Log, Usage, usage
 

@@ -3,7 +3,7 @@
 Pure: bytes in, values out, lazily, so a journal of half a million frames costs no memory. Unlike
 kafkawire.log.journal.scan it keeps nothing, shows every kind of frame with what it says, and judges
 no gap: a gap here is bytes between two frames that are no frame, whatever recovery would make of
-them. Called by kafkawire.cli.dump.
+them. Called by kafkawire.cli.dump.journal.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Recovery is asked on a file system that changes nothing, so that a rebuilt folder and its next start
 agree on where the log ends; then every frame up to there is read. Segments are read before the
 journals: what they say of epochs and producers is where the replay of the journals begins. Blocks:
-nothing else runs. Called by kafkawire.cli.rebuilding.
+nothing else runs. Called by kafkawire.cli.backup.restore_from_log.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What was rebuilt, entered into an empty offset storage: checkpoints, segments, mappings.
 
-Shell over kafkawire.offsets.catalog.port. Called by kafkawire.cli.rebuilding, once the topics are
-in the catalog.
+Shell over kafkawire.offsets.catalog.port. Called by kafkawire.cli.backup.restore_from_log, once the
+topics are in the catalog.
 """
 
 from __future__ import annotations

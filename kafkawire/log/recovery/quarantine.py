@@ -4,7 +4,7 @@
 file, where it was, why it was moved, and when. Nothing reads them again; an operator who knows what
 they are may delete the folder. Blocking: used by commands, or in a thread. Called by
 kafkawire.log.fsck, kafkawire.log.maintenance.retention, kafkawire.log.segments.manager and
-kafkawire.cli.rebuilding.
+kafkawire.cli.backup.restore_from_log.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A row type of `kafkawire.offsets.catalog.port` for everything, read from one storage and written to
 the other as it is. Each side is complete or absent: SQL is written in one transaction, RocksDB in a
 folder that is renamed into place. While both exist, both are complete, so an interrupted conversion
-is finished by running it again. Called by kafkawire.cli.convert.
+is finished by running it again. Called by kafkawire.cli.offsets.convert.
 """
 
 from __future__ import annotations

@@ -1,0 +1,227 @@
+"""`kafkawire backup DEST`: metadata, offsets and committed group offsets of a running broker.
+
+    DEST/manifest.json                       what there is, each file with its size and SHA-256
+    DEST/metadata.db                         all tables, as an SQLite file (metadata.copying)
+    DEST/groups/<node>/offsets-N.snapshot    live records of __consumer_offsets
+    (kafkawire.groups.snapshot)
+
+Group offsets are read first, then the metadata, then the ends of the logs, so that no committed
+offset lies beyond the end that is kept. Records are not copied. All is written to DEST.unfinished,
+which is renamed when it is complete and removed when it cannot be completed. Restoring is
+kafkawire.cli.backup.restore. Called by kafkawire.cli.offsets.app.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from kafkawire.cli.outcomes import command
+from kafkawire.cli.output import fail, print_json
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.client.fetching import fetch
+from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
+from kafkawire.codec.batches import CONTROL, records
+from kafkawire.groups import snapshot
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.metadata import copying, schema
+from kafkawire.metadata.store import MetadataError
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+METADATA = "metadata.db"
+UNFINISHED = ".unfinished"
+GROUPS_TOPIC = "__consumer_offsets"
+TOPICS_AT_ONCE = 500
+"""Whose ends are asked for in one request."""
+
+
+def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) -> None:
+    """The whole command."""
+    folder, source = Path(dest), Path(data) / METADATA
+    try:
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            fail(f"{dest} is not empty: back up into a new folder")
+        if not metadata_url and not source.is_file():
+            fail(
+                f"{source} is not there: give the broker's data folder with --data, or its "
+                "--metadata"
+            )
+    except OSError as error:
+        fail(f"{error.filename} cannot be used: {error.strerror}", 2)
+
+    def work(cluster: Cluster) -> bool:
+        manifest, pairs = _build(cluster, folder.absolute(), str(source), metadata_url)
+        if as_json:
+            print_json(manifest)
+        else:
+            rows = manifest["rows"]
+            print(
+                f"{dest}: {rows['topics']} topics, {rows['partitions']} partitions, "
+                f"{pairs} group records, {len(manifest['files'])} files, verified"
+            )
+        return True
+
+    command(server, work)
+
+
+def _build(
+    cluster: Cluster, folder: Path, source: str, metadata_url: str
+) -> tuple[dict[str, Any], int]:
+    """The folder complete, or not at all: its manifest, and how many group records it has."""
+    building = folder.with_name(f"{folder.name}{UNFINISHED}")
+    try:
+        if building.exists():  # of a backup that was killed
+            shutil.rmtree(building)
+        building.mkdir(parents=True)
+        try:
+            pairs = _copy_groups(cluster, building)
+            _copy_metadata(cluster, building, source, metadata_url)
+            manifest = _write_manifest(building, pairs)
+            building.rename(folder)  # takes the place of an empty folder, too
+            DiskFileSystem().sync_dir(str(folder.parent))
+        finally:
+            shutil.rmtree(building, ignore_errors=True)
+    except (MetadataError, OSError) as error:
+        raise ClientError(str(error)) from None
+    return manifest, pairs
+
+
+def _copy_groups(cluster: Cluster, folder: Path) -> int:
+    """Snapshots of what is live in __consumer_offsets; how many records."""
+    (topic,) = cluster.metadata([GROUPS_TOPIC]).topics
+    if topic.error_code:  # no group has committed yet
+        return 0
+    count = 0
+    for row in topic.partitions:
+        if row.leader_id < 0:
+            raise ClientError(f"{GROUPS_TOPIC}-{row.partition_index} has no leader")
+        live, end = _live_records(cluster, row.leader_id, row.partition_index)
+        if not end:
+            continue
+        home = str((folder / "groups" / str(row.leader_id)).absolute())
+        place = snapshot.Place(home, topic.topic_id, row.partition_index)
+        snapshot.write(DiskFileSystem(), place, end, list(live.items()))
+        if snapshot.read(DiskFileSystem(), place) != (end, list(live.items())):
+            raise ClientError(f"{place.path} is not what was written")
+        count += len(live)
+    return count
+
+
+def _live_records(cluster: Cluster, node: int, index: int) -> tuple[dict[bytes, bytes], int]:
+    """The last value of each key that has one, and the end that was read to."""
+    place = (GROUPS_TOPIC, index)
+    offset = list_offsets(cluster, {place: EARLIEST}, {place: node})[place]
+    end = list_offsets(cluster, {place: LATEST}, {place: node})[place]
+    live: dict[bytes, bytes] = {}
+    while offset < end:
+        got = fetch(cluster, node, place, offset)
+        before = offset
+        for position, head in got.batches():
+            if not got.sound(position, head):
+                raise ClientError(f"{GROUPS_TOPIC}-{index}: wrong CRC at {head.base_offset}")
+            for record in () if head.attributes & CONTROL else records(got.records, position):
+                if before <= record.offset < end and record.key is not None:
+                    if record.value is None:
+                        live.pop(record.key, None)
+                    else:
+                        live[record.key] = record.value
+            offset = max(offset, head.last_offset + 1)
+        if offset == before:
+            raise ClientError(f"{GROUPS_TOPIC}-{index} has no batch at offset {offset}")
+    return live, end
+
+
+def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> None:
+    target = str(folder / METADATA)
+    if url and not url.startswith("sqlite"):
+        copying.export(url, target)
+    else:
+        copying.copy_sqlite(url.partition(":///")[2] or source, target)
+    with closing(sqlite3.connect(target)) as connection:
+        (cluster_id,) = connection.execute("SELECT cluster_id FROM cluster").fetchone()
+        living = connection.execute(
+            "SELECT t.name, p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
+            " WHERE t.deleted_ms IS NULL"
+        ).fetchall()
+    served = cluster.metadata([]).cluster_id
+    if served != cluster_id:
+        raise ClientError(
+            f"the broker is of cluster {served}, this metadata of {cluster_id}: "
+            "give the --server and the --data of the same broker"
+        )
+    numbers: dict[str, dict[int, int]] = {}
+    for name, index, number in living:
+        numbers.setdefault(name, {})[index] = number
+    copying.enter_ends(target, _ends(cluster, numbers))
+
+
+def _ends(cluster: Cluster, numbers: dict[str, dict[int, int]]) -> list[copying.End]:
+    """Log start and end of every partition that has ever had a record."""
+    found: list[copying.End] = []
+    names = sorted(numbers)
+    for at in range(0, len(names), TOPICS_AT_ONCE):
+        some = names[at : at + TOPICS_AT_ONCE]
+        there = {t.name for t in cluster.metadata(some).topics if not t.error_code}
+        led_by = leaders(cluster, there)  # a topic may have been deleted since the copy
+        low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+        for (name, index), end in list_offsets(
+            cluster, dict.fromkeys(led_by, LATEST), led_by
+        ).items():
+            number = numbers[name].get(index)
+            if end and number is not None:
+                found.append((number, low[name, index], end))
+    return found
+
+
+def _write_manifest(folder: Path, pairs: int) -> dict[str, Any]:
+    """Check what was written, then say so, durably."""
+    copying.check(str(folder / METADATA))
+    files = {
+        str(path.relative_to(folder)): describe(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+    manifest = {
+        "format": FORMAT,
+        "made_by": f"kafkawire {version('kafkawire')}",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "revision": schema.REVISION,
+        "rows": copying.counts(str(folder / METADATA)),
+        "group_records": pairs,
+        "files": files,
+    }
+    sync(folder)
+    new = folder / f"{MANIFEST}.new"
+    new.write_text(json.dumps(manifest, indent=2), encoding="utf-8")
+    sync(folder)
+    new.rename(folder / MANIFEST)
+    sync(folder)
+    return manifest
+
+
+def describe(path: Path) -> dict[str, Any]:
+    """Size and checksum of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"bytes": path.stat().st_size, "sha256": digest}
+
+
+def sync(folder: Path) -> None:
+    """Make files and folders durable, the folder itself last."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+        else:
+            DiskFileSystem().sync_dir(str(path))
+    DiskFileSystem().sync_dir(str(folder))

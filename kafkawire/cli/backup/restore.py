@@ -1,0 +1,143 @@
+"""`kafkawire restore SRC --data DIR`: a new data folder from a backup.
+
+Everything is checked before anything is written. The folder is built beside its place and renamed
+into it, so there is a whole one or none. It has the topics, settings, groups and offsets of the
+backup and no records: every log begins where it ended, in the next leader epoch. Called by
+kafkawire.cli.offsets.app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kafkawire.cli.backup.backup import FORMAT, MANIFEST, METADATA, describe, sync
+from kafkawire.cli.output import fail, print_json
+from kafkawire.client.errors import ClientError
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.metadata import copying
+from kafkawire.metadata.store import MetadataError
+from kafkawire.tiering.backups import fetch_backup, read_index
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import StoreError
+from kafkawire.tiering.store.process import StoreProcess
+
+
+def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
+    """The whole command. `source`: a folder, or the URL of a place with backups."""
+    try:
+        with _fetched(source, data) as folder:
+            manifest = verify(folder)
+            _restore(folder, Path(data), metadata_url, manifest)
+    except (ClientError, MetadataError, ValueError) as error:
+        fail(error)
+    except StoreError as error:
+        fail(f"{source} cannot be read: {error}")
+    except OSError as error:
+        fail(f"{data} cannot be written: {error}")
+    if as_json:
+        print_json({"data": data, "metadata": metadata_url or METADATA, "rows": manifest["rows"]})
+    else:
+        rows = manifest["rows"]
+        print(
+            f"{data}: {rows['topics']} topics, {rows['partitions']} partitions, "
+            f"{manifest['group_records']} group records, without records, verified"
+        )
+
+
+@contextmanager
+def _fetched(source: str, data: str) -> Iterator[Path]:
+    """The folder of a backup: the one that is given, or the newest of a URL, downloaded."""
+    if "://" not in source:
+        yield Path(source)
+        return
+    target = Path(data).absolute()
+    folder = target.with_name(f"{target.name}.fetched")
+    shutil.rmtree(folder, ignore_errors=True)  # of a restore that was interrupted
+    try:
+        asyncio.run(_fetch(source, folder))
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _fetch(url: str, folder: Path) -> None:
+    store = StoreProcess(replace(parse_tier(url), create=False))
+    try:
+        index = await read_index(store)
+        newest = None if index is None else index.newest()
+        if newest is None:
+            raise ClientError(f"{url} holds no complete backup")
+        paths = {name: _below(folder, name) for name in newest.files}
+        for path in paths.values():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        await fetch_backup(store, newest, {name: str(path) for name, path in paths.items()})
+    finally:
+        await store.close()
+
+
+def _below(folder: Path, name: str) -> Path:
+    """Where a file of a backup goes; the index is not trusted to name only files below it."""
+    path = (folder / name).resolve()
+    if not path.is_relative_to(folder.resolve()):
+        raise ClientError(f"the backup names a file {name!r} that is not its own")
+    return path
+
+
+def verify(source: Path) -> dict[str, Any]:
+    """The manifest of a backup in which nothing is missing, changed or added. ClientError."""
+    path = source / MANIFEST
+    if not path.is_file():
+        raise ClientError(f"{source} is no backup: it has no {MANIFEST}")
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        known, files = manifest["format"], dict(manifest["files"])
+    except (ValueError, KeyError, TypeError):
+        raise ClientError(f"{path} is damaged: restore from another backup") from None
+    if known != FORMAT:
+        raise ClientError(f"{path} has format {known}, this kafkawire reads {FORMAT}")
+    there = {str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()} - {MANIFEST}
+    for name in sorted(there ^ set(files)):
+        what = "is not in the manifest" if name in there else "is missing"
+        raise ClientError(f"{source / name} {what}: restore from another backup")
+    for name, wanted in files.items():
+        if describe(source / name) != wanted:
+            raise ClientError(f"{source / name} is damaged: restore from another backup")
+    copying.check(str(source / METADATA))
+    if copying.counts(str(source / METADATA)) != manifest["rows"]:
+        raise ClientError(f"{source / METADATA} has other rows than {path} says")
+    return manifest
+
+
+def _restore(source: Path, data: Path, metadata_url: str, manifest: dict[str, Any]) -> None:
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise ClientError(f"{data} is not empty: restore into a new data folder")
+    building = data.absolute().with_name(f"{data.absolute().name}.restoring")
+    shutil.rmtree(building, ignore_errors=True)  # of a restore that was interrupted
+    building.mkdir(parents=True)
+    try:
+        target = building / METADATA
+        shutil.copyfile(source / METADATA, target)
+        copying.begin_anew(str(target))
+        for path in sorted((source / "groups").glob("*/*")):
+            home = building / "brokers" / path.parent.name / "groups"
+            home.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, home / path.name)
+        copying.check(str(target))
+        if metadata_url and not metadata_url.startswith("sqlite"):
+            copying.fill(metadata_url, str(target))
+            target.unlink()
+        sync(building)
+        if data.exists():
+            data.rmdir()
+        building.rename(data.absolute())
+        DiskFileSystem().sync_dir(str(data.absolute().parent))
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise

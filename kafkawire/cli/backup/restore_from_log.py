@@ -1,0 +1,286 @@
+"""`kafkawire restore --from-log --data DIR`: SQL rebuilt from journals and segments alone.
+
+For a broker that is stopped and whose metadata.db is damaged, gone, older or of another folder.
+Everything is read and decided before anything is written; the new file is built next to its place
+and renamed into it. The one from before is kept as metadata.db.damaged-<n> or, where it was sound,
+as metadata.db.replaced-<n>. What cannot be known any more is said in sentences. Called by
+kafkawire.cli.offsets.app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from kafkawire.cli.fsck import check_sqlite, node_ids
+from kafkawire.cli.output import fail, print_json
+from kafkawire.cli.progress import bars
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.segment.format import FormatError
+from kafkawire.log.fsck.report import Progress
+from kafkawire.log.identity import Folder, IdentityError, check_pairing, inspect_folder
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.manager import lock_folder
+from kafkawire.log.manifest.service import ENDED
+from kafkawire.log.rebuild.evidence import Evidence, gather
+from kafkawire.log.rebuild.insert import enter
+from kafkawire.log.rebuild.plan import Rebuilt, rebuild
+from kafkawire.log.rebuild.renumber import convert
+from kafkawire.log.recovery.quarantine import Quarantine
+from kafkawire.manifest.layout import FormatError as ManifestError
+from kafkawire.metadata import pairing
+from kafkawire.metadata.entering import enter_catalog
+from kafkawire.metadata.quick import SqliteMetadata
+from kafkawire.metadata.session import Session, SqliteSession
+from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata, sqlite_file
+from kafkawire.offsets.catalog.open import SQL, holds_rocks, open_storage
+from kafkawire.offsets.catalog.port import CURRENT, TierRow
+from kafkawire.tiering.store.port import StoreError
+
+if TYPE_CHECKING:
+    from kafkawire.tiering.restore.findings import Evidence as BucketEvidence
+
+BESIDE = ("", "-wal", "-shm")
+"""An SQLite file and what belongs to it."""
+
+
+def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
+    """The whole command. `tier` empty: the one the folder was last used with."""
+    logging.disable(logging.CRITICAL)  # what is found is told once, below
+    folder = os.path.abspath(data)
+    try:
+        nodes = node_ids(folder)
+        if len(nodes) > 1:
+            raise LogError(f"{folder} has the logs of brokers {nodes}: only one can be restored")
+        with bars() as progress:
+            restored = _restore(folder, metadata_url, nodes[0], tier, progress)
+    except (LogError, MetadataError, FormatError, ManifestError, ValueError) as failure:
+        fail(failure)
+    except StoreError as failure:
+        fail(f"the remote tier, where objects of this broker are, cannot be read: {failure}")
+    except OSError as failure:
+        fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
+    finally:
+        logging.disable(logging.NOTSET)
+    _show(folder, restored, as_json)
+
+
+@dataclass(slots=True)
+class Restored:
+    """What was restored. `kept`: where the metadata from before is (empty: there was none);
+    `cluster_id`: the one the log named, empty: it is a new one."""
+
+    rebuilt: Rebuilt
+    kept: str
+    cluster_id: str
+
+
+def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) -> Restored:
+    env = real_env()
+    home = os.path.join(folder, "brokers", str(node))
+    path = sqlite_file(url, folder)
+    lock = lock_folder(env, home)
+    try:
+        found = inspect_folder(env.fs, folder, home, node)
+        seen = gather(env, home, progress)
+        why = "" if path is None else _replaced(path, found, seen)
+        tier = _join_tier(env, found, home, seen, tier, progress)
+        rebuilt = rebuild(seen, node)
+        before = found.identity
+        cluster_id = before.cluster_id if before is not None else seen.cluster_id()
+        conversion = None
+        if rebuilt.mixed:
+            if holds_rocks(home):
+                raise LogError(
+                    f"{home}/offsets is of one of two brokers that wrote {folder}: move it away, "
+                    "then restore again, with offset.storage=sql from then on"
+                )
+            conversion = convert(env, home, seen, rebuilt, node, cluster_id, progress)
+        building = f"{path}.restoring"
+        _remove(env, building)
+        metadata = open_metadata(url, folder) if path is None else SqliteMetadata(building)
+        rows = TierRow(0, tier, CURRENT, env.clock.now_ms()) if tier else None
+        asyncio.run(_enter(env, metadata, home, found, rebuilt, cluster_id, seen.configs, rows))
+        if conversion is not None:
+            conversion.publish()
+        kept = "" if path is None else _exchange(env, path, building, why)
+        _set_aside(env, home, rebuilt)
+        if conversion is not None:
+            conversion.set_aside()
+    finally:
+        lock.release()
+        env.offload.close()
+    return Restored(rebuilt, kept, cluster_id)
+
+
+def _replaced(path: str, found: Folder, seen: Evidence) -> str:
+    """Why the file is replaced: `damaged`, or `replaced` for that of another folder or state.
+    MetadataError if it is sound and knows everything that the log does."""
+    try:
+        check_sqlite(path)
+    except MetadataError:
+        return "damaged"
+    with closing(sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)) as connection:
+        session = SqliteSession(connection)
+        try:
+            stored = pairing.load(session, found.node_id)
+        except (sqlite3.Error, ValueError):  # no metadata, or of an older version
+            return "replaced"
+        try:
+            check_pairing(found, stored, path)
+        except IdentityError:
+            return "replaced"
+        ids = {p.topic_id for p in seen.partitions.values() if p.topic} | seen.topics.keys()
+        ids -= seen.deleted
+        if ids - pairing.known_topics(session, ids):
+            return "replaced"
+    raise MetadataError(
+        f"{path} is sound and knows every topic in the log: there is nothing to restore; move it "
+        "away to restore all the same"
+    )
+
+
+def _join_tier(
+    env: Env, found: Folder, home: str, seen: Evidence, tier: str, progress: Progress
+) -> str:
+    """Add what the remote tier says to the evidence; its URL, empty: there is none. StoreError,
+    ValueError for what is no URL, LogError for the tier of another cluster."""
+    before = found.identity
+    tier = tier or (before.tier if before is not None else "")
+    if not tier or holds_rocks(home):  # RocksDB has its rows still
+        return ""
+    from kafkawire.manifest.url import parse_tier
+    from kafkawire.tiering.restore.merge_evidence import join
+
+    url = parse_tier(tier)
+    bucket = asyncio.run(_ask(env, replace(url, create=False).url, progress))
+    ours = before.cluster_id if before is not None else seen.cluster_id()
+    if bucket.cluster_id and ours and bucket.cluster_id != ours:
+        raise LogError(
+            f"the tier {url.url} belongs to cluster {bucket.cluster_id}, {found.data} to cluster "
+            f"{ours}: name the tier of this broker with --tier"
+        )
+    join(seen, bucket)
+    return url.url
+
+
+async def _ask(env: Env, url: str, progress: Progress) -> BucketEvidence:
+    from kafkawire.tiering.restore.evidence import gather as gather_bucket
+    from kafkawire.tiering.store.open import open_store
+
+    store = open_store(url, BrokerConfig({}))
+    try:
+        return await gather_bucket(env, store, progress)
+    finally:
+        await store.close()
+
+
+async def _enter(
+    env: Env,
+    metadata: SqlStore,
+    home: str,
+    found: Folder,
+    rebuilt: Rebuilt,
+    cluster_id: str,
+    configs: Mapping[str, str],
+    tier: TierRow | None,
+) -> None:
+    node, before = found.node_id, found.identity
+    now_ms = env.clock.now_ms()
+
+    def enter_all(session: Session) -> None:
+        enter_catalog(
+            session,
+            node,
+            rebuilt.topics,
+            rebuilt.next_partition,
+            rebuilt.next_producer_id,
+            now_ms,
+            cluster_id,
+            configs,
+            rebuilt.deleted,
+        )
+        if before is not None:  # a start finds what the folder expects, and no older copy does
+            metadata_id = bytes.fromhex(before.metadata_id)
+            pairing.pair(session, node, metadata_id, before.generation + 1)
+
+    try:
+        await metadata.open()
+        await metadata.transact(enter_all)
+        if not holds_rocks(home):  # else RocksDB has its rows still
+            storage = open_storage(SQL, metadata, home, node, env.clock.now_ms, lambda _: node)
+            await enter(storage, rebuilt, node, tier)
+            await storage.close()
+    finally:
+        await metadata.close()
+
+
+def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
+    """Keep segments that no row knows, and have the next start write the local manifest again."""
+    env.fs.remove(os.path.join(home, ENDED))
+    quarantine = Quarantine(env.fs, home)
+    for path in rebuilt.aside:
+        why = "restore --from-log could not read it, or reach its offsets without a hole"
+        quarantine.take(path, why, env.clock.now_ms())
+
+
+def _remove(env: Env, path: str) -> None:
+    for end in BESIDE:
+        env.fs.remove(path + end)
+
+
+def _exchange(env: Env, path: str, building: str, why: str) -> str:
+    """Put the new file in the place of the old one, which is kept; where it is then."""
+    with closing(sqlite3.connect(building)) as connection:
+        connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+    file = env.fs.open(building)
+    file.sync()
+    file.close()
+    kept = ""
+    for end in BESIDE:
+        if os.path.exists(path + end):
+            kept = kept or _free(path, why)
+            env.fs.rename(path + end, kept + end)
+    env.fs.rename(building, path)
+    env.fs.sync_dir(os.path.dirname(path))
+    return kept
+
+
+def _free(path: str, why: str) -> str:
+    names = (f"{path}.{why}-{n}" for n in count(1))
+    return next(n for n in names if not any(os.path.exists(n + end) for end in BESIDE))
+
+
+def _show(folder: str, restored: Restored, as_json: bool) -> None:
+    rebuilt, kept = restored.rebuilt, restored.kept
+    partitions = sum(len(topic.partitions) for topic in rebuilt.topics)
+    losses = list(rebuilt.losses)
+    if not restored.cluster_id:
+        losses.insert(0, "the cluster has a new id")
+    if as_json:
+        print_json(
+            {
+                "data": folder,
+                "topics": len(rebuilt.topics),
+                "partitions": partitions,
+                "damaged": kept or None,
+                "losses": losses,
+            }
+        )
+        return
+    print(f"{folder}: {len(rebuilt.topics)} topics, {partitions} partitions restored from the log")
+    if kept:
+        print(f"The metadata from before is kept as {kept}.")
+    if losses:
+        print("What the log does not say:")
+    for sentence in losses:
+        print(f"- {sentence}")

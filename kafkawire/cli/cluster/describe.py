@@ -1,0 +1,115 @@
+"""`kafkawire cluster describe`: the cluster and its brokers, asked of any Kafka or read from a
+data folder. Called by kafkawire.cli.cluster.app.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from kafkawire.cli.offsets.stored import opened
+from kafkawire.cli.outcomes import command
+from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+
+LIVE = 1
+STORED = (
+    "broker",
+    "listeners",
+    "rack",
+    "partitions",
+    "checkpoint",
+    "segments",
+    "bytes",
+    "journals",
+)
+
+
+def describe(server: str, as_json: bool) -> None:
+    """Id, controller and brokers, as the cluster says."""
+
+    def work(cluster: Cluster) -> bool:
+        answer = cluster.metadata([])
+        brokers = [
+            {
+                "broker": row.node_id,
+                "address": f"{row.host}:{row.port}",
+                "rack": row.rack,
+                "controller": row.node_id == answer.controller_id,
+            }
+            for row in sorted(answer.brokers, key=lambda row: row.node_id)
+        ]
+        if as_json:
+            told = {"cluster_id": answer.cluster_id, "controller": answer.controller_id}
+            print_json({**told, "brokers": brokers})
+        else:
+            columns = ("broker", "address", "rack", "controller")
+            print_table(brokers, columns, f"cluster {answer.cluster_id}")
+        return True
+
+    command(server, work)
+
+
+def describe_stored(data: str, as_json: bool) -> None:
+    """What a data folder says of its cluster and brokers; one may serve it meanwhile."""
+    try:
+        told = _stored(data)
+    except ClientError as error:
+        fail(error)
+    if as_json:
+        print_json(told)
+        return
+    print_table(
+        [{**row, "listeners": _addresses(row["listeners"])} for row in told["brokers"]],
+        STORED,
+        f"cluster {told['cluster_id']}: {told['topics']} topics, {told['partitions']} partitions",
+    )
+
+
+def _stored(data: str) -> dict[str, Any]:
+    with opened(data) as connection:
+
+        def number(query: str, *values: int) -> int:
+            return int((connection.execute(query, values).fetchone() or (0,))[0])
+
+        living = "JOIN topics t ON t.id = p.topic_id WHERE t.deleted_ms IS NULL"
+        (cluster_id,) = connection.execute("SELECT cluster_id FROM cluster").fetchone()
+        brokers = []
+        query = "SELECT node_id, listeners, rack FROM brokers ORDER BY node_id"
+        for node, listeners, rack in connection.execute(query).fetchall():
+            place = number("SELECT place FROM checkpoints WHERE node_id = ?", node)
+            segments = f"FROM segments WHERE node_id = ? AND state = {LIVE}"
+            led = f"SELECT count(*) FROM partitions p {living} AND p.leader = ?"
+            brokers.append(
+                {
+                    "broker": node,
+                    "listeners": json.loads(listeners),
+                    "rack": rack,
+                    "partitions": number(led, node),
+                    "checkpoint": f"{place >> 32}:{place & 0xFFFFFFFF}",
+                    "segments": number(f"SELECT count(*) {segments}", node),
+                    "bytes": number(f"SELECT coalesce(sum(size_bytes), 0) {segments}", node),
+                    "journals": _journals(data, node),
+                }
+            )
+        return {
+            "cluster_id": cluster_id,
+            "topics": number("SELECT count(*) FROM topics WHERE deleted_ms IS NULL"),
+            "partitions": number(f"SELECT count(*) FROM partitions p {living}"),
+            "brokers": brokers,
+        }
+
+
+def _journals(data: str, node: int) -> int | None:
+    """How many journals a broker has; None: its log is not in this folder."""
+    try:
+        names = os.listdir(os.path.join(data, "brokers", str(node), "journals"))
+    except OSError:
+        return None
+    return sum(name.endswith(".journal") for name in names)
+
+
+def _addresses(listeners: dict[str, list[Any]]) -> str:
+    return ", ".join(f"{name}://{host}:{port}" for name, (host, port) in listeners.items())

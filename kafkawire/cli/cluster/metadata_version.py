@@ -1,0 +1,65 @@
+"""`kafkawire metadata version`: the revision a metadata database has, and what this program uses.
+
+Reads only, so nothing is migrated; a start of the broker does that. Called by
+kafkawire.cli.cluster.metadata_app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from contextlib import closing
+from urllib.parse import quote
+
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.output import fail, print_json, without_password
+from kafkawire.cli.paths import check_metadata_url
+from kafkawire.metadata.schema import REVISION, VERSION_TABLE
+from kafkawire.metadata.store import MetadataError
+
+CURRENT, OLDER, NEWER = "current", "older", "newer"
+MEANING = {
+    CURRENT: "this kafkawire uses it as it is",
+    OLDER: "a start of this kafkawire migrates it",
+    NEWER: "this kafkawire refuses it: use the version that wrote it",
+}
+
+
+def version(data: str, url: str, as_json: bool) -> None:
+    """The whole command. Exit code 0: a broker of this program can use it, 1: it cannot."""
+    try:
+        check_metadata_url("--metadata", url)
+    except OptionError as error:
+        fail(error, 2)
+    name = without_password(url) or os.path.join(data, "metadata.db")
+    try:
+        stored = _stored(data, url)
+    except (MetadataError, sqlite3.Error, OSError) as error:
+        fail(f"{name} cannot be read: {error}")
+    if stored is None or not stored.isdigit():
+        fail(f"{name} is no metadata of kafkawire: it has no revision")
+    state = CURRENT if stored == REVISION else OLDER if int(stored) < int(REVISION) else NEWER
+    if as_json:
+        print_json({"metadata": name, "revision": stored, "known": REVISION, "state": state})
+    else:
+        print(f"{name}: revision {stored} ({state}; {REVISION} is known): {MEANING[state]}")
+    raise SystemExit(1 if state == NEWER else 0)
+
+
+def _stored(data: str, url: str) -> str | None:
+    """The revision; None where there is no table of it."""
+    if url and not url.startswith("sqlite"):
+        from kafkawire.metadata.database import Database
+
+        return asyncio.run(Database(url).stored_revision())
+    path = url.partition(":///")[2] or os.path.join(data, "metadata.db")
+    if not os.path.isfile(path):
+        raise MetadataError("it is not there")
+    uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
+    with closing(sqlite3.connect(uri, uri=True)) as connection:
+        query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
+        if connection.execute(query, (VERSION_TABLE,)).fetchone() is None:
+            return None
+        row = connection.execute(f"SELECT version_num FROM {VERSION_TABLE}").fetchone()
+    return None if row is None else str(row[0])

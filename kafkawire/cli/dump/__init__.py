@@ -1,0 +1,1 @@
+"""`kafkawire dump`: files of the broker printed for people and programs."""

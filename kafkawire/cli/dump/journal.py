@@ -1,0 +1,138 @@
+"""`kafkawire dump FILE`: a journal frame by frame, for people or as JSON, a line a frame.
+
+Reads the file as it lies there, also while a broker writes to it, and changes nothing. What the
+bytes mean is in kafkawire.log.journal.format and kafkawire.log.journal.dump; segments are shown by
+kafkawire.cli.dump.segment, files of a manifest by kafkawire.cli.dump.manifest. Called by
+kafkawire.cli.app.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from kafkawire.cli.dump.segment import batch_json, batch_text, dump_segment, records_of
+from kafkawire.cli.output import fail, print_json_line
+from kafkawire.codec.segment.format import MAGIC
+from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
+from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
+from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC
+
+NOTHING_WE_KNOW = "no journal, no segment and no manifest"
+
+
+def run(path: str, records: bool, as_json: bool) -> None:
+    """The whole command; ends with code 1 for what is neither, or damaged."""
+    try:
+        view = _mapped(path)
+        if view[:8] == MAGIC:
+            dump_segment(path, view, records, as_json)
+            return
+        if view[:8] == MANIFEST_MAGIC:
+            from kafkawire.cli.dump.manifest import dump_manifest
+
+            dump_manifest(path, view, records, as_json)
+            return
+        header = read_header(view, path)
+        if header is None:
+            fail(f"{path} is {NOTHING_WE_KNOW}: it has no header, or a damaged one")
+        _dump(view, header, records, as_json)
+    except BrokenPipeError:  # `| head`: enough was seen
+        sys.stderr.close()
+    except OSError as error:
+        fail(f"cannot read {path}: {error.strerror}")
+    except FormatError as error:
+        fail(error)
+
+
+def _mapped(path: str) -> memoryview:
+    with Path(path).open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < HEADER_BYTES:
+            fail(
+                f"{path} is {NOTHING_WE_KNOW}: it has {size} bytes, "
+                f"a header alone has {HEADER_BYTES}"
+            )
+        # Unmapped with the last view: closing it by hand fails while a traceback holds one.
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+
+
+def _dump(view: memoryview, header: Header, records: bool, as_json: bool) -> None:
+    names: dict[int, str] = {}
+    if as_json:
+        print_json_line({"journal": header.journal, "run": header.run,
+                         "previous_end": header.previous_end,
+                         "created_ms": header.created_ms})  # fmt: skip
+    else:
+        print(f"journal {header.journal}, begun by run {_run(header.run)}")
+    for item in walk(view, header.journal):
+        if isinstance(item, FrameShown) and "index" in item.says:
+            names[item.head.number] = f"{item.says['topic']}-{item.says['index']}"
+        if as_json:
+            print_json_line(_as_json(item, names))
+        else:
+            _print(item, names)
+        if records and isinstance(item, FrameShown) and item.batches:
+            start = item.position + HEAD_BYTES
+            _print_records(view[start : start + item.head.length], as_json)
+
+
+def _print_records(frame: memoryview, as_json: bool) -> None:
+    """What the batches of a frame hold."""
+    for line in records_of(frame):
+        if as_json:
+            print_json_line(line)
+        else:
+            print("              " + " ".join(f"{name}={value}" for name, value in line.items()))
+
+
+def _run(run: int) -> str:
+    """Start and failed writes since, as kafkawire.log.manager counts them."""
+    return f"{run >> 32}.{run & 0xFFFFFFFF}"
+
+
+def _place(place: int) -> str:
+    return f"{place >> 32}:{place & 0xFFFFFFFF}"
+
+
+def _print(item: FrameShown | GapShown, names: dict[int, str]) -> None:
+    if isinstance(item, GapShown):
+        what = "no frame up to the end of the file" if item.last else "NO FRAME: DAMAGED"
+        print(f"{item.start:>10}  {item.end - item.start} bytes: {what}")
+        return
+    head = item.head
+    whose = names.get(head.number, f"partition {head.number}") if head.number else ""
+    about = f"run {_run(head.run)} committed {_place(head.committed)} {head.length} bytes"
+    print(f"{item.position:>10}  {item.kind:<13} {whose}  {about}")
+    for shown in item.batches:
+        print(f"            {_batch(shown)}")
+    if item.says:
+        print("            " + " ".join(f"{name}={value}" for name, value in item.says.items()))
+
+
+def _batch(shown: BatchShown) -> str:
+    return batch_text(shown.head) + ("" if shown.sound else ", CRC WRONG")
+
+
+def _as_json(item: FrameShown | GapShown, names: dict[int, str]) -> dict[str, Any]:
+    if isinstance(item, GapShown):
+        return {"position": item.start, "kind": "gap", "bytes": item.end - item.start,
+                "last": item.last}  # fmt: skip
+    head = item.head
+    line: dict[str, Any] = {
+        "position": item.position,
+        "kind": item.kind,
+        "bytes": head.length,
+        "run": head.run,
+        "committed": head.committed,
+    }
+    if head.number:
+        line |= {"partition": head.number, "name": names.get(head.number)}
+    if item.batches:
+        line["batches"] = [
+            {**batch_json(shown.head), "sound": shown.sound} for shown in item.batches
+        ]
+    return line | item.says

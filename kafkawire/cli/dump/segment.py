@@ -1,0 +1,358 @@
+"""`kafkawire dump FILE.segment`: header, sections, directory, and with --records every batch.
+
+For people, or as JSON, a line a thing. What the bytes mean is in kafkawire.codec.segment.format;
+damage is shown where it is met, and makes the command end with code 1. Called by
+kafkawire.cli.dump.journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from kafkawire.cli.output import fail, print_json_line, print_table
+from kafkawire.codec.batches import BatchHead, iter_batches, records
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.segment.format import (
+    DIRECTORY,
+    LOST,
+    ORIGIN,
+    STATE,
+    TAIL_BYTES,
+    FormatError,
+    Header,
+    PartitionEntry,
+    PartitionState,
+    SparseIndex,
+    Trailer,
+    check_directory,
+    read_directory,
+    read_header,
+    read_lost,
+    read_origin,
+    read_state,
+    read_trailer,
+    section_body,
+)
+from kafkawire.codec.segment.lost import REASON_NAMES
+from kafkawire.codec.types import uuid_text
+from kafkawire.metadata.checkpoint import FormatError as PackedError
+from kafkawire.metadata.checkpoint import unpack_epochs, unpack_producers
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def dump_segment(path: str, view: memoryview, with_records: bool, as_json: bool) -> None:
+    """The whole segment."""
+    problems: list[str] = []
+    try:
+        header = read_header(view)
+        trailer = read_trailer(view[-TAIL_BYTES:], len(view))
+    except FormatError as failure:
+        fail(f"{path} cannot be read: {failure}")
+    _print_header(header, trailer, view, as_json, problems)
+    try:
+        directory = _section(view, trailer, DIRECTORY)
+        entries = read_directory(directory)
+        check_directory(entries, trailer)
+    except FormatError as failure:
+        fail(f"{path} cannot be read: {failure}")
+    states: Mapping[int, PartitionState] = {}
+    try:
+        states = read_state(_section(view, trailer, STATE))
+    except FormatError as failure:
+        problems.append(str(failure))
+    _print_directory(entries, states, as_json)
+    _print_lost(view, trailer, entries, as_json, problems)
+    _print_origin(view, trailer, entries, as_json, problems)
+    if with_records:
+        for entry in entries:
+            _print_batches(view, entry, as_json, problems)
+    if problems:
+        fail(f"{path} is damaged: {'; '.join(problems)}")
+
+
+def _section(view: memoryview, trailer: Trailer, kind: int) -> memoryview:
+    section = trailer.section(kind)
+    return section_body(section, view[section.start : section.stop])
+
+
+def _print_header(
+    header: Header, trailer: Trailer, view: memoryview, as_json: bool, problems: list[str]
+) -> None:
+    """What the file says of itself, and its sections."""
+    if header.uuid != trailer.uuid:
+        problems.append("its header and its trailer are of two segments")
+    says = {
+        "segment": header.uuid.hex(),
+        "node": header.node_id,
+        "created_ms": header.created_ms,
+        "bytes": trailer.file_size,
+        "partitions": trailer.partitions,
+        "batches": trailer.batches,
+        "records": trailer.records,
+    }
+    rows = []
+    for section in trailer.sections:
+        try:
+            section_body(section, view[section.start : section.stop])
+            sound = True
+        except FormatError as failure:
+            problems.append(str(failure))
+            sound = False
+        rows.append(
+            {"section": section.name, "version": section.version, "flags": section.flags,
+             "start": section.start, "length": section.length, "sound": sound}
+        )  # fmt: skip
+    if as_json:
+        for line in (says, *rows):
+            print_json_line(line)
+        return
+    print(
+        f"segment {header.uuid.hex()}, made by node {header.node_id} at "
+        f"{time_text(header.created_ms)}: {trailer.file_size} bytes, {trailer.partitions} "
+        f"partitions, {trailer.batches} batches, {trailer.records} records"
+    )
+    print_table(rows, list(rows[0]) if rows else ["section"], "sections")
+
+
+def _print_directory(
+    entries: list[PartitionEntry], states: Mapping[int, PartitionState], as_json: bool
+) -> None:
+    rows = []
+    for entry in entries:
+        row: dict[str, Any] = {
+            "partition": entry.number,
+            "name": f"{entry.topic}-{entry.index}",
+            "offsets": f"{entry.base_offset}-{entry.end_offset}",
+            "start": entry.start,
+            "length": entry.length,
+            "batches": entry.batches,
+            "records": entry.records,
+            "newest": entry.max_timestamp if as_json else time_text(entry.max_timestamp),
+        }
+        state = states.get(entry.number)
+        if as_json:
+            row |= {
+                "topic_id": uuid_text(entry.topic_id),
+                "base_offset": entry.base_offset,
+                "end_offset": entry.end_offset,
+                "index_start": entry.index_start,
+                "index_length": entry.index_length,
+            }
+            del row["offsets"]
+        if state is not None:
+            row["log_start"] = state.log_start
+            row |= _state(state) if as_json else {}
+        rows.append(row)
+    if as_json:
+        for row in rows:
+            print_json_line(row)
+    else:
+        columns = ["partition", "name", "offsets", "log_start", "start", "length", "batches",
+                   "records", "newest"]  # fmt: skip
+        print_table(rows, columns, "partitions")
+
+
+def _print_lost(
+    view: memoryview,
+    trailer: Trailer,
+    entries: list[PartitionEntry],
+    as_json: bool,
+    problems: list[str],
+) -> None:
+    """Which offsets were given up, and why, where the file says that there are some."""
+    if trailer.optional(LOST) is None:
+        return
+    try:
+        found = read_lost(_section(view, trailer, LOST))
+    except FormatError as failure:
+        problems.append(str(failure))
+        return
+    names = {entry.number: f"{entry.topic}-{entry.index}" for entry in entries}
+    rows = [
+        {
+            "name": names.get(number, f"partition {number}"),
+            "lost": f"{each.first}-{each.end}",
+            "reason": REASON_NAMES.get(each.reason, str(each.reason)),
+            "given_up": each.noticed_ms if as_json else time_text(each.noticed_ms),
+        }
+        for number, ranges in found.items()
+        for each in ranges
+    ]
+    if as_json:
+        for row in rows:
+            print_json_line(row)
+    else:
+        print_table(rows, ["name", "lost", "reason", "given_up"], "lost ranges")
+
+
+def _print_origin(
+    view: memoryview,
+    trailer: Trailer,
+    entries: list[PartitionEntry],
+    as_json: bool,
+    problems: list[str],
+) -> None:
+    """Cluster, generation and topics, where the file says them."""
+    if trailer.optional(ORIGIN) is None:
+        return
+    try:
+        origin = read_origin(_section(view, trailer, ORIGIN))
+    except FormatError as failure:
+        problems.append(str(failure))
+        return
+    names = {entry.topic_id: entry.topic for entry in entries}
+    says = {
+        "cluster": origin.cluster_id,
+        "generation": origin.generation,
+        "retention_class": origin.retention_class,
+    }
+    rows = [
+        {
+            "topic": names.get(topic.id, "?"),
+            "topic_id": uuid_text(topic.id),
+            "partitions": topic.partitions,
+            "internal": topic.internal,
+            "created": topic.created_ms if as_json else time_text(topic.created_ms),
+            "configs": dict(topic.configs) if as_json else _settings(topic.configs),
+        }
+        for topic in origin.topics
+    ]
+    if as_json:
+        for line in (says, *rows):
+            print_json_line(line)
+        return
+    print(
+        f"cluster {origin.cluster_id}, generation {origin.generation}, "
+        f"retention class {origin.retention_class or '-'}"
+    )
+    print_table(
+        rows, ["topic", "topic_id", "partitions", "internal", "created", "configs"], "topics"
+    )
+
+
+def _settings(configs: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in configs.items())
+
+
+def _state(state: PartitionState) -> dict[str, Any]:
+    try:
+        return {
+            "leader_epochs": unpack_epochs(state.leader_epochs),
+            "producers": [
+                {"producer_id": entry.producer_id, "epoch": entry.epoch}
+                for entry in unpack_producers(state.producers)
+            ],
+            "aborted": state.aborted,
+        }
+    except PackedError as failure:
+        return {"state": str(failure)}
+
+
+def _print_batches(
+    view: memoryview, entry: PartitionEntry, as_json: bool, problems: list[str]
+) -> None:
+    """The batches of one partition, and the records in them."""
+    data = view[entry.start : entry.start + entry.length]
+    name = f"{entry.topic}-{entry.index}"
+    index = view[entry.index_start : entry.index_start + entry.index_length]
+    try:
+        sparse = SparseIndex(
+            index, entry.start, entry.length, entry.base_offset, entry.index_checksum
+        )
+        bad = sparse.damaged(entry.start, data)
+        if bad is not None:
+            problems.append(f"the batches of {name} at {bad}")
+    except FormatError as failure:
+        problems.append(f"of {name}, {failure}")
+    try:
+        for position, head in iter_batches(data):
+            if as_json:
+                print_json_line(_batch_json(name, entry.start + position, head))
+            else:
+                print(f"{entry.start + position:>10}  {name}  {batch_text(head)}")
+            for line in records_of(data[position : position + head.size_bytes]):
+                if as_json:
+                    print_json_line(line)
+                else:
+                    print("            " + " ".join(f"{k}={v}" for k, v in line.items()))
+    except KafkaError as failure:
+        problems.append(f"of {name}, {failure}")
+
+
+def records_of(batches: memoryview) -> Iterator[dict[str, Any]]:
+    """The records of some batches, as far as they can be read, a line of names and values each."""
+    try:
+        for position, _ in iter_batches(batches):
+            for record in records(batches, position):
+                line: dict[str, Any] = {
+                    "offset": record.offset,
+                    "timestamp": record.timestamp,
+                    "key": bytes_text(record.key),
+                    "value": bytes_text(record.value),
+                }
+                if record.headers:
+                    line["headers"] = [[name, bytes_text(value)] for name, value in record.headers]
+                yield line
+    except KafkaError as failure:
+        yield {"damaged": str(failure)}
+
+
+def batch_text(batch: BatchHead) -> str:
+    """A batch's head on one line."""
+    words = [
+        f"offsets {batch.base_offset}-{batch.last_offset}",
+        f"epoch {batch.leader_epoch}",
+        f"{batch.count} records",
+        codec_name(batch.codec),
+        f"newest {time_text(batch.max_timestamp)}",
+    ]
+    if batch.producer_id >= 0:
+        words.append(
+            f"producer {batch.producer_id} epoch {batch.producer_epoch} from {batch.base_sequence}"
+        )
+    return ", ".join(words)
+
+
+def batch_json(batch: BatchHead) -> dict[str, Any]:
+    """A batch's head as JSON."""
+    return {
+        "base_offset": batch.base_offset,
+        "last_offset": batch.last_offset,
+        "leader_epoch": batch.leader_epoch,
+        "records": batch.count,
+        "codec": codec_name(batch.codec),
+        "max_timestamp": batch.max_timestamp,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+    }
+
+
+def _batch_json(name: str, position: int, head: BatchHead) -> dict[str, Any]:
+    return {"position": position, "name": name, **batch_json(head)}
+
+
+def bytes_text(data: bytes | None) -> str | None:
+    """Text where it is text, else hexadecimal."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return "0x" + data.hex()
+
+
+def time_text(ms: int) -> str:
+    """UTC; a number where a producer sent what no calendar has."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(ms)
+
+
+def codec_name(number: int) -> str:
+    """Of bits 0-2 of a batch's attributes."""
+    return CODECS[number] if number < len(CODECS) else f"codec {number}"

@@ -1,0 +1,167 @@
+"""`kafkawire groups`: list, describe, delete, against any Kafka broker.
+
+Moving offsets is kafkawire.cli.groups.reset_offsets. Each function is one command. Called by
+kafkawire.cli.app.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from kafkawire.cli.outcomes import command, error_text, print_results, report
+from kafkawire.cli.output import print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.offsets import LATEST, Partition, committed, leaders, list_offsets
+from kafkawire.codec.errors import ErrorCode
+
+
+def list_groups(server: str, states: Sequence[str], as_json: bool) -> None:
+    """The groups of all brokers."""
+    from kafkawire.messages.list_groups import ListGroupsRequest
+
+    def work(cluster: Cluster) -> bool:
+        rows = []
+        for node in cluster.nodes():
+            asked = ListGroupsRequest(states_filter=list(states))
+            answer = cluster.node(node).request(16, asked)
+            check(f"groups of broker {node}", answer.error_code)
+            rows += [
+                {
+                    "group": row.group_id,
+                    "state": row.group_state,
+                    "type": row.group_type,
+                    "protocol": row.protocol_type,
+                    "coordinator": node,
+                }
+                for row in answer.groups
+            ]
+        rows.sort(key=lambda row: row["group"])
+        columns = ("group", "state", "type", "protocol", "coordinator")
+        print_results(rows, columns, "groups", as_json)
+        return True
+
+    command(server, work)
+
+
+def describe_groups(server: str, names: Sequence[str], as_json: bool) -> None:
+    """State, members and their partitions, committed offsets and lag of each group."""
+
+    def work(cluster: Cluster) -> bool:
+        groups = [_describe(cluster, name) for name in names]
+        if as_json:
+            print_json(groups)
+            return True
+        for group in groups:
+            head = f"{group['group']}: {group['state']}"
+            print_table(
+                group["members"],
+                ("member", "instance", "client", "host", "assigned"),
+                f"{head}, members",
+            )
+            columns = ("topic", "partition", "committed", "latest", "lag", "metadata", "member")
+            print_table(group["offsets"], columns, f"{group['group']}, offsets")
+        return True
+
+    command(server, work)
+
+
+def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
+    from kafkawire.messages.describe_groups import DescribeGroupsRequest
+
+    answer = cluster.coordinator(name).request(15, DescribeGroupsRequest(groups=[name])).groups[0]
+    if answer.group_state == "Dead" and not answer.error_code:
+        answer.error_code = ErrorCode.GROUP_ID_NOT_FOUND  # what versions before 6 leave out
+    check(f"group {name}", answer.error_code, answer.error_message)
+    members = []
+    owner: dict[Partition, str] = {}
+    for member in answer.members:
+        assigned = (
+            assignment(member.member_assignment) if answer.protocol_type == "consumer" else []
+        )
+        owner.update(dict.fromkeys(assigned, member.member_id))
+        members.append(
+            {
+                "member": member.member_id,
+                "instance": member.group_instance_id,
+                "client": member.client_id,
+                "host": member.client_host,
+                "assigned": [f"{topic}-{index}" for topic, index in assigned],
+            }
+        )
+    return {
+        "group": name,
+        "state": answer.group_state,
+        "protocol": answer.protocol_data,
+        "members": members,
+        "offsets": _offsets(cluster, name, owner),
+    }
+
+
+def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[dict[str, Any]]:
+    """One row per partition that is committed or assigned; lag None where it is not known."""
+    offsets = committed(cluster, name)
+    partitions = sorted(set(offsets) | set(owner))
+    latest: dict[Partition, int] = {}
+    for topic in {topic for topic, _ in partitions}:
+        try:
+            led_by = leaders(cluster, [topic])
+        except ClientError:
+            continue  # a topic that is gone may still have committed offsets: show them bare
+        wanted = {p: LATEST for p in partitions if p[0] == topic and p in led_by}
+        latest.update(list_offsets(cluster, wanted, led_by))
+    rows = []
+    for partition in partitions:
+        at, metadata = offsets.get(partition, (None, None))
+        end = latest.get(partition)
+        rows.append(
+            {
+                "topic": partition[0],
+                "partition": partition[1],
+                "committed": at,
+                "latest": end,
+                "lag": None if at is None or end is None else max(0, end - at),
+                "metadata": metadata or None,
+                "member": owner.get(partition),
+            }
+        )
+    return rows
+
+
+def assignment(data: bytes) -> list[Partition]:
+    """The partitions in a consumer's assignment (ConsumerProtocolAssignment, any version: later
+    ones only add at the end). Bytes that are something else: none."""
+    found: list[Partition] = []
+    try:
+        (count,) = struct.unpack_from(">2xi", data, 0)
+        at = 6
+        for _ in range(count):
+            (length,) = struct.unpack_from(">h", data, at)
+            topic = data[at + 2 : at + 2 + length].decode("utf-8")
+            (indexes,) = struct.unpack_from(">i", data, at + 2 + length)
+            at += 6 + length
+            if not 0 <= indexes * 4 <= len(data) - at:
+                return []
+            found += [(topic, index) for index in struct.unpack_from(f">{indexes}i", data, at)]
+            at += 4 * indexes
+    except (struct.error, UnicodeDecodeError):
+        return []
+    return found
+
+
+def delete_groups(server: str, names: Sequence[str], as_json: bool) -> None:
+    """Delete groups that have no members."""
+    from kafkawire.messages.delete_groups import DeleteGroupsRequest
+
+    def work(cluster: Cluster) -> bool:
+        rows: list[dict[str, Any]] = []
+        for name in names:
+            asked = DeleteGroupsRequest(groups_names=[name])
+            for row in cluster.coordinator(name).request(42, asked).results:
+                error = error_text(row.error_code, row.error_message)
+                rows.append({"group": row.group_id, "error": error})
+        return report("deleted", rows, ("group",), as_json)
+
+    command(server, work)

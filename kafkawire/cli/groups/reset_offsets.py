@@ -1,0 +1,140 @@
+"""`kafkawire groups reset-offsets`: where the offsets of a group would go, and moving them.
+
+As Kafka's own tool it only shows the plan unless told to execute, keeps offsets inside the log
+(earliest to latest) and commits as a consumer without a group would, which the broker refuses
+while the group has members. Called by kafkawire.cli.app.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.outcomes import command, error_text, report
+from kafkawire.cli.output import fail
+from kafkawire.cli.partition_spec import parse_partitions, select
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Partition,
+    commit,
+    committed,
+    leaders,
+    list_offsets,
+)
+
+COLUMNS = ("topic", "partition", "from", "to")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where to go: exactly one of these."""
+
+    to_earliest: bool = False
+    to_latest: bool = False
+    to_offset: int | None = None
+    to_datetime: str | None = None
+    shift_by: int | None = None
+
+    def check(self) -> None:
+        """OptionError unless exactly one is given, and a date that can be read."""
+        numbers = (self.to_offset, self.to_datetime, self.shift_by)
+        given = self.to_earliest + self.to_latest + sum(item is not None for item in numbers)
+        if given != 1:
+            names = "--to-earliest, --to-latest, --to-offset, --to-datetime, --shift-by"
+            raise OptionError("reset-offsets", f"{given} targets", f"one of {names}")
+        self.timestamp_ms()
+
+    def timestamp_ms(self) -> int | None:
+        """--to-datetime in ms since 1970; a time without a zone is UTC."""
+        if self.to_datetime is None:
+            return None
+        try:
+            when = datetime.fromisoformat(self.to_datetime)
+        except ValueError:
+            allowed = "an ISO 8601 time such as 2026-01-31T12:00:00+01:00"
+            raise OptionError("--to-datetime", self.to_datetime, allowed) from None
+        return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def reset_offsets(
+    server: str,
+    group: str,
+    topics: Sequence[str],
+    all_topics: bool,
+    target: Target,
+    execute: bool,
+    as_json: bool,
+) -> None:
+    """The whole command."""
+    try:
+        target.check()
+        chosen = [parse_partitions("--topic", text) for text in topics]
+        if bool(chosen) == all_topics:
+            given = "both" if chosen else "none"
+            raise OptionError("reset-offsets", given, "--topic or --all-topics")
+    except OptionError as error:
+        fail(error, 2)
+
+    def work(cluster: Cluster) -> bool:
+        current = {place: at for place, (at, _) in committed(cluster, group).items()}
+        partitions = list(current) if all_topics else list(select(cluster, chosen))
+        plan = make_plan(cluster, partitions, current, target)
+        errors = commit_all(cluster, group, plan) if execute else {}
+        rows: list[dict[str, Any]] = [
+            {
+                "topic": place[0],
+                "partition": place[1],
+                "from": current.get(place),
+                "to": offset,
+                "error": errors.get(place),
+            }
+            for place, offset in sorted(plan.items())
+        ]
+        title = f"{group}, moved" if execute else f"{group}, plan (nothing changed; use --execute)"
+        return report(title, rows, COLUMNS, as_json)
+
+    command(server, work)
+
+
+def make_plan(
+    cluster: Cluster, partitions: list[Partition], current: dict[Partition, int], target: Target
+) -> dict[Partition, int]:
+    """The new offset of each partition, inside its log."""
+    led_by = leaders(cluster, [topic for topic, _ in partitions])
+    latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), led_by)
+    earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), led_by)
+    timestamp = target.timestamp_ms()
+    by_time: dict[Partition, int] = {}
+    if timestamp is not None:
+        by_time = list_offsets(cluster, dict.fromkeys(partitions, timestamp), led_by)
+    plan: dict[Partition, int] = {}
+    for place in partitions:
+        if place not in latest:
+            raise ClientError(f"{place[0]}-{place[1]} has no leader")
+        if target.to_earliest:
+            wanted = earliest[place]
+        elif target.to_latest:
+            wanted = latest[place]
+        elif target.to_offset is not None:
+            wanted = target.to_offset
+        elif target.shift_by is not None:
+            if place not in current:
+                raise ClientError(f"{place[0]}-{place[1]} has no committed offset to shift")
+            wanted = current[place] + target.shift_by
+        else:  # a time after the last record: the end, as Kafka's tool
+            wanted = by_time[place] if by_time.get(place, -1) >= 0 else latest[place]
+        plan[place] = min(max(wanted, earliest[place]), latest[place])
+    return plan
+
+
+def commit_all(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
+    """Commit offsets as a consumer without a group would; error texts by partition."""
+    codes = commit(cluster, group, plan)
+    texts = {place: error_text(code) for place, code in codes.items()}
+    return {place: text for place, text in texts.items() if text is not None}

@@ -1,0 +1,114 @@
+"""`kafkawire offsets convert --data DIR --to sql|rocksdb`: the offsets of a stopped broker, moved.
+
+Where the setting `offset.storage` is to become another one. The folder is locked, so a running
+broker is refused; run it again after an interruption. Called by kafkawire.cli.offsets.app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from typing import Any
+
+from kafkawire.cli.fsck import node_ids
+from kafkawire.cli.options import OptionError, parse_choice
+from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.paths import check_metadata_url
+from kafkawire.log.io.disk import real_env
+from kafkawire.log.io.ports import Env, LogError
+from kafkawire.log.manager import lock_folder
+from kafkawire.metadata.checkpoint import FormatError
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.offsets.catalog import convert
+from kafkawire.offsets.catalog.kv.rocksdb import RocksStore
+from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, holds_sql, rocks_folder
+
+UNFINISHED = ".unfinished"
+
+
+def run(data: str, metadata_url: str, to: str, as_json: bool) -> None:
+    """The whole command."""
+    try:
+        to = parse_choice("--to", to, (SQL, ROCKSDB))
+        check_metadata_url("--metadata", metadata_url)
+    except OptionError as error:
+        fail(error, 2)
+    folder = os.path.abspath(data)
+    try:
+        rows = asyncio.run(_all(folder, metadata_url, to))
+    except (convert.ConversionError, LogError, MetadataError, FormatError) as failure:
+        fail(failure)
+    except OSError as failure:
+        fail(f"{failure.filename or data} cannot be converted: {failure.strerror or failure}")
+    if as_json:
+        print_json(rows)
+    else:
+        print_table(rows, tuple(rows[0]), f"offsets in {data}, now in {to}")
+        print(f"start the broker with --set offset.storage={to}")
+
+
+async def _all(folder: str, url: str, to: str) -> list[dict[str, Any]]:
+    env, metadata, locks = real_env(), open_metadata(url, folder), []
+    homes = {node: os.path.join(folder, "brokers", str(node)) for node in node_ids(folder)}
+    try:
+        locks = [lock_folder(env, home) for home in homes.values()]
+        if metadata.absent():
+            raise convert.ConversionError(f"{metadata.name} is not there: give --metadata")
+        await metadata.open()
+        convert_to = _to_rocks if to == ROCKSDB else _to_sql
+        return [
+            {"broker": node, **await convert_to(env, metadata, home, node)}
+            for node, home in homes.items()
+        ]
+    finally:
+        await metadata.close()
+        for lock in locks:
+            lock.release()
+        env.offload.close()
+
+
+async def _to_rocks(env: Env, metadata: SqlStore, home: str, node: int) -> dict[str, Any]:
+    target = rocks_folder(home)
+    if holds_rocks(home):  # and is complete: see kafkawire.offsets.catalog.convert
+        stored = await _in_rocks(target, node)
+    else:
+        stored = await metadata.transact(lambda session: convert.read_sql(session, node))
+        building = target + UNFINISHED
+        shutil.rmtree(building, ignore_errors=True)
+        store = RocksStore(building)
+        try:
+            await asyncio.to_thread(convert.write_kv, store, node, stored)
+        finally:
+            store.close()
+        os.rename(building, target)
+        env.fs.sync_dir(home)
+    await metadata.transact(lambda session: convert.forget_sql(session, node))
+    return stored.counts()
+
+
+async def _to_sql(env: Env, metadata: SqlStore, home: str, node: int) -> dict[str, Any]:
+    source = rocks_folder(home)
+    if not holds_rocks(home):
+        found = await metadata.transact(lambda session: convert.read_sql(session, node))
+        return found.counts()
+    stored = await _in_rocks(source, node)
+
+    def enter(session: Session) -> None:
+        if not holds_sql(session, node):
+            convert.write_sql(session, node, stored, time.time_ns() // 1_000_000)
+
+    await metadata.transact(enter)
+    shutil.rmtree(source)
+    env.fs.sync_dir(home)
+    return stored.counts()
+
+
+async def _in_rocks(folder: str, node: int) -> convert.Stored:
+    store = RocksStore(folder)
+    try:
+        return await asyncio.to_thread(convert.read_kv, store, node)
+    finally:
+        store.close()

@@ -1,0 +1,259 @@
+"""`kafkawire offsets describe|validate|stats TOPIC`: the offsets of a topic, of any Kafka.
+
+`stats --data DIR` reads the metadata of a data folder instead, broker running or not. Called by
+kafkawire.cli.offsets.app.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.outcomes import command, print_results
+from kafkawire.cli.output import fail
+from kafkawire.cli.partition_spec import parse_partitions, select
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError, check
+from kafkawire.client.fetching import fetch
+from kafkawire.client.offsets import (
+    EARLIEST,
+    LATEST,
+    Partition,
+    committed,
+    list_offsets,
+)
+from kafkawire.codec.batches import CONTROL
+from kafkawire.offsets.stats import total_lag
+from kafkawire.offsets.subscription import Seeker
+from kafkawire.offsets.types import OffsetOutOfRange
+from kafkawire.offsets.wire_source import LiveSource
+
+DESCRIBE_CONFIGS = 32
+DESCRIBE_LOG_DIRS = 35
+TOPIC_RESOURCE = 2
+PROBLEMS_SHOWN = 20
+"""Of a partition: enough to see what kind of damage it is."""
+
+
+def describe(server: str, text: str, group: str | None, as_json: bool) -> None:
+    """Log start, end and number of offsets of each partition; where a group is and its lag.
+    `text`: TOPIC or TOPIC:0,1, here and below."""
+    topic, indexes = _chosen(text)
+
+    def work(cluster: Cluster) -> bool:
+        led_by = select(cluster, [(topic, indexes)])
+        low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+        high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
+        known = committed(cluster, group) if group is not None else {}
+        rows = []
+        for place in sorted(led_by):
+            at = known[place][0] if place in known else None
+            end = high.get(place)
+            row: dict[str, Any] = {
+                "partition": place[1],
+                "log_start": low.get(place),
+                "end": end,
+                "offsets": None if end is None else end - low[place],
+            }
+            if group is not None:
+                lag = None if at is None or end is None else total_lag([(at, end)])
+                row |= {"committed": at, "lag": lag}
+            rows.append(row)
+        print_results(rows, tuple(rows[0]), f"{topic}, offsets", as_json)
+        return True
+
+    command(server, work)
+
+
+@dataclass(slots=True)
+class Walk:
+    """What reading all batch heads of a partition has found."""
+
+    next_offset: int
+    batches: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    missing: int = 0  # offsets that no batch covers or that have lost their record
+    epoch: int = -1
+    problems: list[str] = field(default_factory=list)
+
+    def problem(self, sentence: str) -> None:
+        """Notes one."""
+        if len(self.problems) < PROBLEMS_SHOWN:
+            self.problems.append(sentence)
+
+
+def parse_range(text: str) -> tuple[int, int]:
+    """`START..END`, the end not in it. OptionError."""
+    start, dots, end = text.partition("..")
+    if not dots or not start.isdecimal() or not end.isdecimal():
+        raise OptionError(
+            "--range", text, "START..END, two offsets of which the second is not read"
+        )
+    return int(start), int(end)
+
+
+def _chosen(text: str) -> tuple[str, list[int] | None]:
+    try:
+        return parse_partitions("TOPIC", text)
+    except OptionError as error:
+        fail(error, 2)
+
+
+def validate(server: str, text: str, offsets: str | None, as_json: bool) -> None:
+    """Read every batch head of every partition, or those of a range of offsets, which each must
+    have; exit code 1 when something is wrong."""
+    try:
+        wanted = None if offsets is None else parse_range(offsets)
+    except OptionError as error:
+        fail(error, 2)
+    topic, indexes = _chosen(text)
+
+    def work(cluster: Cluster) -> bool:
+        led_by = select(cluster, [(topic, indexes)])
+        gaps_allowed = "compact" in _setting(cluster, topic, "cleanup.policy")
+        rows = []
+        for place in sorted(led_by):
+            walk = _walk(cluster, place, led_by, wanted, gaps_allowed)
+            rows.append(
+                {
+                    "partition": place[1],
+                    "end": walk.next_offset,
+                    "batches": walk.batches,
+                    "records": walk.records,
+                    "bytes": walk.size_bytes,
+                    "missing": walk.missing,
+                    "contiguous": walk.missing == 0,
+                    "problems": walk.problems,
+                }
+            )
+        print_results(rows, tuple(rows[0]), f"{topic}, validated", as_json)
+        return not any(row["problems"] for row in rows)
+
+    command(server, work)
+
+
+def _walk(
+    cluster: Cluster,
+    place: Partition,
+    led_by: dict[Partition, int],
+    wanted: tuple[int, int] | None,
+    gaps_allowed: bool,
+) -> Walk:
+    source = LiveSource(cluster, place, led_by)
+    start, end = wanted or (source.log_start(), source.high_watermark())
+    walk = Walk(start)
+    try:
+        Seeker(source).check_range(start, end)
+    except OffsetOutOfRange as error:
+        walk.problem(str(error))
+        return walk
+    while walk.next_offset < end:
+        try:
+            got = fetch(cluster, led_by[place], place, walk.next_offset)
+        except ClientError as error:
+            walk.problem(str(error))
+            return walk
+        before = walk.next_offset
+        for position, head in got.batches():
+            if not got.sound(position, head):
+                walk.problem(f"the batch at offset {head.base_offset} has a wrong CRC")
+            _enter(walk, head, gaps_allowed)
+        if walk.next_offset == before:
+            walk.problem(f"no batch at offset {before}, before the end at {end}")
+            return walk
+    return walk
+
+
+def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
+    """The next batch: where it should begin, and as many records as it says."""
+    first = walk.batches == 0  # the first may begin below the log start
+    if head.base_offset < walk.next_offset and not first:
+        walk.problem(f"offset {head.base_offset} comes again after {walk.next_offset - 1}")
+    gap = max(0, head.base_offset - walk.next_offset)
+    if gap and not gaps_allowed:
+        walk.problem(f"offsets {walk.next_offset}..{head.base_offset - 1} are missing")
+    lost = head.last_delta + 1 - head.count
+    if lost and not gaps_allowed and not head.attributes & CONTROL:
+        walk.problem(f"the batch at offset {head.base_offset} has {head.count} records "
+                     f"for {head.last_delta + 1} offsets")  # fmt: skip
+    if head.leader_epoch < walk.epoch:
+        walk.problem(f"leader epoch {head.leader_epoch} at offset {head.base_offset} comes after "
+                     f"{walk.epoch}")  # fmt: skip
+    walk.epoch = max(walk.epoch, head.leader_epoch)
+    walk.missing += gap + lost
+    walk.batches += 1
+    walk.records += head.count
+    walk.size_bytes += head.size_bytes
+    walk.next_offset = max(walk.next_offset, head.last_offset + 1)
+
+
+def stats(server: str, text: str, data: str | None, as_json: bool) -> None:
+    """Offsets, bytes and newest record of each partition; or what a data folder has stored."""
+    topic, indexes = _chosen(text)
+    if data is not None:
+        from kafkawire.cli.offsets.stored import stored_stats
+
+        try:
+            rows = stored_stats(data, topic, indexes)
+        except ClientError as error:
+            fail(error)
+        print_results(rows, tuple(rows[0]), f"{topic} in {data}", as_json)
+        return
+
+    def work(cluster: Cluster) -> bool:
+        led_by = select(cluster, [(topic, indexes)])
+        low = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+        high = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by)
+        sizes = _sizes(cluster, topic, set(led_by.values()))
+        rows = []
+        for place in sorted(led_by):
+            count = high[place] - low[place] if place in high else None
+            size = sizes.get(place)
+            rows.append(
+                {
+                    "partition": place[1],
+                    "log_start": low.get(place),
+                    "end": high.get(place),
+                    "offsets": count,
+                    "bytes": size,
+                    "bytes_per_offset": round(size / count) if size and count else None,
+                }
+            )
+        print_results(rows, tuple(rows[0]), f"{topic}, statistics", as_json)
+        return True
+
+    command(server, work)
+
+
+def _sizes(cluster: Cluster, topic: str, nodes: set[int]) -> dict[Partition, int]:
+    from kafkawire.messages.describe_log_dirs import (
+        DescribableLogDirTopic,
+        DescribeLogDirsRequest,
+    )
+
+    indexes = [
+        row.partition_index
+        for entry in cluster.metadata([topic]).topics
+        for row in entry.partitions
+    ]
+    asked = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic, indexes)])
+    found: dict[Partition, int] = {}
+    for node in sorted(node for node in nodes if node >= 0):
+        for folder in cluster.node(node).request(DESCRIBE_LOG_DIRS, asked).results:
+            check(f"log folders of broker {node}", folder.error_code)
+            for entry in folder.topics:
+                for row in entry.partitions:
+                    found[entry.name, row.partition_index] = row.partition_size
+    return found
+
+
+def _setting(cluster: Cluster, topic: str, name: str) -> str:
+    from kafkawire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+
+    resource = DescribeConfigsResource(TOPIC_RESOURCE, topic, [name])
+    asked = DescribeConfigsRequest(resources=[resource])
+    result = cluster.request(DESCRIBE_CONFIGS, asked).results[0]
+    check(f"settings of topic {topic}", result.error_code, result.error_message)
+    return next((row.value or "" for row in result.configs if row.name == name), "")

@@ -1,0 +1,61 @@
+"""What the admin commands share: connect and end well, print outcomes, name error codes.
+
+Called by kafkawire.cli.topics, groups and reset.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kafkawire.cli.output import fail, print_json, print_table, without_password
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.codec.errors import ErrorCode
+
+
+def command(server: str, work: Callable[[Cluster], bool]) -> None:
+    """Connect, do `work`; a ClientError or a False from it ends with exit code 1."""
+    try:
+        with Cluster(server) as cluster:
+            if not work(cluster):
+                raise SystemExit(1)
+    except ClientError as error:
+        fail(error)
+
+
+def print_results(
+    rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str, as_json: bool
+) -> None:
+    """The outcome per item, as JSON or as a table."""
+    if as_json:
+        print_json(list(rows))
+    else:
+        print_table(rows, columns, title)
+
+
+def error_text(code: int, message: str | None = None) -> str | None:
+    """None for 0, else `NAME: sentence`."""
+    if not code:
+        return None
+    known = ErrorCode(code) if code in set(ErrorCode) else None
+    if known is None:
+        return f"error {code}: {message or 'unknown'}"
+    return f"{known.name}: {message or known.sentence}"
+
+
+def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_json: bool) -> bool:
+    """Print what was done, and each error on standard error; whether all went well."""
+    failed = [row for row in rows if row["error"] is not None]
+    if as_json:
+        print_json(rows)
+    else:
+        done = [row for row in rows if row["error"] is None]
+        if done or not failed:
+            print_table(done, columns, title)
+    if not as_json:
+        for row in failed:
+            text = without_password(f"{row[columns[0]]}: {row['error']}")
+            print(f"kafkawire: {text}", file=sys.stderr)
+    return not failed

@@ -1,0 +1,57 @@
+"""Whether folders, databases and tiers that were given can be what they are given for.
+
+Looks at the disk, changes nothing. Every error is an OptionError: one sentence with the option, its
+value and what is allowed. Called by kafkawire.cli.serve and by commands that take such places.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.output import without_password
+
+DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
+
+
+def check_data_folder(option: str, path: str) -> None:
+    """The folder is one that this user can write in, or can be created."""
+    folder = os.path.abspath(path)
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        raise OptionError(option, path, "a folder, and that is a file")
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    if not os.path.isdir(folder):
+        raise OptionError(option, path, f"a folder, and {folder} on the way to it is a file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OptionError(option, path, f"a folder that can be written, and {folder} cannot")
+
+
+def check_metadata_url(option: str, url: str) -> None:
+    """Empty, an SQLite file or a PostgreSQL database."""
+    if not url:
+        return
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in DATABASES:
+        allowed = "sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+        raise OptionError(option, without_password(url), allowed)
+    if scheme.startswith("sqlite"):
+        _check_file(option, url, rest.removeprefix("/").partition("?")[0])
+
+
+def _check_file(option: str, url: str, path: str) -> None:
+    if not path or path.startswith((":memory:", "file:")):
+        return
+    if os.path.isdir(path):
+        raise OptionError(option, url, "sqlite:///FILE, and that is a folder")
+    check_data_folder(option, os.path.dirname(os.path.abspath(path)))
+
+
+def check_tier_apart(option: str, tier: str, data: str) -> None:
+    """The tier and the data folder do not lie in one another."""
+    from kafkawire.tiering.store.overlap import tier_in_data
+
+    if tier_in_data(tier, data):
+        raise OptionError(
+            option, tier, f"apart from the data folder {data}: neither may lie in the other"
+        )

@@ -1,0 +1,115 @@
+"""`kafkawire pipeline audit TABLE`: is every offset there once? Called by pipeline_app."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import Json
+from kafkawire.cli.pipeline.query import source_of
+
+if TYPE_CHECKING:
+    from kafkawire.spark.audit.verdict import PartitionReport, TableReport
+
+PROBLEMS_PRINTED = 50
+"""On standard error; --json has more."""
+
+
+def audit(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its path, or s3://BUCKET/PREFIX.")],
+    source: Annotated[
+        str,
+        typer.Option(
+            metavar="URL|HOST:PORT",
+            help="Where the records came from: explain gaps from it, compare counts.",
+        ),
+    ] = "",
+    bootstrap: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The broker, for what is in no segment yet.")
+    ] = "",
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    as_json: Json = False,
+) -> None:
+    """Prove that a table has every offset once, each gap explained.
+
+    Reads partition and offset of every row of a Parquet, Delta or Iceberg table, and what the runs
+    that wrote it said of offsets without a row; with --source the broker's counts of records are
+    compared. Exit code 0: clean, 1: not, 2: asked wrongly, 130: Ctrl-C."""
+    from kafkawire.cli.progress import bars
+    from kafkawire.spark.audit.job import audit as examine
+    from kafkawire.spark.audit.through import through_spark
+    from kafkawire.spark.model import Source, SourceError
+    from kafkawire.spark.session import open_session
+
+    against = source_of(source, bootstrap) if source else None
+    if bootstrap and not source:
+        against = Source(bootstrap=bootstrap)
+    try:
+        with bars() as told:
+            spark = open_session(master, app_name="kafkawire audit")
+            try:
+                report, _ = examine(table, through_spark(spark, told), against, told)
+            finally:
+                spark.stop()
+    except SourceError as error:
+        fail(error, 2)
+    except KeyboardInterrupt:
+        fail("interrupted; an audit changes nothing", 130)
+    show(report, as_json)
+    if not report.clean:
+        raise SystemExit(1)
+
+
+def show(report: TableReport, as_json: bool) -> None:
+    """The report; what is wrong on standard error."""
+    if as_json:
+        print_json(report.plain())
+        return
+    reasons = sorted({reason for each in report.partitions for reason in each.gaps})
+    compared = any(each.counts is not None for each in report.partitions)
+    rows = [_row(each, reasons, compared) for each in report.partitions]
+    columns = list(rows[0]) if rows else []
+    print_table(rows, columns, f"{report.table} ({report.format})")
+    for note in report.notes:
+        print(f"Note: {note}.")
+    for each in report.partitions:
+        for note in each.all_notes():
+            print(f"Note: {each.where}: {note}.")
+    words = "every offset once" if report.clean else "NOT CLEAN"
+    print(
+        f"{report.rows:,} rows, files: {report.files:,}, runs: {report.runs:,}, "
+        f"{report.seconds:.1f} s: {words}"
+    )
+    if not report.clean:
+        _complain(report)
+
+
+def _row(each: PartitionReport, reasons: list[str], compared: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "topic": each.topic,
+        "partition": each.partition,
+        "first": each.first if each.first >= 0 else None,
+        "last": each.last if each.last >= 0 else None,
+        "rows": each.rows,
+    }
+    row |= {reason: each.gaps.get(reason, 0) for reason in reasons}
+    row["dead letters"] = each.dead
+    if each.source is not None:
+        row["source"] = f"{each.source.start}..{each.source.end}"
+    if compared:
+        row["records"] = None if each.counts is None else each.counts.records
+        row["counts"] = "not compared" if each.counts is None else each.counts.verdict
+    row["verdict"] = "ok" if each.clean else ", ".join(p.kind for p in each.all_problems())
+    return row
+
+
+def _complain(report: TableReport) -> None:
+    import sys
+
+    sentences = list(report.sentences())
+    for sentence in sentences[:PROBLEMS_PRINTED]:
+        print(f"kafkawire: {sentence}", file=sys.stderr)
+    if len(sentences) > PROBLEMS_PRINTED:
+        print(f"kafkawire: and {len(sentences) - PROBLEMS_PRINTED} more (--json)", file=sys.stderr)

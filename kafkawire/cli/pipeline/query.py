@@ -1,0 +1,216 @@
+"""`kafkawire pipeline query`: SQL over topics, a statement or a prompt. Called by pipeline_app."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kafkawire.cli.output import fail, print_json_line, print_table
+from kafkawire.cli.parameters import LOCAL
+
+if TYPE_CHECKING:
+    from kafkawire.spark.query import Result, Shell
+
+FORMATS = ("table", "csv", "json")
+HISTORY_LINES = 1000
+CANCEL_EVERY_S = 0.5
+CELL_CHARACTERS = 200
+"""Of a value in a table; csv and json have all of it."""
+HELP = (
+    "A statement ends with a semicolon. Every topic is a table: SELECT count(*) FROM `my-topic`;\n"
+    "show topics; describe TOPIC; quit"
+)
+
+
+def query(
+    sql: Annotated[
+        str, typer.Argument(metavar="[SQL]", help="Without it: a prompt.", show_default=False)
+    ] = "",
+    source: Annotated[
+        str,
+        typer.Option(metavar="URL|HOST:PORT", help="A tier, a data folder, or a broker."),
+    ] = LOCAL,
+    bootstrap: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Beside a URL: for what is in no segment yet.")
+    ] = "",
+    form: Annotated[
+        str, typer.Option("--format", help="table, csv, or json: an object a line.")
+    ] = "table",
+    limit: Annotated[int, typer.Option(min=0, help="Rows at most, 0 for all.")] = 1000,
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+) -> None:
+    """Ask topics in SQL: each is a table by its name.
+
+    Columns: topic, partition, offset, timestamp, timestampType, key, value, headers, and key_text
+    and value_text. A local Spark is started for it."""
+    from kafkawire.spark.model import SourceError
+    from kafkawire.spark.session import open_session
+
+    if form not in FORMATS:
+        fail(f"--format={form}: it must be one of {', '.join(FORMATS)}", 2)
+    try:
+        asked = source_of(source, bootstrap)
+        spark = open_session(master, app_name="kafkawire query")
+    except SourceError as error:
+        fail(error, 2)
+    try:
+        run(spark, asked, sql, lambda result: show(result, form, limit), limit)
+    except SourceError as error:
+        fail(error)
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    finally:
+        spark.stop()
+
+
+def source_of(text: str, bootstrap: str) -> Any:
+    """A URL or folder, or brokers. SourceError."""
+    from kafkawire.client.address import split_address
+    from kafkawire.spark.model import Source
+
+    if all(split_address(each) for each in text.split(",")):
+        return Source(bootstrap=text)
+    return Source(url=text, bootstrap=bootstrap)
+
+
+def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit: int) -> None:
+    """The statements of `sql`, or those that are typed. SourceError of the first of `sql`'s that
+    fails; of those that are typed it is said, and the next one is taken. From a pipe the command
+    then ends with exit code 1."""
+    from kafkawire.spark.model import SourceError
+    from kafkawire.spark.query import Shell, statements_of
+
+    shell = Shell(spark, source)
+    try:
+        if sql:
+            for statement in statements_of(sql):
+                told(_answer(shell, spark, statement, limit))
+            return
+        failed = False
+        for statement in _typed():
+            try:
+                told(_answer(shell, spark, statement, limit))
+            except SourceError as error:
+                print(f"kafkawire: {error}", file=sys.stderr)
+                failed = True
+            except KeyboardInterrupt:
+                print("stopped", file=sys.stderr)
+        if failed and not sys.stdin.isatty():
+            raise SystemExit(1)
+    finally:
+        shell.close()
+
+
+def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:
+    """In a thread of its own, since Ctrl-C would break a call to Spark's Java in two, which it says
+    at length. Its jobs are cancelled then, until there are none: planning may still begin one."""
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(shell.run, statement, limit)
+        try:
+            return coming.result()
+        except KeyboardInterrupt:
+            while not wait([coming], CANCEL_EVERY_S).done:
+                spark.sparkContext.cancelAllJobs()
+            raise
+
+
+def _typed() -> Iterator[str]:
+    """Statements from the terminal, with history, or from a pipe."""
+    from kafkawire.spark.query import split, statements_of
+
+    if not sys.stdin.isatty():
+        yield from statements_of(sys.stdin.read())
+        return
+    print(HELP)
+    with _history():
+        rest = ""
+        while True:
+            try:
+                line = input("        -> " if rest.strip() else "kafkawire> ")
+            except KeyboardInterrupt:
+                rest = ""
+                print()
+                continue
+            except EOFError:
+                print()
+                return
+            if not rest.strip() and line.strip().rstrip(";").lower() in ("quit", "exit"):
+                return
+            statements, rest = split(f"{rest}{line}\n")
+            yield from statements
+
+
+@contextlib.contextmanager
+def _history() -> Iterator[None]:
+    """What was typed before can be had back with the arrow keys, where Python has readline."""
+    try:
+        import readline
+    except ImportError:
+        yield
+        return
+    folder = Path(os.environ.get("XDG_STATE_HOME", Path.home() / ".local" / "state")) / "kafkawire"
+    file = folder / "query-history"
+    with contextlib.suppress(OSError):
+        readline.read_history_file(file)
+    readline.set_history_length(HISTORY_LINES)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(file)
+
+
+def show(result: Result, form: str, limit: int) -> None:
+    """Rows in the form asked for; that there are more on standard error."""
+    from kafkawire.spark.query import plain_rows
+
+    if form == "csv":
+        writer = csv.writer(sys.stdout)
+        writer.writerow(result.columns)
+        writer.writerows([_text(value) for value in row] for row in plain_rows(result))
+    elif form == "json":
+        for row in plain_rows(result):
+            print_json_line(dict(zip(unique(result.columns), row, strict=True)))
+    else:
+        names = unique(result.columns)
+        rows = [dict(zip(names, map(_cell, row), strict=True)) for row in plain_rows(result)]
+        print_table(rows, names, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
+    sys.stdout.flush()
+    if result.more:
+        print(f"kafkawire: the first {limit} rows; --limit 0 for all", file=sys.stderr)
+
+
+def unique(columns: Sequence[str]) -> list[str]:
+    """SQL may give one name to several columns: then the second is called `name (2)`."""
+    seen: Counter[str] = Counter()
+    names = []
+    for name in columns:
+        seen[name] += 1
+        names.append(f"{name} ({seen[name]})" if seen[name] > 1 else name)
+    return names
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, (int, type(None))):
+        return value
+    text = _text(value)
+    return text if len(text) <= CELL_CHARACTERS else text[: CELL_CHARACTERS - 3] + "..."
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value)

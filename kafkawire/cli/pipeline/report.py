@@ -1,0 +1,162 @@
+"""`kafkawire pipeline report NAME`: a ready analysis on Spark, as tables and a picture.
+
+Called by kafkawire.cli.pipeline.app; the work is kafkawire.spark.reports'.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kafkawire.cli.options import OptionError
+from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.parameters import Json
+from kafkawire.cli.progress import Told, bars
+
+if TYPE_CHECKING:
+    from kafkawire.spark.model import Source
+    from kafkawire.spark.reports.report import Report, Table
+    from kafkawire.spark.reports.scope import Request
+
+ROWS_PRINTED = 20
+"""Of a table, on a terminal; the files have all."""
+
+
+def report(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="continuity, lag, sizes or late.")],
+    source: Annotated[
+        str,
+        typer.Option(metavar="URL|HOST:PORT", help="s3://BUCKET/PREFIX, a folder, or a broker."),
+    ],
+    out: Annotated[
+        str, typer.Option(metavar="DIR", help="Where tables and picture go; or s3://...")
+    ],
+    topics: Annotated[
+        str, typer.Option(metavar="T,...", help="Only these. [all; internal ones if named]")
+    ] = "",
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="Records from then on (ISO 8601; UTC if bare).")
+    ] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Records before then.")] = "",
+    bootstrap: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The broker, for what is in no segment yet.")
+    ] = "",
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    as_json: Json = False,
+) -> None:
+    """Report on topics: NAME.png, and tables as Parquet and CSV.
+
+    continuity: is every offset there once, and if not, why. lag: how far groups were behind, over
+    time. sizes: bytes, records, rates, skew of keys. late: event-time disorder. Exit code 0: done;
+    1: continuity found offsets lost, damaged, unexplained or twice; 2: asked wrongly."""
+    from kafkawire.spark.model import SourceError
+    from kafkawire.spark.places import open_place
+    from kafkawire.spark.reports.jobs import REPORTS
+    from kafkawire.spark.reports.scope import Request as Asked
+
+    try:
+        if name not in REPORTS:
+            raise OptionError("NAME", name, "one of " + ", ".join(REPORTS))
+        place = open_place(whole_path(out))
+        request = Asked(
+            where(source, bootstrap),
+            tuple(part.strip() for part in topics.split(",") if part.strip()),
+            time_ms("--since", since),
+            time_ms("--until", until),
+        )
+        with bars() as told:
+            made = _made(name, request, master, told)
+        files = made.write(place)
+    except (SourceError, OptionError) as error:
+        fail(error, 2)
+    except KeyboardInterrupt:
+        fail("interrupted; nothing was written", 130)
+    show(made, files, out, as_json)
+    if made.problems:
+        raise SystemExit(1)
+
+
+def _made(name: str, request: Request, master: str, told: Told) -> Report:
+    """Spark is started once it is known that there is something to do."""
+    from kafkawire.spark.reports.jobs import made, nothing, prepared
+    from kafkawire.spark.session import open_session
+
+    scope = prepared(name, request, told)
+    try:
+        if not scope.offsets:
+            return nothing(name, scope)
+        spark = open_session(master, app_name=f"kafkawire report {name}")
+        try:
+            return made(spark, name, scope)
+        finally:
+            spark.stop()
+    finally:
+        scope.close()
+
+
+def where(source: str, bootstrap: str) -> Source:
+    """What --source and --bootstrap mean, by the rules of the data source's options."""
+    from kafkawire.spark.options import parse_options
+
+    given = {"source": whole_path(source), "subscribe": "any"}
+    if bootstrap:
+        given["kafka.bootstrap.servers"] = bootstrap
+    return parse_options(given, streaming=False).source
+
+
+def whole_path(text: str) -> str:
+    """A folder by its whole path, since tasks run in folders of their own; others as they are."""
+    here = text.startswith((".", "/")) or os.path.isdir(text) or ":" not in text
+    return os.path.abspath(text) if here else text
+
+
+def time_ms(option: str, text: str) -> int | None:
+    """ISO 8601 as ms since 1970, UTC where no zone is given; None for nothing. OptionError."""
+    if not text:
+        return None
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "a time like 2026-01-31 or 2026-01-31T12:00:00+02:00"
+        raise OptionError(option, text, allowed) from None
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return int(when.timestamp() * 1000)
+
+
+def show(made: Report, files: list[str], out: str, as_json: bool) -> None:
+    """Tables cut to what a screen takes, then the sentences, then where the files are."""
+    tables = [table for table in made.tables if table.shown]
+    if as_json:
+        print_json(
+            {
+                "report": made.name,
+                "problems": made.problems,
+                "sentences": made.sentences,
+                "files": files,
+                "tables": {table.name: _rows(table) for table in tables},
+            }
+        )
+        return
+    for table in tables:
+        print_table(_rows(table), table.shown, table.title)
+        left = table.data.num_rows - ROWS_PRINTED
+        if left > 0:
+            print(f"... and {left:,} more rows in {table.name}.csv\n")
+    for sentence in made.sentences:
+        print(sentence)
+    if files:
+        print(f"Written to {out}: {', '.join(files)}")
+
+
+def _rows(table: Table) -> list[dict[str, Any]]:
+    """What is shown: some rows, times as people write them."""
+    rows: list[dict[str, Any]] = table.data.slice(0, ROWS_PRINTED).select(table.shown).to_pylist()
+    for row in rows:
+        for name, value in row.items():
+            if name.endswith("_ms") and name != "max_late_ms" and value is not None:
+                at = datetime.fromtimestamp(value / 1000, UTC)
+                row[name] = at.isoformat(timespec="milliseconds")
+    return rows

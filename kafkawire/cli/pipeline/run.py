@@ -1,0 +1,111 @@
+"""`kafkawire pipeline run|compact`: what is said of a job while it is done, and after it.
+
+Called by kafkawire.cli.pipeline.app; the work is kafkawire.spark.pipeline's.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafkawire.cli.output import fail, print_json, print_json_line, print_table
+from kafkawire.cli.progress import bars
+from kafkawire.spark.model import SourceError
+
+if TYPE_CHECKING:
+    from kafkawire.spark.pipeline.engine import Outcome
+    from kafkawire.spark.pipeline.job import Job
+
+NEEDED = ("pyspark", "pyarrow", "numba")
+
+
+def run(path: str, master: str, continuous: bool, as_json: bool) -> None:
+    """Exit codes: 0 done, 1 it failed, 2 the job is wrong."""
+    job = read_job(path)
+    from kafkawire.spark.pipeline.job import CONTINUOUS
+    from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
+
+    try:
+        if continuous or job.running.mode == CONTINUOUS:
+            run_continuous(job, master, lambda outcome: _tell(outcome, as_json), _failed)
+            return
+        outcomes: list[Outcome] = []
+        try:
+            with bars() as progress:
+                run_batch(job, master, progress, outcomes.append)
+        finally:  # not before: a bar on the terminal takes what is printed meanwhile
+            _show(outcomes, as_json)
+    except SourceError as problem:
+        fail(problem)
+    except KeyboardInterrupt:
+        fail("interrupted; the next run goes on from there", 130)
+
+
+def _failed(problem: SourceError, wait_s: float) -> None:
+    print(f"kafkawire: {problem}; again in {wait_s:.0f} s", file=sys.stderr)
+
+
+def compact(path: str, master: str, as_json: bool) -> None:
+    """Exit codes as `run`."""
+    job = read_job(path)
+    from kafkawire.spark.pipeline.submitted import engine_of
+
+    try:
+        with bars() as progress, engine_of(job, master, progress) as engine:
+            before, after = engine.compact()
+    except SourceError as problem:
+        fail(problem)
+    except KeyboardInterrupt:
+        fail("interrupted; the next compact or run goes on from there", 130)
+    if as_json:
+        print_json({"merged": before, "into": after})
+    elif before:
+        print(f"{before} small files are {after} now")
+    else:
+        print("no small files next to each other")
+
+
+def need(packages: Sequence[str]) -> None:
+    """End the command with exit code 2 if any is not installed, before what imports it is."""
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
+    if missing:
+        fail(f"{', '.join(missing)} is not installed: pip install 'kafkawire[spark]'", 2)
+
+
+def read_job(path: str) -> Job:
+    """The job of a TOML file; ends the command with exit code 2 if it cannot be done here."""
+    need(NEEDED)
+    from kafkawire.spark.pipeline.submitted import read_job as read
+
+    try:
+        return read(path)
+    except SourceError as problem:
+        fail(problem, 2)
+
+
+def _tell(outcome: Outcome, as_json: bool) -> None:
+    """A run in a line."""
+    from kafkawire.spark.pipeline import summary
+
+    if as_json:
+        print_json_line(summary.totals(outcome))
+    else:
+        print(summary.sentence(outcome))
+    sys.stdout.flush()
+
+
+def _show(outcomes: Sequence[Outcome], as_json: bool) -> None:
+    """Each run in a line, and if there was just one what it did with each partition."""
+    from kafkawire.spark.pipeline import summary
+
+    runs = [outcome for outcome in outcomes if outcome.record is not None]
+    if len(runs) == 1 and runs[0].record is not None and not as_json:
+        rows = summary.partitions(runs[0].record, runs[0].behind)
+        few = [summary.shown(row) for row in rows[: summary.ROWS_SHOWN]]
+        print_table(few, summary.PARTITION_COLUMNS, f"run {runs[0].record.run}")
+        if len(rows) > len(few):
+            print(f"and {len(rows) - len(few)} more partitions")
+    for outcome in runs or outcomes:
+        _tell(outcome, as_json)

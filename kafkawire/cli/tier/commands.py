@@ -1,0 +1,230 @@
+"""`kafkawire tier status|why|cost|pause|resume`: a running broker is asked how its remote tier is.
+
+Called by kafkawire.cli.tier.app; `ask` also by the other commands of the tier.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from kafkawire.cli.outcomes import command
+from kafkawire.cli.output import print_json, print_table
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.messages.registry import TIER
+
+STATUS = (
+    "topic",
+    "partition",
+    "tiered",
+    "log start",
+    "local start",
+    "uploaded to",
+    "on its way to",
+    "end",
+    "lag",
+    "lag bytes",
+    "lag time",
+    "last upload",
+    "error",
+)
+WHY = ("topic", "partition", "from", "to", "bytes", "waits", "reason", "until", "detail")
+COST = ("topic", "PUT", "GET", "LIST", "HEAD", "DELETE", "up", "down", "cost")
+
+
+def ask(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
+    """The answer of a command of the tier; ClientError in the broker's words."""
+    from kafkawire.messages.tier import TierRequest
+
+    asked = TierRequest(command=name, arguments=json.dumps(arguments).encode())
+    answer = cluster.first.request_own(TIER, asked)
+    if answer.error_code:
+        raise ClientError(f"tier {name}: {answer.error_message or answer.error_code}")
+    try:
+        body: dict[str, Any] = json.loads(answer.body)
+    except ValueError as error:
+        raise ClientError(f"tier {name}: the broker answered something else: {error}") from None
+    return body
+
+
+def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+    """All answers of a command that answers in pages."""
+    after: Any = None
+    while True:
+        answer = ask(cluster, name, after=after, **arguments)
+        yield answer
+        after = answer["next"]
+        if after is None:
+            return
+
+
+def status(server: str, topic: str | None, every: bool, as_json: bool) -> None:
+    """How the tier is, and each partition in it."""
+
+    def work(cluster: Cluster) -> bool:
+        answers = list(pages(cluster, "status", topic=topic, all=every))
+        tier = answers[-1]["tier"]
+        rows = [row for answer in answers for row in answer["partitions"]]
+        if as_json:
+            print_json({"tier": tier, "partitions": rows})
+            return True
+        print_tier(tier)
+        now_ms = tier["now_ms"]
+        print_table([_status_row(row, now_ms) for row in rows], STATUS, "partitions")
+        return True
+
+    command(server, work)
+
+
+def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
+    """What is not in the tier yet, and the reason of each; exit code 1 when something waits longer
+    than tiering.max.lag.ms of its topic."""
+
+    def work(cluster: Cluster) -> bool:
+        answers = list(pages(cluster, "why", topic=topic, all=every))
+        tier = answers[-1]["tier"]
+        rows = [row for answer in answers for row in answer["pieces"]]
+        late = sum(row["late"] for row in rows)
+        if as_json:
+            print_json({"tier": tier, "pieces": rows})
+            return not late
+        if tier["error"]:
+            print(f"{tier['url']}: {tier['error']}")
+        if rows:
+            title = "in the remote tier, or why not" if every else "not in the remote tier yet"
+            print_table([_why_row(row) for row in rows], WHY, title)
+        else:
+            print("everything is in the remote tier")
+        if late:
+            print(f"{late} of these wait longer than tiering.max.lag.ms of their topics")
+        return not late
+
+    command(server, work)
+
+
+def cost(server: str, as_json: bool) -> None:
+    """Requests, bytes and money by topic."""
+
+    def work(cluster: Cluster) -> bool:
+        answer = ask(cluster, "cost")
+        if as_json:
+            print_json(answer)
+            return True
+        currency, storage = answer["currency"], answer["storage"]
+        rows = [_cost_row(row) for row in answer["topics"]]
+        stored = {"topic": "(storage)", "up": size(storage["bytes"])}
+        rows.append({**stored, "cost": money(storage["cost"])})
+        rows.append({"topic": "(all)", "cost": money(answer["cost"])})
+        print_table(rows, COST, f"{answer['month']}, in {currency} by {answer['prices']}")
+        month = money(storage["cost_of_a_month"])
+        print(f"storage as it is now: {size(storage['bytes'])}, {month} {currency} a month")
+        if answer["budget"] is None:
+            print("no budget: kafkawire configs set tier.budget.month=AMOUNT --brokers-default")
+        else:
+            budget = f"{answer['budget']:g} {currency}"
+            print(f"budget of the month: {budget}, {answer['budget_percent']} % of it are spent")
+        return True
+
+    command(server, work)
+
+
+def pause(server: str, paused: bool, as_json: bool) -> None:
+    """Stop uploads and deletions, or let them go on."""
+
+    def work(cluster: Cluster) -> bool:
+        answer = ask(cluster, "pause" if paused else "resume")
+        if as_json:
+            print_json(answer)
+        elif answer["paused"]:
+            print("paused: nothing is uploaded or deleted until kafkawire tier resume")
+        else:
+            print("uploads and deletions go on")
+        return True
+
+    command(server, work)
+
+
+def print_tier(tier: Mapping[str, Any]) -> None:
+    """The tier as a whole, in lines."""
+    now_ms = tier["now_ms"]
+    print(f"{tier['url']}: {tier['error'] or tier['state']}")
+    print(
+        f"  owner epoch {tier['owner_epoch']}, manifest {tier['manifest_sequence']}; "
+        f"uploaded since the start: {tier['uploads']} objects, {size(tier['uploaded_bytes'])}; "
+        f"waiting: {tier['segments_waiting']}"
+    )
+    last = f"  last upload {ago(tier['last_upload_ms'], now_ms)}"
+    if tier["last_error"]:
+        last += f"; last error {ago(tier['last_error_ms'], now_ms)}: {tier['last_error']}"
+    print(last)
+    if tier["promises_missed"]:
+        print(f"  tiering.max.lag.ms is missed by: {', '.join(tier['promises_missed'])}")
+
+
+def _status_row(row: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
+    return {
+        **row,
+        "log start": row["log_start"],
+        "local start": row["local_log_start"],
+        "uploaded to": row["commit"],
+        "on its way to": row["dispatch"],
+        "end": row["high_watermark"],
+        "lag": row["lag_records"],
+        "lag bytes": size(row["lag_bytes"]),
+        "lag time": duration(row["lag_s"]),
+        "last upload": ago(row["last_upload_ms"], now_ms),
+    }
+
+
+def _why_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    until = None
+    if row["until_ms"] is not None:
+        at = datetime.fromtimestamp(row["until_ms"] / 1000, UTC)
+        until = f"{at:%H:%M:%S}Z (in {duration(row['until_s'])})"
+    elif row["reason"] == "paused":
+        until = "kafkawire tier resume"
+    waits = None if row["waits_s"] is None else duration(row["waits_s"])
+    if row["late"]:
+        waits = f"{waits} (late)"
+    detail = row["detail"]
+    if row["segments"] > 1:
+        detail = f"{row['segments']} segments" + (f", {detail}" if detail else "")
+    numbers = {"bytes": size(row["bytes"]), "waits": waits, "until": until}
+    return {**row, **numbers, "detail": detail or None}
+
+
+def _cost_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    requests = {kind: f"{row['requests'].get(kind, 0):.6g}" for kind in COST[1:6]}
+    transfer = {"up": size(row["in_bytes"]), "down": size(row["out_bytes"])}
+    return {"topic": row["topic"], **requests, **transfer, "cost": money(row["cost"])}
+
+
+def size(size_bytes: float) -> str:
+    """Bytes for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size_bytes < 1024:
+            return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
+        size_bytes /= 1024
+    return f"{size_bytes:.1f} TiB"
+
+
+def duration(seconds: float) -> str:
+    """A time for people."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def ago(at_ms: int | None, now_ms: int) -> str:
+    """How long ago, or that it never was."""
+    return "never" if not at_ms else f"{duration(max(0, now_ms - at_ms) / 1000)} ago"
+
+
+def money(amount: float) -> str:
+    """Two digits, or as many as a small amount needs."""
+    return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"

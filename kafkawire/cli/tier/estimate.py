@@ -1,0 +1,146 @@
+"""`kafkawire tier estimate`: the PUTs a day and the cost of settings, before they are applied.
+
+Of a running broker's own traffic, or of a rate that is typed. Called by kafkawire.cli.tier.app.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafkawire.cli.options import OptionError, split_pair
+from kafkawire.cli.outcomes import command
+from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.tier.commands import ask, money, size
+from kafkawire.client.cluster import Cluster
+
+_RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_ROWS = (
+    ("a cut every", "cut_every_s", "seconds"),
+    ("objects a day", "objects_a_day", "count"),
+    ("bytes of an object", "object_bytes", "bytes"),
+    ("PUTs a day", "puts_a_day", "count"),
+    ("  of segments", "segment_puts_a_day", "count"),
+    ("  of merged segments", "merge_puts_a_day", "count"),
+    ("  of the manifest", "manifest_puts_a_day", "count"),
+    ("GETs a day", "gets_a_day", "count"),
+    ("uploaded a day", "up_bytes_a_day", "bytes"),
+    ("uploaded per byte", "write_amplification", "count"),
+    ("stored in the end", "stored_bytes", "bytes"),
+    ("requests a month", "requests_cost_a_month", "money"),
+    ("transfer a month", "transfer_cost_a_month", "money"),
+    ("storage a month", "storage_cost_a_month", "money"),
+)
+
+
+def parse_rate(option: str, text: str) -> float:
+    """`5MB/s`, `512KiB/s`, `1000` -> bytes a second. OptionError."""
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        raise OptionError(option, text, "bytes a second, like 5MB/s, 512KiB/s or 1000")
+    base = 1024 if found[3] else 1000
+    return float(found[1]) * float(base ** _POWERS[found[2].lower()])
+
+
+def estimate(
+    server: str,
+    topic: str | None,
+    settings: Sequence[str],
+    rate: str | None,
+    partitions: int,
+    reads: str | None,
+    as_json: bool,
+) -> None:
+    """Of one topic's settings or all; `rate` says that no broker is to be asked."""
+    try:
+        changes = dict(split_pair("--set", text) for text in settings)
+        read_rate = None if reads is None else parse_rate("--reads", reads)
+        if rate is not None:
+            bytes_per_s = parse_rate("--rate", rate)
+            if partitions < 1:
+                raise OptionError("--partitions", partitions, "at least 1")
+            answer = _typed(bytes_per_s, partitions, read_rate or 0.0, changes)
+            _show(answer, ("then",), as_json)
+            return
+    except ValueError as error:
+        fail(error, 2)
+
+    def work(cluster: Cluster) -> bool:
+        answer = ask(cluster, "estimate", topic=topic, set=changes, reads=read_rate)
+        _show(answer, ("now", "then") if changes or reads else ("now",), as_json)
+        return True
+
+    command(server, work)
+
+
+def _typed(
+    bytes_per_s: float, partitions: int, read_rate: float, changes: Mapping[str, str]
+) -> dict[str, Any]:
+    """The estimate of one topic on a broker that has nothing else. ValueError."""
+    from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig, check_topic
+    from kafkawire.tiering.cost.estimate import estimate as estimated
+    from kafkawire.tiering.cost.prices import parse_prices
+    from kafkawire.tiering.cost.traffic import (
+        as_values,
+        assumed,
+        load_of,
+        machine_of,
+        split_settings,
+    )
+
+    of_topics, of_broker = split_settings(changes)
+    broker = BrokerConfig({"tier.url": "estimated"})
+    check_topic(of_topics, broker.texts)
+    prices = parse_prices(of_broker.get("tier.prices", broker.tier_prices))
+    load = load_of("", partitions, bytes_per_s, TopicConfig(of_topics, broker.texts))
+    found = estimated([load], machine_of(broker, of_broker, read_rate), prices)
+    return {
+        "then": as_values(found),
+        "assumed": assumed([load], read_rate),
+        "currency": prices.currency,
+    }
+
+
+def _show(answer: Mapping[str, Any], which: Sequence[str], as_json: bool) -> None:
+    if as_json:
+        print_json({name: answer[name] for name in (*which, "assumed", "currency")})
+        return
+    rows = [
+        {"": title, **{name: _cell(answer[name][key], kind) for name in which}}
+        for title, key, kind in _ROWS
+    ]
+    print_table(rows, ("", *which), f"estimate, in {answer['currency']}")
+    for line in _assumptions(answer["assumed"]):
+        print(line)
+
+
+def _assumptions(assumed: Mapping[str, Any]) -> list[str]:
+    """Which traffic an estimate is for."""
+    topics = assumed["topics"]
+    if topics and not topics[0]["topic"]:
+        source = "as typed"
+    else:
+        source = f"the average of {assumed['window_hours']} hours or since a topic was made"
+    read = assumed["tier_read_bytes_per_s"]
+    lines = [
+        f"assumed: {size(assumed['bytes_per_s'])}/s all the time ({source}), in "
+        f"{assumed['flowing_topics']} topics; {size(read)}/s read from the tier by clients"
+    ]
+    for row in topics:
+        if row["topic"]:
+            local = "" if row["copied"] else ", not copied to the tier"
+            lines.append(
+                f"  {row['topic']}: {size(row['bytes_per_s'])}/s in "
+                f"{row['partitions']} partitions{local}"
+            )
+    return lines
+
+
+def _cell(value: float, kind: str) -> str:
+    if kind == "seconds":
+        return f"{value:g} s" if value else "never"
+    if kind == "bytes":
+        return "more every day" if value < 0 else size(value)
+    return money(value) if kind == "money" else f"{value:,}"

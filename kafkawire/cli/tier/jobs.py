@@ -1,0 +1,105 @@
+"""`kafkawire tier scrub|move`: work that a running broker does by itself, watched from here.
+
+Ending the command does not end the work. Called by kafkawire.cli.tier.app.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from kafkawire.cli.outcomes import command
+from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.progress import bars
+from kafkawire.cli.tier.commands import ask, size
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.manifest.url import parse_tier
+
+WATCH_S = 0.5
+
+
+def scrub(server: str, repair: bool, deep: bool, skip_lost: bool, as_json: bool) -> None:
+    """What bucket, rows and manifest differ in; exit code 1 if they do and were not mended."""
+
+    def work(cluster: Cluster) -> bool:
+        answer = ask(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
+        with bars() as told:
+            while answer["state"] == "scrubbing":
+                if answer["what"]:
+                    told(answer["what"], answer["done"], answer["of"])
+                time.sleep(WATCH_S)
+                answer = ask(cluster, "scrub", watch=True)
+        if answer["state"] != "done":
+            raise ClientError(f"tier scrub: {answer.get('error', 'the broker was restarted')}")
+        if as_json:
+            print_json({name: value for name, value in answer.items() if name != "state"})
+        else:
+            _show_scrub(answer)
+        return all(finding["action"] for finding in answer["findings"]) and (
+            repair or not answer["findings"]
+        )
+
+    command(server, work)
+
+
+def _show_scrub(report: dict[str, Any]) -> None:
+    counts = f"{report['objects']} objects, {size(report['bytes'])}, {report['rows']} rows"
+    if not report["findings"]:
+        print(f"bucket and broker agree: {counts}")
+        _show_young(report)
+        return
+    columns = ("kind", "key", "text", "action")
+    done = "done" if report["repaired"] else "to be done with --repair"
+    rows = [{**row, "action": row["action"] or None} for row in report["findings"]]
+    print_table(rows, columns, f"{counts}; action: what is {done}")
+    if report["more"]:
+        print(f"and {report['more']} more")
+    _show_young(report)
+
+
+def _show_young(report: dict[str, Any]) -> None:
+    """Objects that may be orphans: a scrub cannot tell yet."""
+    if report["young"]:
+        minutes = report["young_ms"] / 60_000
+        print(
+            f"{report['young']} objects without a row are younger than {minutes:.0f} minutes and "
+            "may be uploads under way: run this again later to see whether they are orphans"
+        )
+
+
+def move(server: str, to: str, skip_lost: bool, as_json: bool) -> None:
+    """Begin a move, or go on watching one, until all is copied; exit code 1 if that fails. A
+    relative folder begins here, not where the broker was started."""
+    try:
+        to = parse_tier(to).url if to else ""
+    except ValueError as wrong:
+        fail(f"--to: {wrong}", 2)
+
+    def work(cluster: Cluster) -> bool:
+        answer = ask(cluster, "move", to=to, skip_lost=skip_lost)
+        with bars() as told:
+            while answer["state"] == "copying":
+                total = answer["bytes"] + answer["left_bytes"]
+                told(f"bytes to {answer['to']}", answer["bytes"], total)
+                time.sleep(WATCH_S)
+                answer = ask(cluster, "move", watch=True)
+        if as_json:
+            print_json(answer)
+        else:
+            _show_move(answer)
+        return answer["state"] in ("waiting", "done")
+
+    command(server, work)
+
+
+def _show_move(answer: dict[str, Any]) -> None:
+    if answer["state"] not in ("waiting", "done"):
+        for line in answer["failed"]:
+            print(f"  {line}")
+        reason = answer["error"] or "the move is not under way"
+        raise ClientError(f"tier move: {reason}; run kafkawire tier move to try again")
+    print(f"everything is in {answer['to']}: {answer['objects']} objects, {size(answer['bytes'])}")
+    if answer["state"] == "waiting":
+        print("the old objects are removed after tier.delete.delay.ms, an hour at least")
+    print(f"set tier.url={answer['to']} before the broker is started again")

@@ -1,0 +1,239 @@
+"""`kafkawire tier restore --tier URL --data DIR`: a new data folder from a bucket.
+
+Topics, settings, offsets, groups and data come back; records stay in the bucket and are read from
+there. Everything is read and decided, shown and confirmed before anything is written; the folder is
+built beside its place and renamed into it, so there is a whole one or none. Called by
+kafkawire.cli.tier.app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sqlite3
+import sys
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kafkawire.cli.backup.backup import METADATA, sync
+from kafkawire.cli.output import fail, print_json, print_table
+from kafkawire.cli.progress import Told, bars
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.codec.segment.format import FormatError
+from kafkawire.log.io.disk import DiskFileSystem, real_env
+from kafkawire.log.io.ports import Env
+from kafkawire.manifest.layout import FormatError as ManifestError
+from kafkawire.metadata.quick import SqliteMetadata
+from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.tiering.restore.damage import find_damage
+from kafkawire.tiering.restore.evidence import gather
+from kafkawire.tiering.restore.findings import DoubtKind
+from kafkawire.tiering.restore.insert import enter
+from kafkawire.tiering.restore.plan import DOUBTS_AT_MOST, Restored, plan
+from kafkawire.tiering.store.open import open_store, parse_tier
+from kafkawire.tiering.store.port import ObjectStore, StoreError
+
+SHOWN_AT_MOST = 50
+"""Topics, and doubts, that are shown to people; JSON has all of them."""
+CLUSTER_ID_CHARS = 22
+
+
+class RestoreError(Exception):
+    """Why nothing was restored: one sentence."""
+
+
+def restore(
+    tier: str, data: str, metadata_url: str, dry_run: bool, yes: bool, deep: bool, as_json: bool
+) -> None:
+    """The whole command. `yes`: without asking; `deep`: every byte of what is restored is read."""
+    logging.disable(logging.CRITICAL)  # what is found is told once, below
+    try:
+        url = parse_tier(tier)
+        _refuse_full(Path(data))
+        env = real_env()
+        try:
+            with bars() as progress:
+                tier_url = replace(url, create=False).url
+                restored = asyncio.run(_look(env, tier_url, deep, progress))
+            _check(restored, url.url)
+            if not as_json:
+                _show(restored)
+            elif dry_run:
+                print_json(_document(restored, data))
+            if dry_run:
+                return
+            if not yes:
+                _ask(restored)
+            with bars() as progress:
+                _build(env, Path(data), metadata_url, restored, url.url, progress)
+        finally:
+            env.offload.close()
+    except (RestoreError, MetadataError, FormatError, ManifestError, ValueError) as failure:
+        fail(failure)
+    except StoreError as failure:
+        fail(f"{tier} cannot be read: {failure}")
+    except OSError as failure:
+        fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
+    finally:
+        logging.disable(logging.NOTSET)
+    _conclude(restored, data, metadata_url, url.url, as_json)
+
+
+def _refuse_full(data: Path) -> None:
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise RestoreError(f"{data} is not empty: restore into a new data folder")
+
+
+async def _look(env: Env, url: str, deep: bool, progress: Told) -> Restored:
+    store: ObjectStore = open_store(url, BrokerConfig({}))
+    try:
+        restored = plan(await gather(env, store, progress))
+        if deep:
+            with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
+                found = await find_damage(env, store, restored.used, folder, progress)
+            restored.doubts = [*found, *restored.doubts][:DOUBTS_AT_MOST]
+        return restored
+    finally:
+        await store.close()
+
+
+def _check(restored: Restored, url: str) -> None:
+    if not restored.topics:
+        found = f": {restored.doubts[0].text}" if restored.doubts else ""
+        raise RestoreError(f"{url} holds nothing that could be restored{found}")
+    if len(restored.cluster_id) > CLUSTER_ID_CHARS:
+        raise RestoreError(
+            f"{url} is of a cluster named {restored.cluster_id!r}: a cluster id has "
+            f"{CLUSTER_ID_CHARS} characters"
+        )
+
+
+def _ask(restored: Restored) -> None:
+    if not sys.stdin.isatty():
+        raise RestoreError(
+            "this is no terminal, so nothing can be confirmed: look at it with --dry-run, then "
+            "pass --yes"
+        )
+    doubtful = f", with {len(restored.doubts)} doubts" if restored.doubts else ""
+    print(f"Restore this{doubtful}? [y/N] ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise RestoreError("nothing was restored")
+
+
+def _build(
+    env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: Told
+) -> None:
+    """The folder whole, or none."""
+    target = data.absolute()
+    building = target.with_name(f"{target.name}.restoring")
+    shutil.rmtree(building, ignore_errors=True)  # of a restore that was interrupted
+    home = building / "brokers" / str(restored.node_id)
+    home.mkdir(parents=True)
+    try:
+        path = building / METADATA
+        elsewhere = metadata_url and not metadata_url.startswith("sqlite")
+        metadata: SqlStore = (
+            open_metadata(metadata_url, str(building)) if elsewhere else SqliteMetadata(str(path))
+        )
+        asyncio.run(_enter(env, metadata, str(home), restored, url, progress))
+        if not elsewhere:
+            with closing(sqlite3.connect(path)) as connection:
+                connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
+        sync(building)
+        if target.exists():
+            target.rmdir()
+        building.rename(target)
+        DiskFileSystem().sync_dir(str(target.parent))
+    except BaseException:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+async def _enter(
+    env: Env, metadata: SqlStore, home: str, restored: Restored, url: str, progress: Told
+) -> None:
+    try:
+        await metadata.open()
+        await enter(env, metadata, home, restored, url, progress)
+    finally:
+        await metadata.close()
+
+
+# What is shown
+
+
+def _topics(restored: Restored) -> list[dict[str, Any]]:
+    entries = [entry for used in restored.used for entry in used.entries]
+    records: dict[int, int] = {}
+    sizes: dict[int, int] = {}
+    for entry in entries:
+        records[entry.number] = records.get(entry.number, 0) + entry.records
+        sizes[entry.number] = sizes.get(entry.number, 0) + entry.length
+    ends = {each.number: each.next_offset - each.log_start for each in restored.checkpoints}
+    rows = []
+    for topic in restored.topics:
+        numbers = [info.number for info in topic.partitions]
+        rows.append(
+            {
+                "topic": topic.name,
+                "partitions": len(numbers),
+                "offsets": sum(ends.get(number, 0) for number in numbers),
+                "records": sum(records.get(number, 0) for number in numbers),
+                "bytes": sum(sizes.get(number, 0) for number in numbers),
+                "configs": len(topic.configs),
+            }
+        )
+    return rows
+
+
+def _document(restored: Restored, data: str) -> dict[str, Any]:
+    return {
+        "data": data,
+        "cluster_id": restored.cluster_id,
+        "node_id": restored.node_id,
+        "topics": _topics(restored),
+        "segments": len(restored.used),
+        "records": restored.records,
+        "bytes": restored.size_bytes,
+        "doubts": [{"kind": doubt.kind.value, "text": doubt.text} for doubt in restored.doubts],
+    }
+
+
+def _show(restored: Restored) -> None:
+    rows = _topics(restored)
+    print(
+        f"cluster {restored.cluster_id}, node {restored.node_id}: {len(rows)} topics, "
+        f"{len(restored.used)} segments, {restored.records} records, {restored.size_bytes} bytes"
+    )
+    columns = ["topic", "partitions", "offsets", "records", "bytes", "configs"]
+    print_table(rows[:SHOWN_AT_MOST], columns, "topics")
+    if len(rows) > SHOWN_AT_MOST:
+        print(f"and {len(rows) - SHOWN_AT_MOST} more topics")
+    if restored.doubts:
+        print(f"What is doubtful ({len(restored.doubts)}):")
+        for doubt in restored.doubts[:SHOWN_AT_MOST]:
+            print(f"- {doubt.kind}: {doubt.text}")
+        if len(restored.doubts) > SHOWN_AT_MOST:
+            print(f"- and {len(restored.doubts) - SHOWN_AT_MOST} more; --json shows them all")
+
+
+def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_json: bool) -> None:
+    words = ["kafkawire serve --data", data, "--tier", f"'{url}'" if "?" in url else url]
+    if metadata_url:
+        words += ["--metadata", metadata_url]
+    if restored.node_id != BrokerConfig({}).node_id:
+        words += ["--set", f"node.id={restored.node_id}"]
+    command = " ".join(words)
+    if as_json:
+        print_json({**_document(restored, data), "next": command})
+    else:
+        print(f"{data} is restored. Now: {command}")
+        if any(doubt.kind is DoubtKind.DAMAGED for doubt in restored.doubts):
+            print(
+                "Consumers of damaged offsets get CORRUPT_MESSAGE until they are given up: "
+                "kafkawire tier scrub --deep --repair --skip-lost"
+            )
