@@ -26,12 +26,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.spark_fill import Topic, batches
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import OffsetRange, Source, Task
-from kafkawire.spark.places import open_place
-from kafkawire.spark.plan import plan_tasks
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import OffsetRange, Source, Task
+from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.spark.source.read_task import read_task
 from tests.kit import minio
 from tests.kit.sparkfiles import Files, Share
 

@@ -25,10 +25,10 @@ from rich.table import Table
 
 from kafkawire.codec.batches import iter_batches, records
 from kafkawire.codec.compression import CODEC_NAMES, NONE, ZSTD
-from kafkawire.spark.columns import DEFAULT, Selection
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.encode.encoder import encode_batches
-from kafkawire.spark.model import Account, OffsetRange
+from kafkawire.spark.source.columns import DEFAULT, Selection
+from kafkawire.spark.source.model import Account, OffsetRange
 
 MS = 1_700_000_000_000
 OFFSET_VALUE = Selection(("offset", "value"))

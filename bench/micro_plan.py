@@ -24,10 +24,10 @@ from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.model import OffsetRange, Source
-from kafkawire.spark.places import Place, open_place
-from kafkawire.spark.plan import plan_tasks
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.model import OffsetRange, Source
+from kafkawire.spark.source.plan import plan_tasks
 
 T = TypeVar("T")
 WANTED_S = 5.0

@@ -16,12 +16,12 @@ import pytest
 from typer.main import get_command
 
 from kafkawire.cli.pipeline.app import pipeline_app
-from kafkawire.spark import options
-from kafkawire.spark.columns import NATIVE
-from kafkawire.spark.model import REASONS
 from kafkawire.spark.pipeline.job import SECTIONS, from_dict, parse
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.values.spec import FORMATS
+from kafkawire.spark.source import options
+from kafkawire.spark.source.columns import NATIVE
+from kafkawire.spark.source.model import REASONS
 from kafkawire.testing.broker import BrokerProcess
 from tests.kit.spark import need_java
 

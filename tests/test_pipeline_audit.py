@@ -20,7 +20,7 @@ from kafkawire.spark.audit.continuity import (
 )
 from kafkawire.spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage
 from kafkawire.spark.audit.islands import islands, outside
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Account, OffsetRange
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Account, OffsetRange
 
 ROW = "row"
 

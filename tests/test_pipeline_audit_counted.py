@@ -22,12 +22,12 @@ from kafkawire.spark.audit.counting import FEWER, MORE
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import in_process
 from kafkawire.spark.audit.verdict import Counts, TableReport, Uncompared
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, Source
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import from_dict
-from kafkawire.spark.places import open_place
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Source
 from tests.kit.fakekafka import FakeKafka, Log, serving
 from tests.kit.pipeline_tables import forge
 from tests.kit.sparkfiles import Files, Share, batch, batches, marker
@@ -92,7 +92,7 @@ def world(tmp_path: Path) -> World:
 def test_whole_segments_are_counted_by_the_manifest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkawire.spark.reading.read_task", None)  # nothing is read
+    monkeypatch.setattr("kafkawire.spark.source.read_task.read_task", None)  # nothing is read
     assert world.counts() == Counts(120, 120)
     assert world.counts().verdict == "equal"
 
@@ -300,7 +300,9 @@ def test_a_broker_that_is_no_kafkawire_is_read_as_far_as_that_is_little(
     world: World, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.run(kafka.address)
-    monkeypatch.setattr("kafkawire.spark.asking.Broker.segments", lambda self: ("", []))
+    monkeypatch.setattr(
+        "kafkawire.spark.source.broker_queries.Broker.segments", lambda self: ("", [])
+    )
     (only,) = world.report(kafka.address, url=False).partitions
     assert only.counts == Counts(150, 150, 150)
     kafka.logs["orders", 0].batches = [*batches(0, [10]), *batches(30, [10] * 12)]
@@ -368,7 +370,9 @@ def test_the_command_takes_a_broker_as_the_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world.run(kafka.address)
-    monkeypatch.setattr("kafkawire.spark.asking.Broker.segments", lambda self: ("", []))
+    monkeypatch.setattr(
+        "kafkawire.spark.source.broker_queries.Broker.segments", lambda self: ("", [])
+    )
     for given in ({"source": kafka.address}, {"bootstrap": kafka.address}):
         command(str(world.table), **given)
         assert "0..150" in capsys.readouterr().out

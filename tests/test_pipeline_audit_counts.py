@@ -15,8 +15,16 @@ from kafkawire.spark.audit.continuity import Continuity
 from kafkawire.spark.audit.counts import Compared, Stretches, compare, stretches, without_row
 from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.islands import between, islands
-from kafkawire.spark.catalog import Bounds, Counted
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account, OffsetRange
+from kafkawire.spark.source.catalog import Bounds, Counted
+from kafkawire.spark.source.model import (
+    ABORTED,
+    COMPACTED,
+    CONTROL,
+    DAMAGED,
+    LOST,
+    Account,
+    OffsetRange,
+)
 from tests.test_pipeline_audit import ROW, account
 
 RECORD = (ROW, CONTROL, ABORTED)

@@ -20,12 +20,12 @@ from kafkawire.spark.audit.listing import AuditError, Listed
 from kafkawire.spark.audit.scanning import Finding
 from kafkawire.spark.audit.through import in_process
 from kafkawire.spark.audit.verdict import MISSING, TableReport
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, DAMAGED, Source
 from kafkawire.spark.pipeline.compaction import compact
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
-from kafkawire.spark.places import FolderPlace, open_place
+from kafkawire.spark.source.files.locations import FolderPlace, open_place
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, Source
 from tests.kit.minio import Minio
 from tests.kit.sparkfiles import Files, Share, batch, batches, marker
 

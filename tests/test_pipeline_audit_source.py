@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kafkawire.spark.audit.against import BEYOND, hold_against
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Found
 from kafkawire.spark.audit.verdict import MISSING, PartitionReport, SourceState
-from kafkawire.spark.model import COMPACTED, CONTROL, DAMAGED, Account, OffsetRange
+from kafkawire.spark.source.model import COMPACTED, CONTROL, DAMAGED, Account, OffsetRange
 from tests.test_pipeline_audit import ROW, examine
 
 

@@ -19,8 +19,8 @@ from kafkawire.spark.audit.listing import AuditError
 from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.through import in_process, spread
 from kafkawire.spark.audit.verdict import TableReport
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, DAMAGED, OffsetRange
-from kafkawire.spark.places import PlaceError
+from kafkawire.spark.source.files.locations import PlaceError
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, OffsetRange
 from tests.kit.pipeline_tables import DEAD, ROW, MadeTable, rows_table
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from kafkawire.spark.pipeline.job import parse
 from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.pipeline.table import open_table
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables.port import open_table
+from kafkawire.spark.source.files.locations import open_place
 from tests.kit.pipelinetopics import Tier, job_text
 from tests.kit.spark import need_java
 from tests.kit.sparkcluster import CONF, ROOT, cluster

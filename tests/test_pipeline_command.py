@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from kafkawire.cli.pipeline import run as pipeline_run
-from kafkawire.spark.model import DataLoss, Gap, OffsetRange, SourceError
 from kafkawire.spark.pipeline import __main__ as submitted
 from kafkawire.spark.pipeline import summary
 from kafkawire.spark.pipeline.continuous import TRIES, run_on, until_signalled
@@ -29,6 +28,7 @@ from kafkawire.spark.pipeline.runs import (
     load_run,
 )
 from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.source.model import DataLoss, Gap, OffsetRange, SourceError
 
 
 def outcome(run: int = 3) -> Outcome:

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from kafkawire.manifest.url import parse_tier
-from kafkawire.spark.pipeline import committing
-from kafkawire.spark.pipeline.committing import CommitError
-from kafkawire.spark.pipeline.delta import DeltaTable
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables import commit as committing
+from kafkawire.spark.pipeline.tables.commit import CommitError
+from kafkawire.spark.pipeline.tables.delta import DeltaTable
+from kafkawire.spark.source.files.locations import open_place
 from tests.kit.lake import SCHEMA, drive_at_once, job, record, wrote
 from tests.kit.minio import Minio
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.spark.model import OffsetRange, Part
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.naming import file_path
 from kafkawire.spark.pipeline.planning import tasks_of
 from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.source.model import OffsetRange, Part
 from tests.kit.pipelines import (
     Bench,
     grow,
@@ -58,7 +58,7 @@ def test_columns_and_values_are_those_of_the_records(bench: Bench) -> None:
 
 
 def test_snapshots_keep_listing_short(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.spark.pipeline.parquet.SNAPSHOT_EVERY", 4)
+    monkeypatch.setattr("kafkawire.spark.pipeline.tables.parquet.SNAPSHOT_EVERY", 4)
     for _ in range(10):
         bench.run()
         grow(bench, by=1)

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from kafkawire.spark.model import DamagedData, DataLoss
 from kafkawire.spark.pipeline import state as state_module
 from kafkawire.spark.pipeline.executors import translated
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.source.model import DamagedData, DataLoss
 from tests.kit.pipelines import (
     Bench,
     Killed,

@@ -18,8 +18,8 @@ from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.runs import FileFacts, Record
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.table import Table, open_table, open_table_at
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables.port import Table, open_table, open_table_at
+from kafkawire.spark.source.files.locations import open_place
 from tests.kit.minio import Minio
 from tests.kit.pipelines import Killed
 from tests.kit.pipelinetopics import Tier, job_text

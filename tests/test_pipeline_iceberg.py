@@ -12,14 +12,14 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
 from kafkawire.manifest.url import parse_tier
-from kafkawire.spark.model import SourceError
-from kafkawire.spark.pipeline import committing
-from kafkawire.spark.pipeline.committing import CommitError, Conflict
-from kafkawire.spark.pipeline.iceberg import IcebergTable
-from kafkawire.spark.pipeline.ownership import own
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables import commit as committing
+from kafkawire.spark.pipeline.tables.commit import CommitError, Conflict
+from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire.spark.pipeline.tables.ownership import own
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import SourceError
 from tests.kit import lake
 from tests.kit.lake import SCHEMA, at_once, drive_at_once, job, record
 from tests.kit.minio import SECRET, USER, Minio

@@ -20,9 +20,9 @@ from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import in_process, through_spark
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Executor, Inline, OnSpark
-from kafkawire.spark.pipeline.iceberg import IcebergTable
 from kafkawire.spark.pipeline.job import Job, parse
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire.spark.source.files.locations import open_place
 from tests.kit.javacatalog import IO, java_library, rest_catalog, rows, s3_properties
 from tests.kit.minio import Minio
 from tests.kit.pipelinetopics import Tier, job_text

@@ -17,17 +17,18 @@ import requests
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
-from kafkawire.spark.model import SourceError
-from kafkawire.spark.pipeline import committing, iceberg_catalog
-from kafkawire.spark.pipeline.committing import CommitError
-from kafkawire.spark.pipeline.iceberg import IcebergTable
 from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.ownership import own
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.pipeline.table import open_table_at
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables import commit as committing
+from kafkawire.spark.pipeline.tables import iceberg_catalog
+from kafkawire.spark.pipeline.tables.commit import CommitError
+from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire.spark.pipeline.tables.ownership import own
+from kafkawire.spark.pipeline.tables.port import open_table_at
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import SourceError
 from tests.kit import lake
 from tests.kit.lake import SCHEMA, record
 from tests.kit.restcatalog import BUSY, CONFLICT, FAULTS, Front, in_sqlite

@@ -16,8 +16,8 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.table import Table, open_table
-from kafkawire.spark.places import FolderPlace, open_place
+from kafkawire.spark.pipeline.tables.port import Table, open_table
+from kafkawire.spark.source.files.locations import FolderPlace, open_place
 from tests.kit.pipelines import Counting, Killed, World, job
 
 Hook = Callable[[str, str, str], None]

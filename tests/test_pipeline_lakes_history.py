@@ -14,15 +14,16 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
-from kafkawire.spark.pipeline import delta, engine
-from kafkawire.spark.pipeline.delta import DeltaTable
+from kafkawire.spark.pipeline import engine
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
-from kafkawire.spark.pipeline.iceberg import IcebergTable
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.places import FolderPlace, open_place
+from kafkawire.spark.pipeline.tables import delta
+from kafkawire.spark.pipeline.tables.delta import DeltaTable
+from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire.spark.source.files.locations import FolderPlace, open_place
 from tests.kit import lake
 from tests.kit.lake import SCHEMA, job, record
 from tests.kit.pipelines import Killed, World

@@ -17,8 +17,8 @@ from pyiceberg.catalog import load_catalog
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.table import open_table
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables.port import open_table
+from kafkawire.spark.source.files.locations import open_place
 from tests.kit.pipelines import World, job
 from tests.kit.registry import FakeRegistry, running
 from tests.test_pipeline_values_avro import NEW, OLD, encoded, framed

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from kafkawire.spark.columns import NATIVE
-from kafkawire.spark.model import OffsetRange
 from kafkawire.spark.pipeline.naming import file_path
-from kafkawire.spark.pipeline.parquetfile import Encoding, ParquetFile
 from kafkawire.spark.pipeline.runs import FileFacts
-from kafkawire.spark.pipeline.table import Table, open_table
+from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire.spark.pipeline.tables.port import Table, open_table
+from kafkawire.spark.source.columns import NATIVE
+from kafkawire.spark.source.model import OffsetRange
 from tests.kit.lake import job, record
 
 AT = datetime(2026, 1, 1, 2, 3, 4, 567890, UTC)

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.cli.pipeline import replay as pipeline_replay
-from kafkawire.spark.places import open_place
 from kafkawire.spark.replay import job, record
 from kafkawire.spark.replay.choice import parse_bound, parse_partitions
 from kafkawire.spark.replay.lane import Encoded, Row, TableRows, Unanswered, row_of, write_lane
 from kafkawire.spark.replay.record import Lane, Replay, ReplayError
 from kafkawire.spark.replay.rows import RowFile, groups, merge
+from kafkawire.spark.source.files.locations import open_place
 from tests.kit.pipeline_tables import ROW, MadeTable, rows_table
 
 LANE = Lane(0, 0, 100, 0, 5)

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
-from kafkawire.spark.places import open_place
 from kafkawire.spark.replay.job import open_rows
 from kafkawire.spark.replay.lane import TableRows
 from kafkawire.spark.replay.record import Lane, Replay, ReplayError
 from kafkawire.spark.replay.rows import RowFile
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import SourceError
 from tests.kit.sparkfiles import START_MS, Files, Share, batches, value
 
 DAY_MS = 86_400_000

@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.offsets import LATEST, leaders, list_offsets
-from kafkawire.spark.model import OffsetRange
 from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
 from kafkawire.spark.replay.choice import Bound
 from kafkawire.spark.replay.job import Wish, replay
 from kafkawire.spark.replay.lane import Row
 from kafkawire.spark.replay.record import ReplayError
+from kafkawire.spark.source.model import OffsetRange
 from kafkawire.testing.broker import BrokerProcess
 from tests.kit.pipeline_tables import ROW, MadeTable
 from tests.test_pipeline_replay import expected

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.pipeline.table import open_table
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables.port import open_table
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import SourceError
 from tests.kit.pipelinetopics import BAD_EVERY, Tier, job_text
 from tests.kit.spark import need_java
 

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkawire.spark.pipeline.delta import DeltaTable
-from kafkawire.spark.pipeline.iceberg import IcebergTable
-from kafkawire.spark.pipeline.table import Table
-from kafkawire.spark.places import open_place
+from kafkawire.spark.pipeline.tables.delta import DeltaTable
+from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire.spark.pipeline.tables.port import Table
+from kafkawire.spark.source.files.locations import open_place
 from tests.kit.jars import table_jars
 from tests.kit.lake import DAY_US, SCHEMA, job, record, wrote
 from tests.kit.spark import need_java

@@ -9,13 +9,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.values import rows
 from kafkawire.spark.pipeline.values.converters import converter, resolve
 from kafkawire.spark.pipeline.values.framing import BadValue, message_path, number_of
 from kafkawire.spark.pipeline.values.jsonwhy import why
 from kafkawire.spark.pipeline.values.shred import Member, array, build_all, leaf, mapping, struct
 from kafkawire.spark.pipeline.values.spec import Format, FormatError, checked_columns
+from kafkawire.spark.source.model import SourceError
 
 
 @pytest.mark.parametrize(

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline import registry as client
 from kafkawire.spark.pipeline.registry import RegistryError
 from kafkawire.spark.pipeline.values.avro import AvroDecoder, build
 from kafkawire.spark.pipeline.values.avro_types import self_contained
 from kafkawire.spark.pipeline.values.converters import converter, resolve
 from kafkawire.spark.pipeline.values.spec import Format, FormatError
+from kafkawire.spark.source.model import SourceError
 from tests.kit.registry import FakeRegistry, running
 from tests.test_pipeline_values import records
 

@@ -17,16 +17,8 @@ from kafkawire.messages.stored import (
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from kafkawire.spark.model import ABORTED, COMPACTED, LOST, Account, OffsetRange
-from kafkawire.spark.reports import (
-    commits,
-    latetables,
-    plot_continuity,
-    plot_lag,
-    plot_late,
-    plot_sizes,
-    plots,
-)
+from kafkawire.spark.reports import commits
+from kafkawire.spark.reports import late_tables as latetables
 from kafkawire.spark.reports.commits import Event, decode_event
 from kafkawire.spark.reports.continuity import judged
 from kafkawire.spark.reports.lag import series
@@ -46,9 +38,15 @@ from kafkawire.spark.reports.measures import (
     text_of,
     width_for,
 )
+from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import continuity as plot_continuity
+from kafkawire.spark.reports.plots import lag as plot_lag
+from kafkawire.spark.reports.plots import late as plot_late
+from kafkawire.spark.reports.plots import sizes as plot_sizes
 from kafkawire.spark.reports.report import Report, csv
 from kafkawire.spark.reports.sizes import by_topic
 from kafkawire.spark.reports.strip import CELLS, Strip
+from kafkawire.spark.source.model import ABORTED, COMPACTED, LOST, Account, OffsetRange
 
 KEY = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 1)
 

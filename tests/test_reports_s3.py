@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark.model import Source
-from kafkawire.spark.places import open_place
 from kafkawire.spark.reports.jobs import REPORTS, report
 from kafkawire.spark.reports.scope import Request
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import Source
 from tests.kit.minio import Minio
 from tests.kit.reports import KITCHEN, kitchen, said_of, tier
 from tests.kit.spark import environment

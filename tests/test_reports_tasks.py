@@ -15,15 +15,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkawire.spark.model import Source, Task
-from kafkawire.spark.places import open_place
-from kafkawire.spark.plan import plan_tasks
-from kafkawire.spark.reports import ends, late, plots, sizes, tally
+from kafkawire.spark.reports import ends, late, sizes, tally
 from kafkawire.spark.reports.buckets import ROOM, Buckets, window
 from kafkawire.spark.reports.jobs import prepared
 from kafkawire.spark.reports.keys import Keys, thinned
 from kafkawire.spark.reports.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
+from kafkawire.spark.reports.plots import common as plots
 from kafkawire.spark.reports.scope import Request, Scope, Work
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import Source, Task
+from kafkawire.spark.source.plan import plan_tasks
 from tests.kit.reports import T0, Record, tier
 
 TASK_BYTES = 900

@@ -16,11 +16,11 @@ from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, read_manifest, refresh_manifest
 from kafkawire.manifest.state import Delta, TopicFacts
-from kafkawire.spark.catalog import Bounds, open_catalog
-from kafkawire.spark.manifests import open_holdings
-from kafkawire.spark.model import DamagedData, OffsetRange, Piece, Source, SourceError
-from kafkawire.spark.places import FolderPlace, open_place
-from kafkawire.spark.spans import Sheet, merged
+from kafkawire.spark.source.catalog import Bounds, open_catalog
+from kafkawire.spark.source.files.locations import FolderPlace, open_place
+from kafkawire.spark.source.files.manifests import open_holdings
+from kafkawire.spark.source.files.spans import Sheet, merged
+from kafkawire.spark.source.model import DamagedData, OffsetRange, Piece, Source, SourceError
 from tests.kit import manifests
 from tests.kit.manifests import histories
 from tests.kit.sparkfiles import START_MS, Files, Share, batch, batches
@@ -299,9 +299,9 @@ def test_deltas_of_a_bucket_are_fetched_together(
             listed.append(prefix)
             return super().list(prefix)
 
-    monkeypatch.setattr("kafkawire.spark.manifests.FolderPlace", type("Other", (), {}))
+    monkeypatch.setattr("kafkawire.spark.source.files.manifests.FolderPlace", type("Other", (), {}))
     monkeypatch.setattr(
-        "kafkawire.spark.manifests.open_place", lambda url: Far(open_place(url).tier)
+        "kafkawire.spark.source.files.manifests.open_place", lambda url: Far(open_place(url).tier)
     )
     assert open_catalog(Source(files.place.url)).bounds("t", 0).end == 400
     assert listed == ["manifest/delta-"]

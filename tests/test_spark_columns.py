@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.spark.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
-from kafkawire.spark.model import SourceError
+from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
+from kafkawire.spark.source.model import SourceError
 
 
 def test_the_columns_are_the_connectors_and_have_native_names() -> None:

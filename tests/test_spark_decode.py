@@ -26,9 +26,9 @@ from kafkawire.codec.batches import (
 from kafkawire.codec.compression import compress
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.types import Buffer
-from kafkawire.spark.columns import NATIVE
 from kafkawire.spark.decode.decoder import Decoder
-from kafkawire.spark.model import (
+from kafkawire.spark.source.columns import NATIVE
+from kafkawire.spark.source.model import (
     COMPACTED,
     Account,
     DamagedData,

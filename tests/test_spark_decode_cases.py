@@ -22,12 +22,12 @@ from kafkawire.codec.batches import (
     stamp,
 )
 from kafkawire.codec.compression import ZSTD
-from kafkawire.spark.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
 from kafkawire.spark.decode import gather, heads, walk
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.decode.memory import compiled
 from kafkawire.spark.decode.unpack import GROUP_BYTES, Unpacker
-from kafkawire.spark.model import (
+from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS, NATIVE, Selection
+from kafkawire.spark.source.model import (
     ABORTED,
     COMPACTED,
     DAMAGED,
@@ -38,7 +38,7 @@ from kafkawire.spark.model import (
     Gap,
     OffsetRange,
 )
-from kafkawire.spark.model import CONTROL as CONTROL_GAP
+from kafkawire.spark.source.model import CONTROL as CONTROL_GAP
 from tests.kit.batch_rows import ROWS, as_records, by_aiokafka, by_kafka_python
 from tests.kit.slow_decoder import rows_of
 

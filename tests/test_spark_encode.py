@@ -15,10 +15,10 @@ from kafkawire.codec.batches import HEAD_BYTES, Record, read_head, records
 from kafkawire.codec.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.validate import LongBatch, check_batch, unpack_long, walk, walk_long
-from kafkawire.spark.columns import NATIVE, Selection
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.encode.encoder import encode_batches
-from kafkawire.spark.model import Account, OffsetRange, SourceError
+from kafkawire.spark.source.columns import NATIVE, Selection
+from kafkawire.spark.source.model import Account, OffsetRange, SourceError
 
 MS = 1_700_000_000_000
 COLUMNS = Selection(("_timestamp", "_key", "_value", "_headers"))

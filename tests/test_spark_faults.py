@@ -26,9 +26,10 @@ from kafkawire.codec.segment.format import (
 from kafkawire.manifest.columns import Entry, ObjectRow
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.state import TopicFacts
-from kafkawire.spark.catalog import Catalog, open_catalog
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import (
+from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -40,8 +41,7 @@ from kafkawire.spark.model import (
     SourceError,
     Task,
 )
-from kafkawire.spark.places import open_place
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source.read_task import read_task
 from tests.kit.minio import Minio
 from tests.kit.sparkfiles import START_MS, Files, Share, batch, batches, marker, value
 
@@ -218,7 +218,7 @@ def test_what_was_aborted_never_comes_back_by_harm(files: Files) -> None:
 
 def _forget() -> None:
     """What a process remembers of files that do not change."""
-    from kafkawire.spark import transactions
+    from kafkawire.spark.source.files import transactions
 
     transactions._read.cache_clear()
 

@@ -16,9 +16,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import (
+from kafkawire.spark.session import sentence
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import (
     COMPACTED,
     LOST,
     Account,
@@ -30,9 +32,7 @@ from kafkawire.spark.model import (
     SourceError,
     Task,
 )
-from kafkawire.spark.places import open_place
-from kafkawire.spark.reading import read_task
-from kafkawire.spark.session import sentence
+from kafkawire.spark.source.read_task import read_task
 from kafkawire.testing.broker import BrokerProcess
 from kafkawire.testing.plugin import Factory
 from tests.kit import sparkfiles

@@ -11,8 +11,8 @@ import pytest
 
 from kafkawire.codec.types import Buffer
 from kafkawire.manifest.url import TierUrl
-from kafkawire.spark.inflight import InFlight, Plan, Range, Step
-from kafkawire.spark.places import FolderPlace, Place, PlaceError
+from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
+from kafkawire.spark.source.files.parallel_reads import InFlight, Plan, Range, Step
 from tests.kit.inflight import (
     WITHIN_S,
     Meter,

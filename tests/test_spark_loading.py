@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafkawire.manifest.url import TierUrl
-from kafkawire.spark import loading
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.inflight import InFlight, Step
-from kafkawire.spark.loading import loads
 from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.model import OffsetRange, Piece, Source, Task
-from kafkawire.spark.places import FolderPlace, Place, PlaceError, open_place
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files import read_ahead as loading
+from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError, open_place
+from kafkawire.spark.source.files.parallel_reads import InFlight, Step
+from kafkawire.spark.source.files.read_ahead import loads
+from kafkawire.spark.source.model import OffsetRange, Piece, Source, Task
+from kafkawire.spark.source.read_task import read_task
 from tests.kit.inflight import (
     WITHIN_S,
     Asked,

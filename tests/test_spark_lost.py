@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment.format import LostRange
-from kafkawire.spark.model import COMPACTED, LOST, Account, Gap, OffsetRange
+from kafkawire.spark.source.model import COMPACTED, LOST, Account, Gap, OffsetRange
 from tests.kit.sparkfiles import Files, Share, batches
 from tests.kit.sparkreads import (
     everything,

@@ -14,10 +14,10 @@ from kafkawire.manifest.format import pack, unpack
 from kafkawire.manifest.keys import CURRENT, DELTAS, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import Snapshot
-from kafkawire.spark.manifests import Holding, NothingThere, _read, refreshed
-from kafkawire.spark.model import SourceError
-from kafkawire.spark.places import Place, PlaceError, open_place
-from kafkawire.spark.spans import Sheet
+from kafkawire.spark.source.files.locations import Place, PlaceError, open_place
+from kafkawire.spark.source.files.manifests import Holding, NothingThere, _read, refreshed
+from kafkawire.spark.source.files.spans import Sheet
+from kafkawire.spark.source.model import SourceError
 from tests.kit.sparkfiles import Files, Share, batch
 
 WITHIN_S = 30.0

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from kafkawire.spark.columns import DEFAULT, DEFAULT_HEADERS
-from kafkawire.spark.limits import (
+from kafkawire.spark.source.columns import DEFAULT, DEFAULT_HEADERS
+from kafkawire.spark.source.limits import (
     EARLIEST,
     LATEST,
     AtTime,
@@ -16,8 +16,8 @@ from kafkawire.spark.limits import (
     Everywhere,
     OptionError,
 )
-from kafkawire.spark.model import Source, SourceError
-from kafkawire.spark.options import Options, parse_options
+from kafkawire.spark.source.model import Source, SourceError
+from kafkawire.spark.source.options import Options, parse_options
 
 BUCKET = "s3://bucket/cluster"
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.model import OffsetRange, Part, Piece, Task
-from kafkawire.spark.plan import PARTS_AT_MOST, plan_tasks, split_part
+from kafkawire.spark.source.model import OffsetRange, Part, Piece, Task
+from kafkawire.spark.source.plan import PARTS_AT_MOST, plan_tasks, split_part
 
 
 def piece(base: int, end: int, size: int, key: str = "k") -> Piece:

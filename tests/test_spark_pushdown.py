@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
-from kafkawire.spark.columns import DEFAULT, NATIVE
-from kafkawire.spark.model import OffsetRange
-from kafkawire.spark.pushdown import Pruning
+from kafkawire.spark.source.columns import DEFAULT, NATIVE
+from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.pushdown import Pruning
 
 KINDS = {column.name: column.kind for column in (*DEFAULT.fields(), *NATIVE.fields())}
 ALL = [

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from kafkawire.spark import ranges
-from kafkawire.spark.model import DataLoss, OffsetRange, Source, SourceError
-from kafkawire.spark.options import Options, parse_options
+from kafkawire.spark.source import ranges
+from kafkawire.spark.source.model import DataLoss, OffsetRange, Source, SourceError
+from kafkawire.spark.source.options import Options, parse_options
 
 
 class Ends(NamedTuple):

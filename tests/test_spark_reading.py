@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, OffsetRange, Task
-from kafkawire.spark.places import FolderPlace, open_place
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.locations import FolderPlace, open_place
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, OffsetRange, Task
 from tests.kit.sparkfiles import Files, Share, batch, batches, marker
 from tests.kit.sparkreads import (
     everything,
@@ -157,9 +157,12 @@ def test_any_range_of_any_segments_by_any_tasks(
         base = data.draw(st.integers(first, last))
         end = data.draw(st.integers(base, last))
         patch.setattr(
-            "kafkawire.spark.loading.SMALL_BYTES", data.draw(st.sampled_from([0, 1 << 20]))
+            "kafkawire.spark.source.files.read_ahead.SMALL_BYTES",
+            data.draw(st.sampled_from([0, 1 << 20])),
         )
-        patch.setattr("kafkawire.spark.loading.RUN_BYTES", data.draw(st.integers(1, 30_000)))
+        patch.setattr(
+            "kafkawire.spark.source.files.read_ahead.RUN_BYTES", data.draw(st.integers(1, 30_000))
+        )
         size = data.draw(st.sampled_from([1 << 30, 5000, 300]))
         rows, accounts = everything(files, [OffsetRange("t", 0, base, end)], size=size)
         there = [o for _, _, inside in world for at, n in inside for o in range(at, at + n)]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kafkawire.codec.batches import resum
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.model import DAMAGED, Account, DamagedData, OffsetRange, Task
-from kafkawire.spark.places import FolderPlace, Place
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.locations import FolderPlace, Place
+from kafkawire.spark.source.model import DAMAGED, Account, DamagedData, OffsetRange, Task
 from tests.kit.sparkfiles import Files, Share, batch
 from tests.kit.sparkreads import (
     Row,
@@ -43,8 +43,8 @@ def damaged(
 
 @pytest.mark.parametrize("small", [1 << 20, 0])
 def test_a_flipped_bit_is_named(files: Files, small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.spark.loading.SMALL_BYTES", small)
-    monkeypatch.setattr("kafkawire.spark.loading.RUN_BYTES", 20_000)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
     key = blocks(files)
     harm(files, key, at_batch(17) + 300)
     with pytest.raises(DamagedData) as caught:
@@ -80,8 +80,8 @@ def test_a_truncated_segment_is_damaged(
     files: Files, small: int, index: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At any byte, at the border of a batch as well; with the index lost, or read before."""
-    monkeypatch.setattr("kafkawire.spark.loading.SMALL_BYTES", small)
-    monkeypatch.setattr("kafkawire.spark.loading.RUN_BYTES", 20_000)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
     key = blocks(files)
     data = files.place.get(key)
     catalog = open_catalog(source_of(files))
@@ -105,8 +105,8 @@ def test_a_damaged_index_is_done_without(
     files: Files, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batches' own CRCs say what is sound."""
-    monkeypatch.setattr("kafkawire.spark.loading.SMALL_BYTES", small)
-    monkeypatch.setattr("kafkawire.spark.loading.RUN_BYTES", 20_000)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
     key = blocks(files)
     catalog = open_catalog(source_of(files))
     [piece] = catalog.part(whole(catalog)[0]).pieces

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from kafkawire.manifest.keys import segment_key
-from kafkawire.spark import reading
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.model import LOST, Account, DataLoss, OffsetRange, Task
-from kafkawire.spark.places import FolderPlace, PlaceError
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source import read_task as reading
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.locations import FolderPlace, PlaceError
+from kafkawire.spark.source.model import LOST, Account, DataLoss, OffsetRange, Task
+from kafkawire.spark.source.read_task import read_task
 from tests.kit.sparkfiles import Files, Share, batches
 from tests.kit.sparkreads import (
     SELECTION,
@@ -42,9 +42,9 @@ def test_a_file_that_was_replaced(
     files: Files, small: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the plan was made; and also while a task is reading."""
-    monkeypatch.setattr("kafkawire.spark.loading.SMALL_BYTES", small)
-    monkeypatch.setattr("kafkawire.spark.loading.RUN_BYTES", 20_000)
-    monkeypatch.setattr("kafkawire.spark.loading.TOGETHER_AT_MOST", 1)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.TOGETHER_AT_MOST", 1)
     number, other = files.topic("t", 2)
     for name in range(1, 5):
         files.put(name, Share(number, batches((name - 1) * 500, [10] * 50)))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkawire.spark.catalog import Catalog, open_catalog
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import Account, OffsetRange, Source
-from kafkawire.spark.plan import plan_tasks
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.model import Account, OffsetRange, Source
+from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.spark.source.read_task import read_task
 from kafkawire.testing.plugin import Factory
 from tests.kit.minio import Minio
 from tests.kit.sparktopics import QUICK, Row, Topics

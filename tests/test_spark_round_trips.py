@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from kafkawire.manifest.url import TierUrl
-from kafkawire.spark import catalog as catalogs
-from kafkawire.spark import loading, transactions
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.model import OffsetRange, Source, SourceError
-from kafkawire.spark.places import FolderPlace, PlaceError, open_place
+from kafkawire.spark.source import catalog as catalogs
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files import read_ahead as loading
+from kafkawire.spark.source.files import transactions
+from kafkawire.spark.source.files.locations import FolderPlace, PlaceError, open_place
+from kafkawire.spark.source.model import OffsetRange, Source, SourceError
 from tests.kit.sparkfiles import START_MS, Files, Share, batch, batches, marker
 
 WITHIN_S = 30.0

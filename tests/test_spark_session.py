@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafkawire.spark.limits import OptionError
 from kafkawire.spark.session import SessionError, find_java, open_session, sentence
+from kafkawire.spark.source.limits import OptionError
 from tests.kit.spark import need_java
 
 if TYPE_CHECKING:

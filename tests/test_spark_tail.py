@@ -13,9 +13,12 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.manifest.keys import segment_key
-from kafkawire.spark import asking, reading, tail
-from kafkawire.spark.catalog import Bounds, open_catalog
-from kafkawire.spark.model import (
+from kafkawire.spark.source import broker_queries as asking
+from kafkawire.spark.source import read_task as reading
+from kafkawire.spark.source import tail
+from kafkawire.spark.source.catalog import Bounds, open_catalog
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import (
     ABORTED,
     COMPACTED,
     CONTROL,
@@ -29,8 +32,7 @@ from kafkawire.spark.model import (
     SourceError,
     Task,
 )
-from kafkawire.spark.places import open_place
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source.read_task import read_task
 from tests.kit.fakekafka import CLOSE, FETCH, LIST_OFFSETS, METADATA, FakeKafka, Log, serving
 from tests.kit.sparkfiles import START_MS, Files, Share, batch, batches, marker
 from tests.kit.sparkreads import SELECTION, read, rows_of

@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Make `format("kafkawire")` known to a session, for `spark.read`, `readStream` and SQL."""
-    from kafkawire.spark.datasource import KafkawireSource
+    from kafkawire.spark.source.datasource import KafkawireSource
 
     spark.dataSource.register(KafkawireSource)

@@ -28,7 +28,7 @@ PRELOADED = (
     "pyarrow.parquet",
     "boto3",
     "kafkawire.spark.decode.decoder",
-    "kafkawire.spark.reading",
+    "kafkawire.spark.source.read_task",
 )
 _SETTINGS = {
     "OMP_NUM_THREADS": "1",  # numpy's OpenBLAS: no threads; Spark sets it for its workers too

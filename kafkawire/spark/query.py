@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.model import Source, SourceError
+from kafkawire.spark.source.model import Source, SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +46,7 @@ class Shell:
     """Runs statements. The session is given, and stopped by whoever started it."""
 
     def __init__(self, spark: SparkSession, source: Source) -> None:
-        from kafkawire.spark.catalog import open_catalog
+        from kafkawire.spark.source.catalog import open_catalog
 
         self._spark, self._source = spark, source
         self._catalog = open_catalog(source)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkawire.spark import register
-from kafkawire.spark.model import SourceError
+from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

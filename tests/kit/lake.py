@@ -11,13 +11,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from kafkawire.spark.model import OffsetRange
 from kafkawire.spark.pipeline.job import Job, from_dict
 from kafkawire.spark.pipeline.naming import Values, file_path
-from kafkawire.spark.pipeline.parquetfile import Encoding, ParquetFile
 from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
-from kafkawire.spark.pipeline.table import Table
-from kafkawire.spark.places import Place
+from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire.spark.pipeline.tables.port import Table
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.model import OffsetRange
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(

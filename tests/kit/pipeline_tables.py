@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkawire.spark.model import DAMAGED, Account, OffsetRange
 from kafkawire.spark.pipeline.runs import FileFacts, Record, Share, dump, load_record
 from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.places import open_place
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import DAMAGED, Account, OffsetRange
 
 ROW, DEAD = "row", "dead"
 T0 = 1_700_000_000_000

@@ -14,9 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.manifest.url import parse_tier
-from kafkawire.spark.catalog import Bounds
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import (
+from kafkawire.spark.pipeline.engine import Engine, Outcome
+from kafkawire.spark.pipeline.executors import Inline
+from kafkawire.spark.pipeline.job import Job, from_dict
+from kafkawire.spark.pipeline.naming import described
+from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.tables.parquet import ParquetTable
+from kafkawire.spark.source.catalog import Bounds
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.model import (
     ABORTED,
     COMPACTED,
     LOST,
@@ -27,13 +34,6 @@ from kafkawire.spark.model import (
     Source,
     Task,
 )
-from kafkawire.spark.pipeline.engine import Engine, Outcome
-from kafkawire.spark.pipeline.executors import Inline
-from kafkawire.spark.pipeline.job import Job, from_dict
-from kafkawire.spark.pipeline.naming import described
-from kafkawire.spark.pipeline.parquet import ParquetTable
-from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.places import Place
 
 DAY_US = 86_400_000_000
 BASE_US = 1_700_000_000_000_000 // DAY_US * DAY_US

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.catalog import Catalog, open_catalog
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import Account, OffsetRange, Source, Task
-from kafkawire.spark.places import Place, open_place
-from kafkawire.spark.plan import plan_tasks
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.model import Account, OffsetRange, Source, Task
+from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.spark.source.read_task import read_task
 from tests.kit.sparkfiles import Files, Share, batches, value
 
 SELECTION = Selection(("topic", "partition", "offset", "value"))

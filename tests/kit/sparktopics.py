@@ -14,8 +14,8 @@ from typing import NamedTuple
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafkawire.spark.catalog import open_catalog
-from kafkawire.spark.model import Source, SourceError
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.model import Source, SourceError
 from kafkawire.testing.broker import BrokerProcess
 
 WITHIN_S = 60.0

@@ -40,8 +40,8 @@ def audit(
     from kafkawire.cli.progress import bars
     from kafkawire.spark.audit.job import audit as examine
     from kafkawire.spark.audit.through import through_spark
-    from kafkawire.spark.model import Source, SourceError
     from kafkawire.spark.session import open_session
+    from kafkawire.spark.source.model import Source, SourceError
 
     against = source_of(source, bootstrap) if source else None
     if bootstrap and not source:

@@ -53,8 +53,8 @@ def query(
 
     Columns: topic, partition, offset, timestamp, timestampType, key, value, headers, and key_text
     and value_text. A local Spark is started for it."""
-    from kafkawire.spark.model import SourceError
     from kafkawire.spark.session import open_session
+    from kafkawire.spark.source.model import SourceError
 
     if form not in FORMATS:
         fail(f"--format={form}: it must be one of {', '.join(FORMATS)}", 2)
@@ -76,7 +76,7 @@ def query(
 def source_of(text: str, bootstrap: str) -> Any:
     """A URL or folder, or brokers. SourceError."""
     from kafkawire.client.address import split_address
-    from kafkawire.spark.model import Source
+    from kafkawire.spark.source.model import Source
 
     if all(split_address(each) for each in text.split(",")):
         return Source(bootstrap=text)
@@ -87,8 +87,8 @@ def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit
     """The statements of `sql`, or those that are typed. SourceError of the first of `sql`'s that
     fails; of those that are typed it is said, and the next one is taken. From a pipe the command
     then ends with exit code 1."""
-    from kafkawire.spark.model import SourceError
     from kafkawire.spark.query import Shell, statements_of
+    from kafkawire.spark.source.model import SourceError
 
     shell = Shell(spark, source)
     try:

@@ -45,10 +45,10 @@ def replay(
     from kafkawire.cli.progress import bars
 
     need(("pyarrow", "numba"))
-    from kafkawire.spark.model import SourceError
     from kafkawire.spark.replay.choice import parse_bound, parse_partitions
     from kafkawire.spark.replay.job import Wish, plain
     from kafkawire.spark.replay.job import replay as write
+    from kafkawire.spark.source.model import SourceError
 
     try:
         wish = Wish(

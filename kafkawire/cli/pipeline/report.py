@@ -17,9 +17,9 @@ from kafkawire.cli.parameters import Json
 from kafkawire.cli.progress import Told, bars
 
 if TYPE_CHECKING:
-    from kafkawire.spark.model import Source
     from kafkawire.spark.reports.report import Report, Table
     from kafkawire.spark.reports.scope import Request
+    from kafkawire.spark.source.model import Source
 
 ROWS_PRINTED = 20
 """Of a table, on a terminal; the files have all."""
@@ -52,10 +52,10 @@ def report(
     continuity: is every offset there once, and if not, why. lag: how far groups were behind, over
     time. sizes: bytes, records, rates, skew of keys. late: event-time disorder. Exit code 0: done;
     1: continuity found offsets lost, damaged, unexplained or twice; 2: asked wrongly."""
-    from kafkawire.spark.model import SourceError
-    from kafkawire.spark.places import open_place
     from kafkawire.spark.reports.jobs import REPORTS
     from kafkawire.spark.reports.scope import Request as Asked
+    from kafkawire.spark.source.files.locations import open_place
+    from kafkawire.spark.source.model import SourceError
 
     try:
         if name not in REPORTS:
@@ -99,7 +99,7 @@ def _made(name: str, request: Request, master: str, told: Told) -> Report:
 
 def where(source: str, bootstrap: str) -> Source:
     """What --source and --bootstrap mean, by the rules of the data source's options."""
-    from kafkawire.spark.options import parse_options
+    from kafkawire.spark.source.options import parse_options
 
     given = {"source": whole_path(source), "subscribe": "any"}
     if bootstrap:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kafkawire.cli.output import fail, print_json, print_json_line, print_table
 from kafkawire.cli.progress import bars
-from kafkawire.spark.model import SourceError
+from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
     from kafkawire.spark.pipeline.engine import Outcome

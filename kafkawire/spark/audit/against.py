@@ -22,10 +22,10 @@ from kafkawire.spark.audit.verdict import (
     SourceState,
     TableReport,
 )
-from kafkawire.spark.model import DAMAGED, Account, OffsetRange
+from kafkawire.spark.source.model import DAMAGED, Account, OffsetRange
 
 if TYPE_CHECKING:
-    from kafkawire.spark.catalog import Catalog
+    from kafkawire.spark.source.catalog import Catalog
 
 BEYOND = "beyond the source"
 """Rows the source cannot have had."""

@@ -36,10 +36,10 @@ from kafkawire.spark.audit.verdict import (
     Uncompared,
     span_of,
 )
-from kafkawire.spark.model import Account, OffsetRange, Part
+from kafkawire.spark.source.model import Account, OffsetRange, Part
 
 if TYPE_CHECKING:
-    from kafkawire.spark.catalog import Catalog
+    from kafkawire.spark.source.catalog import Catalog
 
 FEWER, MORE = "fewer rows", "more rows"
 """Than the source has records, with dead letters and what the accounts explain."""

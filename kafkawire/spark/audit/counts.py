@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Range
 from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, Stretch
 from kafkawire.spark.audit.islands import Longs, between
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account
 
 if TYPE_CHECKING:
-    from kafkawire.spark.catalog import Bounds, Counted
+    from kafkawire.spark.source.catalog import Bounds, Counted
 
 WITHOUT_ROW = (CONTROL, ABORTED)
 """Reasons of offsets that have a record at the source and no row in a table."""

@@ -6,9 +6,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kafkawire.spark.audit.scanning import ScanFile
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG
-from kafkawire.spark.places import Place
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.model import SourceError
 
 UNREADABLE_FEATURES = {"deletionVectors", "columnMapping"}
 """Of Delta: with these a file's rows or columns are not the table's."""
@@ -33,7 +33,7 @@ def _delta(place: Place) -> list[tuple[str, int]]:
     import pyarrow as pa
     from deltalake import DeltaTable
 
-    from kafkawire.spark.pipeline.locations import delta_location
+    from kafkawire.spark.pipeline.tables.locations import delta_location
 
     url, options = delta_location(place)
     table = DeltaTable(url, storage_options=options)
@@ -48,7 +48,7 @@ def _delta(place: Place) -> list[tuple[str, int]]:
 def _iceberg(place: Place) -> list[tuple[str, int]]:
     from pyiceberg.table import StaticTable
 
-    from kafkawire.spark.pipeline.locations import iceberg_properties
+    from kafkawire.spark.pipeline.tables.locations import iceberg_properties
 
     newest = max(key for key in place.list("metadata/") if key.endswith(".metadata.json"))
     table = StaticTable.from_metadata(place.where(newest), iceberg_properties(place))

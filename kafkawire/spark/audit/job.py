@@ -15,7 +15,7 @@ from kafkawire.spark.audit.through import VERDICT, Through, Told, silent
 from kafkawire.spark.audit.verdict import PartitionReport, Problem, TableReport
 
 if TYPE_CHECKING:
-    from kafkawire.spark.model import Source
+    from kafkawire.spark.source.model import Source
 
 
 def audit(
@@ -29,7 +29,7 @@ def audit(
     else:
         from kafkawire.spark.audit.against import compare
         from kafkawire.spark.audit.counting import Counting
-        from kafkawire.spark.catalog import open_catalog, remade
+        from kafkawire.spark.source.catalog import open_catalog, remade
 
         catalog = open_catalog(replace(source, fail_on_data_loss=False))
         try:

@@ -14,13 +14,13 @@ from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.judging import Borders, Where
 from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.verdict import Problem, TableReport
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET
 from kafkawire.spark.pipeline.naming import written_by
 from kafkawire.spark.pipeline.runs import FileFacts, Share
 from kafkawire.spark.pipeline.state import FOLDER, State
-from kafkawire.spark.pipeline.table import Table, open_table_at
-from kafkawire.spark.places import Place, open_place
+from kafkawire.spark.pipeline.tables.port import Table, open_table_at
+from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.model import SourceError
 
 FOREIGN, SKIPPED = "foreign file", "missing run"
 LOOKS = 5

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.spark.audit.continuity import Range
-from kafkawire.spark.model import Account, DamagedData, Part, SourceError, Task
+from kafkawire.spark.source.model import Account, DamagedData, Part, SourceError, Task
 
 if TYPE_CHECKING:
-    from kafkawire.spark.catalog import Catalog
+    from kafkawire.spark.source.catalog import Catalog
 
 PARTS_AT_ONCE = 10_000
 """Ranges read as one task, which share connections, and neighbours a request: as many as a task of
@@ -30,8 +30,8 @@ def accounts_of(
 
 
 def _read(catalog: Catalog, task: Task, told: Callable[[int], None]) -> list[Account]:
-    from kafkawire.spark.columns import Selection
-    from kafkawire.spark.reading import read_task
+    from kafkawire.spark.source.columns import Selection
+    from kafkawire.spark.source.read_task import read_task
 
     def on_damage(error: DamagedData, data: bytes) -> None:
         """It is counted."""

@@ -17,7 +17,7 @@ from kafkawire.spark.audit.islands import NONE, Islands, islands, join, keep, ou
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 ROWS_AT_A_TIME = 1 << 20
 """24 MB of topic, partition and offset; fewer make more islands and no less work."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 VERDICT = "verdict"
 TASKS_PER_CORE = 4
@@ -55,7 +55,7 @@ def through_spark(spark: SparkSession, told: Told = silent) -> Through:
 
     def through(listed: Listed) -> Sequence[tuple[Any, ...]]:
         from kafkawire.spark.session import sentence
-        from kafkawire.spark.watching import watched
+        from kafkawire.spark.watch import watched
 
         done = spark.sparkContext.accumulator(0)
         what, count = f"files of {listed.report.table} read", len(listed.files)

@@ -14,7 +14,6 @@ import numpy as np
 
 from kafkawire.codec.batches import TRANSACTIONAL
 from kafkawire.codec.types import Buffer
-from kafkawire.spark.columns import HEADERS, KEY, VALUE, VALUE_SIZE, Selection
 from kafkawire.spark.decode import heads, walk
 from kafkawire.spark.decode.gather import (
     WANT_HEADERS,
@@ -25,7 +24,15 @@ from kafkawire.spark.decode.gather import (
 )
 from kafkawire.spark.decode.listing import NO_LIMIT, Listing, Unreadable
 from kafkawire.spark.decode.output import Output
-from kafkawire.spark.model import ABORTED, COMPACTED, CONTROL, GAPS_LISTED, Account, DamagedData
+from kafkawire.spark.source.columns import HEADERS, KEY, VALUE, VALUE_SIZE, Selection
+from kafkawire.spark.source.model import (
+    ABORTED,
+    COMPACTED,
+    CONTROL,
+    GAPS_LISTED,
+    Account,
+    DamagedData,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

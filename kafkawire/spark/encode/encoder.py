@@ -13,9 +13,9 @@ import pyarrow as pa
 
 from kafkawire.codec.batches import HEAD, HEAD_BYTES, MAGIC, PREFIX_BYTES, resum
 from kafkawire.codec.compression import NONE, compress
-from kafkawire.spark.columns import HEADERS, KEY, TIMESTAMP, VALUE
 from kafkawire.spark.encode import records
-from kafkawire.spark.model import SourceError
+from kafkawire.spark.source.columns import HEADERS, KEY, TIMESTAMP, VALUE
+from kafkawire.spark.source.model import SourceError
 
 SEQUENCES = 1 << 31
 """A producer's sequence numbers start again at 0 behind this many."""

@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkawire.spark.model import OffsetRange
 from kafkawire.spark.pipeline.executors import Executor
 from kafkawire.spark.pipeline.naming import covering, file_path, written_by
-from kafkawire.spark.pipeline.parquetfile import RANGE_KEY, Encoding, ParquetFile
 from kafkawire.spark.pipeline.runs import Done, FileFacts
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import COMPACTIONS, Compaction, State
-from kafkawire.spark.pipeline.table import Table
-from kafkawire.spark.places import UNFINISHED, FolderPlace
+from kafkawire.spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
+from kafkawire.spark.pipeline.tables.port import Table
+from kafkawire.spark.source.files.locations import UNFINISHED, FolderPlace
+from kafkawire.spark.source.model import OffsetRange
 
 if TYPE_CHECKING:
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 UNFINISHED_AFTER_S = 600.0
 """What nobody has written to for so long nobody is writing: a file is put in seconds."""

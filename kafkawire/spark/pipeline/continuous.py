@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from kafkawire.spark.model import DataLoss, SourceError
 from kafkawire.spark.pipeline.engine import Outcome
 from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.source.model import DataLoss, SourceError
 
 TRIES = 5
 """Runs in a row that may fail because a place or a broker cannot be reached; then it ends."""

@@ -20,26 +20,26 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from kafkawire.spark.catalog import Catalog, ids_of, open_catalog, remade
-from kafkawire.spark.model import DataLoss, OffsetRange, Part, SourceError, Task
 from kafkawire.spark.pipeline import planning
 from kafkawire.spark.pipeline.compaction import compact, finish_compactions, remove_unfinished
 from kafkawire.spark.pipeline.converting import JsonWork, converters
-from kafkawire.spark.pipeline.deadletters import folder_of
+from kafkawire.spark.pipeline.dead_letters import folder_of
 from kafkawire.spark.pipeline.executors import Executor, OnSpark
 from kafkawire.spark.pipeline.job import DEAD_LETTER, ICEBERG, Job
 from kafkawire.spark.pipeline.layout import Layout
 from kafkawire.spark.pipeline.naming import written_by
-from kafkawire.spark.pipeline.ownership import own
-from kafkawire.spark.pipeline.parquetfile import Encoding
 from kafkawire.spark.pipeline.runs import Done, FileFacts, Record, Run
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import RUNS, State
-from kafkawire.spark.pipeline.table import Table, open_table
+from kafkawire.spark.pipeline.tables.ownership import own
+from kafkawire.spark.pipeline.tables.parquet_file import Encoding
+from kafkawire.spark.pipeline.tables.port import Table, open_table
 from kafkawire.spark.pipeline.tasks import Work
 from kafkawire.spark.pipeline.values.converters import resolve
 from kafkawire.spark.pipeline.writing import Target
-from kafkawire.spark.places import Place, open_place
+from kafkawire.spark.source.catalog import Catalog, ids_of, open_catalog, remade
+from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.model import DataLoss, OffsetRange, Part, SourceError, Task
 
 TIDY_EVERY = 100
 """Runs between two times that a table's old states are given up: a commit must not get slower with

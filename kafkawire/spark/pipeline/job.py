@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkawire.client.address import split_address
-from kafkawire.spark.model import READ_COMMITTED, READ_UNCOMMITTED, REQUESTS_AT_MOST, Source
 from kafkawire.spark.pipeline.section import JobError, Section
 from kafkawire.spark.pipeline.values.spec import Format
+from kafkawire.spark.source.model import READ_COMMITTED, READ_UNCOMMITTED, REQUESTS_AT_MOST, Source
 
 EARLIEST, LATEST = "earliest", "latest"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkawire.spark.columns import INDEX_NAME, NATIVE, Selection
 from kafkawire.spark.pipeline.job import ICEBERG, Job, PartitionColumn
 from kafkawire.spark.pipeline.naming import Values
 from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.source.columns import INDEX_NAME, NATIVE, Selection
 
 DEAD_SCHEMA = pa.schema(
     [

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kafkawire.spark.model import OffsetRange
+from kafkawire.spark.source.model import OffsetRange
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of nulls and of empty strings, as Hive and Spark have it."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafkawire.spark.model import DataLoss, OffsetRange, Part, Task
-from kafkawire.spark.options import Subscription
 from kafkawire.spark.pipeline.job import LATEST, Reading
 from kafkawire.spark.pipeline.runs import Positions
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.plan import plan_tasks
-from kafkawire.spark.ranges import Contents, assigned, limited
+from kafkawire.spark.source.model import DataLoss, OffsetRange, Part, Task
+from kafkawire.spark.source.options import Subscription
+from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.spark.source.ranges import Contents, assigned, limited
 
 Key = tuple[str, int]
 SHARE_BYTES = 4 << 20

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from kafkawire.spark.model import Account, Gap, OffsetRange, SourceError
 from kafkawire.spark.pipeline.values.spec import Format
+from kafkawire.spark.source.model import Account, Gap, OffsetRange, SourceError
 
 VERSION = 1
 BYTES = Format()
@@ -50,7 +50,7 @@ class Share:
     """What became of the offsets of one range: rows + dead + all of `counts` = end - base.
 
     `rows` are in the table, `dead` with the dead letters; `counts`: how many offsets have no row,
-    by reason (kafkawire.spark.model.REASONS); `gaps`: the first runs of those.
+    by reason (kafkawire.spark.source.model.REASONS); `gaps`: the first runs of those.
     """
 
     range: OffsetRange

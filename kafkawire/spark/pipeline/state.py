@@ -37,7 +37,7 @@ from kafkawire.spark.pipeline.runs import (
 )
 
 if TYPE_CHECKING:
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 FOLDER = "_kafkawire"
 RUNS, COMPACTIONS = "runs", "compactions"

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.pipeline.continuous import run_on, until_signalled
 from kafkawire.spark.pipeline.engine import Engine, Outcome, Progress, silent
 from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.session import open_session
+from kafkawire.spark.source.model import SourceError
 
 LOCAL = "local[*]"
 

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from kafkawire.spark.model import Account, DamagedData, Gap, OffsetRange, Source, Task
 from kafkawire.spark.pipeline.runs import Done
 from kafkawire.spark.pipeline.state import RUNS, State
 from kafkawire.spark.pipeline.values.converters import Converter
 from kafkawire.spark.pipeline.values.rows import convert
 from kafkawire.spark.pipeline.writing import Target, TaskWriter
-from kafkawire.spark.reading import read_task
+from kafkawire.spark.source.model import Account, DamagedData, Gap, OffsetRange, Source, Task
+from kafkawire.spark.source.read_task import read_task
 
 if TYPE_CHECKING:
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 NOTE = "_note"
 """The column that only the last row of a task has, between the two steps of JSON."""

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkawire.spark.model import Account, OffsetRange
-from kafkawire.spark.pipeline.deadletters import DeadLetters
+from kafkawire.spark.pipeline.dead_letters import DeadLetters
 from kafkawire.spark.pipeline.layout import Layout, constant, repeating
 from kafkawire.spark.pipeline.naming import Values, file_path
-from kafkawire.spark.pipeline.parquetfile import RANGE_KEY, Encoding, ParquetFile
 from kafkawire.spark.pipeline.runs import Done, FileFacts, Share
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.state import RUNS, State
+from kafkawire.spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
+from kafkawire.spark.source.model import Account, OffsetRange
 
 if TYPE_CHECKING:
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 WAITING_BYTES = 256 << 20
 """Arrow memory that may wait in a task's open files; beyond it all of them are encoded."""

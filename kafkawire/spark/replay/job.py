@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.spark.pipeline.state import State
-from kafkawire.spark.pipeline.table import open_table_at
+from kafkawire.spark.pipeline.tables.port import open_table_at
 from kafkawire.spark.replay import record
 from kafkawire.spark.replay.choice import Bound
 from kafkawire.spark.replay.lane import Encode, Encoded, TableRows, write_lane
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkawire.spark.pipeline.runs import FileFacts
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 THREADS_PER_CORE = 2
 """One waits for the broker's fsync while another encodes."""

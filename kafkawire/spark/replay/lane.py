@@ -16,7 +16,7 @@ from kafkawire.spark.replay.rows import RowFile, Wanted, read
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 TRIES = 5
 """Of a batch whose answer did not come, or whose broker is not the leader: with waits between."""

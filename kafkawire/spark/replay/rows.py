@@ -16,7 +16,7 @@ from kafkawire.spark.replay.record import ReplayError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 BATCH_BYTES = 8 << 20
 """Of the rows of one file that are in memory, as Parquet estimates them."""

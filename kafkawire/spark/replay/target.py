@@ -17,9 +17,9 @@ from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.codec.batches import records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
-from kafkawire.spark.asking import passes, pause
 from kafkawire.spark.replay.lane import Row, Unanswered
 from kafkawire.spark.replay.record import ReplayError
+from kafkawire.spark.source.broker_queries import passes, pause
 
 PRODUCE, CREATE_TOPICS, INIT_PRODUCER_ID, DESCRIBE_CONFIGS = 0, 19, 22, 32
 NAMES_UNTIL = 12

@@ -12,8 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.columns import Selection
-from kafkawire.spark.model import (
+from kafkawire.spark.reports.measures import several
+from kafkawire.spark.reports.plots import continuity as plot_continuity
+from kafkawire.spark.reports.report import Report, collect, rows_of
+from kafkawire.spark.reports.scope import Rows, Scope, Work
+from kafkawire.spark.reports.strip import CELLS, Strip
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.model import (
     DAMAGED,
     LOST,
     REASONS,
@@ -24,17 +29,12 @@ from kafkawire.spark.model import (
     Source,
     Task,
 )
-from kafkawire.spark.reports import plot_continuity
-from kafkawire.spark.reports.measures import several
-from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import Rows, Scope, Work
-from kafkawire.spark.reports.strip import CELLS, Strip
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 UNEXPLAINED = "unexplained"
 DDL = (
@@ -114,7 +114,7 @@ def check_part(
     source: Source, places: Sequence[Place], part: Part, start: int, end: int
 ) -> dict[str, Any]:
     """Reads a range to its end; `start`, `end`: of its partition."""
-    from kafkawire.spark.reading import read_task
+    from kafkawire.spark.source.read_task import read_task
 
     strip = Strip(part.range, start, end)
     accounts: list[Account] = []

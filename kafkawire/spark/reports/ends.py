@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkawire.spark.columns import OFFSET, TIMESTAMP
-from kafkawire.spark.model import Source, Task
 from kafkawire.spark.reports.buckets import Buckets
 from kafkawire.spark.reports.measures import BUCKETS
 from kafkawire.spark.reports.runs import milliseconds, runs
 from kafkawire.spark.reports.scope import Rows, Work
+from kafkawire.spark.source.columns import OFFSET, TIMESTAMP
+from kafkawire.spark.source.model import Source, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 DDL = (
     "topic STRING, partition INT, newest BIGINT, level INT, starts ARRAY<BIGINT>, "

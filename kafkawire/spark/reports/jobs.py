@@ -9,9 +9,9 @@ import importlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafkawire.spark.model import SourceError
 from kafkawire.spark.reports.report import Report
 from kafkawire.spark.reports.scope import Request, Scope, Told, silent
+from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def report(spark: SparkSession, name: str, request: Request, told: Told = silent
 def prepared(name: str, request: Request, told: Told = silent) -> Scope:
     """What the report will be on, found out without Spark; to be closed. SourceError for a name,
     a source or a topic that is none."""
-    from kafkawire.spark.catalog import open_catalog
+    from kafkawire.spark.source.catalog import open_catalog
 
     if name not in REPORTS:
         raise SourceError(f"there is no report {name!r}: there are {', '.join(REPORTS)}")

@@ -45,7 +45,7 @@ class Keys:
     """The keys of a topic, or of a task's share of it."""
 
     def __init__(self, room: int = ROOM) -> None:
-        from kafkawire.spark.reports.keyloops import KEPT  # brings numba
+        from kafkawire.spark.reports.key_loops import KEPT  # brings numba
 
         self.kept, self.level, self.count = KEPT, 0, 0
         self.records_off, self.bytes_off = 0, 0
@@ -59,7 +59,7 @@ class Keys:
         """The next records: keys without nulls, and bytes of each record, int64."""
         import pyarrow.compute as pc
 
-        from kafkawire.spark.reports.keyloops import hash_keys
+        from kafkawire.spark.reports.key_loops import hash_keys
 
         hashes = np.empty(len(keys), np.uint64)
         hash_keys(*_places(keys), hashes)
@@ -101,7 +101,7 @@ class Keys:
         return packed
 
     def _add(self, hashes: Any, records: Any, sizes: Any, lengths: Any, texts: pa.Array) -> None:
-        from kafkawire.spark.reports.keyloops import add_keys
+        from kafkawire.spark.reports.key_loops import add_keys
 
         row, out, places = 0, np.zeros(1, np.int64), _places(texts)
         while row < len(hashes):
@@ -121,7 +121,7 @@ class Keys:
 
     def _shrink(self) -> None:
         """Make room: a quarter of it at least."""
-        from kafkawire.spark.reports.keyloops import index_keys
+        from kafkawire.spark.reports.key_loops import index_keys
 
         while self.sampled().sum() > len(self._hashes) // 2:
             self.level += 1

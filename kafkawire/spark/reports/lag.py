@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
-from kafkawire.spark.model import OffsetRange, Source, Task
 from kafkawire.spark.reports import ends as ends_
-from kafkawire.spark.reports import plot_lag, plots
 from kafkawire.spark.reports.commits import (
     COMMIT,
     DELETED,
@@ -25,14 +22,18 @@ from kafkawire.spark.reports.commits import (
     decode_event,
 )
 from kafkawire.spark.reports.measures import SKEW_MS, number, width_for
+from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import lag as plot_lag
 from kafkawire.spark.reports.report import Report, collect, rows_of
 from kafkawire.spark.reports.scope import Scope, merge
+from kafkawire.spark.source.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
+from kafkawire.spark.source.model import OffsetRange, Source, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 OFFSETS_TOPIC = "__consumer_offsets"
 EVENTS_DDL = (
@@ -141,7 +142,7 @@ def decoded(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.
     import pyarrow as pa
     import pyarrow.compute as pc  # not there by itself, and nobody else may have imported it
 
-    from kafkawire.spark.reading import read_task
+    from kafkawire.spark.source.read_task import read_task
 
     selection = Selection((OFFSET, TIMESTAMP, KEY, VALUE))
     for batch in read_task(source, places, task, selection):

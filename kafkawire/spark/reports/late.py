@@ -19,18 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkawire.spark.columns import OFFSET, TIMESTAMP, TIMESTAMP_TYPE
-from kafkawire.spark.model import OffsetRange, Part, Source, Task
-from kafkawire.spark.reports import latetables, plot_late
+from kafkawire.spark.reports import late_tables as latetables
 from kafkawire.spark.reports.measures import LATE_EDGES_MS, SKEW_MS, number, several
+from kafkawire.spark.reports.plots import late as plot_late
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.runs import milliseconds, runs
 from kafkawire.spark.reports.scope import Rows, Scope, Work
+from kafkawire.spark.source.columns import OFFSET, TIMESTAMP, TIMESTAMP_TYPE
+from kafkawire.spark.source.model import OffsetRange, Part, Source, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 CLASSES = len(LATE_EDGES_MS) + 1
 NEVER = -1

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 ROWS_MAX = 500_000
 """Of a table: what a spreadsheet takes, and some 100 MB in the driver. What is left out is said."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kafkawire.spark.columns import PARTITION, TOPIC, Selection
-from kafkawire.spark.model import Source, Task
+from kafkawire.spark.source.columns import PARTITION, TOPIC, Selection
+from kafkawire.spark.source.model import Source, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 
 class Run(NamedTuple):
@@ -31,7 +31,7 @@ def runs(
     source: Source, places: Sequence[Place], task: Task, columns: Sequence[str]
 ) -> Iterator[Run]:
     """All records of a task, in the order of its parts."""
-    from kafkawire.spark.reading import read_task
+    from kafkawire.spark.source.read_task import read_task
 
     topics = {part.range.topic for part in task.parts}
     # A topic's name for each record costs more than its number of a partition: only where needed.

@@ -14,16 +14,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.model import OffsetRange, Part, Source, SourceError, Task
-from kafkawire.spark.plan import plan_tasks
-from kafkawire.spark.watching import completed, watching
+from kafkawire.spark.source.model import OffsetRange, Part, Source, SourceError, Task
+from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.spark.watch import completed, watching
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkawire.spark.catalog import Catalog
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.files.locations import Place
 
 Rows = list[dict[str, Any]]
 Work = Callable[[Source, Sequence["Place"], Task], "Iterator[Rows | pa.RecordBatch]"]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.spark.reports import keys as keys_
-from kafkawire.spark.reports import plot_sizes, plots, tally
+from kafkawire.spark.reports import tally
 from kafkawire.spark.reports.buckets import Buckets, window
 from kafkawire.spark.reports.measures import (
     SKEW_MS,
@@ -23,6 +23,8 @@ from kafkawire.spark.reports.measures import (
     size,
     text_of,
 )
+from kafkawire.spark.reports.plots import common as plots
+from kafkawire.spark.reports.plots import sizes as plot_sizes
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.scope import Scope, merge
 

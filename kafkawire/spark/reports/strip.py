@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkawire.spark.model import OffsetRange
+from kafkawire.spark.source.model import OffsetRange
 
 CELLS = 160
 """Of a partition's strip on the map: each is some pixels wide."""

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kafkawire.spark.columns import KEY, TIMESTAMP, VALUE_SIZE
-from kafkawire.spark.model import Source, Task
 from kafkawire.spark.reports.buckets import Buckets
 from kafkawire.spark.reports.keys import Keys, thinned
 from kafkawire.spark.reports.measures import gini
 from kafkawire.spark.reports.runs import Run, milliseconds, runs
 from kafkawire.spark.reports.scope import Rows
+from kafkawire.spark.source.columns import KEY, TIMESTAMP, VALUE_SIZE
+from kafkawire.spark.source.model import Source, Task
 
 if TYPE_CHECKING:
-    from kafkawire.spark.places import Place
+    from kafkawire.spark.source.files.locations import Place
 
 TOP = 20
 """Of each topic: the keys with the most records, and those with the most bytes."""

@@ -1,0 +1,83 @@
+"""Records that have no place in the table: kept with where they were and why, each once.
+
+They are Parquet files in the folder `job=NAME/` of the job's `[dead_letter] path`, called as the
+table's files are. A run's record lists them, so they count when the run does; what an interrupted
+run left there is written again under the same name, or removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkawire.spark.pipeline.layout import DEAD_SCHEMA
+from kafkawire.spark.pipeline.naming import escape, file_path
+from kafkawire.spark.pipeline.runs import FileFacts
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
+from kafkawire.spark.source.model import OffsetRange
+
+if TYPE_CHECKING:
+    from kafkawire.spark.source.files.locations import Place
+
+
+def folder_of(job: str) -> str:
+    """Where a job's dead letters are, from the root of their place."""
+    return f"job={escape(job)}/"
+
+
+class DeadLetters:
+    """Of one task. `records`: how many records of each topic and partition went here, damaged
+    ranges not counted."""
+
+    def __init__(self, number: int, place: Place | None, job: str, encoding: Encoding) -> None:
+        self._number, self._place, self._job, self._encoding = number, place, job, encoding
+        self._files: dict[OffsetRange, ParquetFile] = {}
+        self.records: dict[tuple[str, int], int] = {}
+
+    def add(self, part: OffsetRange, batch: pa.RecordBatch) -> None:
+        """Records of `part`, with `_reason`. JobError where there is no place for them."""
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        if self._place is None:
+            offset, reason = columns["_offset"][0].as_py(), columns["_reason"][0].as_py()
+            raise JobError(
+                f"offset {offset} of {part.topic}-{part.partition} has no place in the table: "
+                f"{reason}; with a path in [dead_letter] it goes there"
+            )
+        rows = batch.num_rows
+        columns["_end"] = pc.add(columns["_offset"], pa.scalar(1, pa.int64()))
+        columns["_topic"] = pa.repeat(pa.scalar(part.topic), rows)
+        arrays = [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(rows)
+            for field in DEAD_SCHEMA
+        ]
+        self._file(part).add(pa.RecordBatch.from_arrays(arrays, names=DEAD_SCHEMA.names))
+        key = (part.topic, part.partition)
+        self.records[key] = self.records.get(key, 0) + rows
+
+    def add_damaged(self, part: OffsetRange, base: int, end: int, reason: str, data: bytes) -> None:
+        """A range that cannot be read, as one row with its bytes."""
+        row = (part.topic, part.partition, base, end, None, reason, None, data)
+        arrays = [pa.array([v], field.type) for v, field in zip(row, DEAD_SCHEMA, strict=True)]
+        self._file(part).add(pa.RecordBatch.from_arrays(arrays, schema=DEAD_SCHEMA))
+
+    def finish(self, is_done: Callable[[], bool]) -> tuple[FileFacts, ...]:
+        """Put the files, unless the task `is_done` by another."""
+        found = []
+        for part, file in self._files.items():
+            assert self._place is not None
+            name = file_path(part, (), self._number, kind="r", attempt="")
+            path = f"{folder_of(self._job)}{name}"
+            data, stats = file.close()
+            if not is_done():
+                self._place.put(path, data)
+            found.append(FileFacts(path, file.rows, len(data), *part, (), self._number, stats))
+        return tuple(found)
+
+    def _file(self, part: OffsetRange) -> ParquetFile:
+        if part not in self._files:
+            self._files[part] = ParquetFile(DEAD_SCHEMA, self._encoding, {})
+        return self._files[part]

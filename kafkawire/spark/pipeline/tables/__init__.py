@@ -1,0 +1,1 @@
+"""Table formats: Parquet, Delta and Iceberg."""

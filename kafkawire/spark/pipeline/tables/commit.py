@@ -1,0 +1,95 @@
+"""What commits of Delta and Iceberg have in common: what they say of a run, and trying again.
+
+A commit is optimistic: look at the table, see whether the run is in it, commit if nobody committed
+in between, else look again. So who committed is never a question of who was told so.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from kafkawire.spark.pipeline.naming import described
+from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.source.model import OffsetRange, SourceError
+
+TRIES = 20
+"""Of a commit, each after somebody else's: a minute at most, with the waits."""
+GIVE_UP_S = 300.0
+"""For where each try waits for an answer: after so long there is no other."""
+WAIT_S, WAIT_S_MAX = 0.05, 5.0
+Found = TypeVar("Found")
+OFFSETS_BYTES_MAX = 16 << 10
+"""Of the ranges in the commit itself: it is kept, and read, with every other commit."""
+
+
+class CommitError(SourceError):
+    """A run or replacement cannot be committed; one sentence."""
+
+
+class Conflict(Exception):
+    """Somebody else committed meanwhile, or it is not known what became of a commit: look at the
+    table again."""
+
+
+def properties(record: Record) -> dict[str, str]:
+    """What a commit says of its run. `kafkawire.offsets`: topic -> partition -> [base, end), left
+    out where there are very many; they are in the run's record too."""
+    ranges: dict[str, dict[str, list[int]]] = {}
+    for share in record.shares:
+        topic, partition, base, end = share.range
+        known = ranges.setdefault(topic, {}).setdefault(str(partition), [base, end])
+        known[:] = [min(known[0], base), max(known[1], end)]
+    said = {
+        "kafkawire.job": record.job,
+        "kafkawire.run": str(record.run),
+        "kafkawire.record": f"_kafkawire/commits/{record.run:020}.json",
+    }
+    text = json.dumps(ranges, separators=(",", ":"), ensure_ascii=False)
+    if len(text.encode()) <= OFFSETS_BYTES_MAX:
+        said["kafkawire.offsets"] = text
+    return said
+
+
+def is_next(last: int, number: int, what: str, where: str) -> bool:
+    """Whether `number` is to be committed after `last`; not if it is there. Raises CommitError if
+    one between them is missing: its rows would never come."""
+    if number > last + 1:
+        raise CommitError(
+            f"{what} {number} cannot be committed to {where}: the last one it has is {last}"
+        )
+    return number == last + 1
+
+
+def until_settled(attempt: Callable[[], Found], what: str, where: str) -> Found:
+    """Call `attempt` until it does not raise Conflict; what it returns. Raises CommitError when it
+    always does."""
+    wait, reason, begun, tries = WAIT_S, "", time.monotonic(), 0
+    while tries < TRIES and time.monotonic() - begun < GIVE_UP_S:
+        tries += 1
+        try:
+            return attempt()
+        except Conflict as conflict:
+            reason = f" ({conflict})" if str(conflict) else ""
+            time.sleep(random.uniform(0, wait))
+            wait = min(2 * wait, WAIT_S_MAX)
+    raise CommitError(
+        f"{what} cannot be settled with {where}: {tries} times others came before it, or nobody "
+        f"answered{reason}"
+    )
+
+
+def facts(
+    path: str, rows: int, size_bytes: int, values: Sequence[tuple[str, str | None]], stats: str
+) -> FileFacts:
+    """What a table's metadata says of a file. One that is not ours (somebody compacted the table)
+    has the topic "" and the partition -1."""
+    name = described(path)
+    part, run = (name[0], name[2] if name[1] == "r" else 0) if name else (_NOBODYS, 0)
+    return FileFacts(path, rows, size_bytes, *part, tuple(values), run, stats)
+
+
+_NOBODYS = OffsetRange("", -1, 0, 0)

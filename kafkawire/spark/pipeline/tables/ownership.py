@@ -1,0 +1,117 @@
+"""Whose a table is, and which columns it has: `_kafkawire/table.json`.
+
+A table belongs to one job, by its name: two would each count its own runs. The file also has what
+is needed to open the table without the job.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from kafkawire.spark.pipeline.job import Job, PartitionColumn, Reading, TableSpec
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.values.spec import Format
+from kafkawire.spark.source.model import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+VERSION = 1
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+"""What stands for a value of the environment."""
+_LOGIN = re.compile(r"://[^/@]*:[^/@]*@")  # a URL with a password
+_SECRET = re.compile("secret|password|token|credential|access.key|session|header", re.IGNORECASE)
+_ADDRESS = re.compile("ur[il]$", re.IGNORECASE)  # where tokens are had is no secret
+
+
+def own(state: State, job: Job, schema: pa.Schema | None) -> None:
+    """Check that the table is this job's and, if a `schema` is given, that it can have it; note
+    what is new of it. JobError."""
+    known = state.table()
+    if known is not None:
+        _check(known, job)
+    if schema is None:
+        return
+    from kafkawire.spark.pipeline.layout import check_evolution, described
+
+    plain = _description(job, described(schema))
+    if known is None:
+        try:
+            state.describe(plain, new=True)
+        except FileExistsError:
+            own(state, job, schema)
+    elif check_evolution(known["columns"], schema) or known["dead_letters"] != job.dead_letters:
+        state.describe(plain, new=False)
+
+
+def _description(job: Job, columns: Mapping[str, str]) -> dict[str, Any]:
+    spec = job.table
+    return {
+        "version": VERSION,
+        "job": job.name,
+        "format": spec.format,
+        "partition_by": _partition_by(job),
+        "catalog": _without_secrets(spec.catalog or {}),
+        "dead_letters": job.dead_letters,
+        "columns": dict(columns),
+    }
+
+
+def _partition_by(job: Job) -> list[list[Any]]:
+    return [[column.name, column.column, column.by_date] for column in job.table.partition_by]
+
+
+def _without_secrets(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _without_secrets(value) if isinstance(value, Mapping) else value
+        for name, value in said.items()
+        if isinstance(value, Mapping) or not is_secret(name, str(value))
+    }
+
+
+def is_secret(name: str, value: str) -> bool:
+    """Whether a catalog's property is not to be written down. The name of a variable may be."""
+    if VARIABLE.search(value):
+        return False
+    return bool(_LOGIN.search(value) or (_SECRET.search(name) and not _ADDRESS.search(name)))
+
+
+def _check(known: Mapping[str, Any], job: Job) -> None:
+    where = job.table.path
+    if known.get("version") != VERSION:
+        raise JobError(f"{where} has a table.json of version {known.get('version')!r}, not 1")
+    if known["job"] != job.name:
+        raise JobError(
+            f"{where} is the table of the job {known['job']!r}: {job.name!r} needs another path, "
+            "since a table counts the runs of one job"
+        )
+    if known["format"] != job.table.format:
+        raise JobError(
+            f"{where} is a {known['format']} table, [table] format is {job.table.format!r}"
+        )
+    if known["partition_by"] != _partition_by(job):
+        names = [name for name, _, _ in known["partition_by"]]
+        raise JobError(
+            f"{where} is partitioned by {names or 'nothing'}: [table] partition_by must stay so"
+        )
+
+
+def described_job(url: str, known: Mapping[str, Any]) -> Job:
+    """What can be said of the job of a table that was found at `url`, to open the table: its
+    source is not known."""
+    return Job(
+        known["job"],
+        Reading(Source(url="/")),
+        Format(),
+        Format(),
+        TableSpec(
+            known["format"],
+            url,
+            tuple(PartitionColumn(*column) for column in known["partition_by"]),
+            catalog=known["catalog"],
+        ),
+        known["dead_letters"],
+    )

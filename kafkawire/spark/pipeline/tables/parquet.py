@@ -1,0 +1,92 @@
+"""A Parquet table: files under a path, and the records in `_kafkawire/` that say which are rows.
+
+The record of a run is its commit. `ParquetTable.files()` is always right. Who reads the path with
+nothing but `spark.read.parquet(path)` sees the same rows when neither run nor compaction is in
+progress; during a run, also some of the run's files that are whole but not committed yet (an
+object store shows no half file, and in a folder each is renamed into place); during a compaction,
+rows twice from when a merged file is there until the files it was made of are deleted. Whoever must
+not see that reads `files()`, or has a Delta or Iceberg table made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from kafkawire.spark.pipeline.job import Job
+from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.state import SNAPSHOT_EVERY, Snapshot, State
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkawire.spark.source.files.locations import Place
+
+
+class ParquetTable:
+    """See kafkawire.spark.pipeline.tables.port.Table."""
+
+    hides = False
+
+    def __init__(self, job: Job, place: Place) -> None:
+        self.place = place
+        self._state = State(place)
+
+    def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
+        """Nothing: a Parquet table's columns are those of its files."""
+
+    def file_schema(self, schema: pa.Schema) -> pa.Schema:
+        return schema
+
+    def committed(self) -> int:
+        return self._state.last_record()
+
+    def commit(self, record: Record) -> None:
+        self._state.put_record(record)
+        if record.run % SNAPSHOT_EVERY == 0:
+            self._snapshot(record.run)
+
+    def compacted(self) -> int:
+        number = self._state.hint().compaction
+        while self._state.replaced(number + 1) is not None:
+            number += 1
+        return number
+
+    def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:
+        """First the word that it holds, then the old files go. A file's name is never used again,
+        so what an interruption left is deleted by saying the same once more."""
+        if number > self.compacted():
+            self._state.put_replaced(number, [file.path for file in old], new)
+        self.place.delete([file.path for file in old])
+
+    def tidy(self) -> int:
+        """See Table: there are no older states; `sweep` removes what compaction has left."""
+        return 0
+
+    def files(self) -> list[FileFacts]:
+        return list(self._look(self._state.hint().snapshot).files)
+
+    def _look(self, snapshot: int, upto: int | None = None) -> Snapshot:
+        """The files after run `upto`, the last by default, seen from an earlier snapshot on."""
+        state = self._state
+        start = state.snapshot(snapshot) if snapshot else Snapshot(0, 0, ())
+        files = {file.path: file for file in start.files}
+        run, compaction = start.run, start.compaction
+        for record in state.records(run + 1):
+            if upto is not None and record.run > upto:
+                break
+            run = record.run
+            files |= {file.path: file for file in record.files}
+        while (replaced := state.replaced(compaction + 1)) is not None:
+            if any(path not in files for path in replaced[0]):
+                break  # it replaces files of runs after `upto`
+            for path in replaced[0]:
+                del files[path]
+            files |= {file.path: file for file in replaced[1]}
+            compaction += 1
+        return Snapshot(run, compaction, tuple(files.values()))
+
+    def _snapshot(self, run: int) -> None:
+        state, hint = self._state, self._state.hint()
+        state.put_snapshot(self._look(hint.snapshot, run))
+        state.settled(hint._replace(snapshot=run))

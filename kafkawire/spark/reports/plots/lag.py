@@ -1,0 +1,96 @@
+"""Lag of groups over time, and where they are behind now. Called by kafkawire.spark.reports.lag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from kafkawire.spark.reports.measures import number
+from kafkawire.spark.reports.plots import common as plots
+
+BARS = 14
+"""Groups with partitions that are shown at the end: those with the most lag."""
+
+
+def ranked(series: Mapping[str, Sequence[tuple[int, int | None]]]) -> list[str]:
+    """Groups by their largest lag, and by name where that is the same."""
+    largest = {
+        group: max((lag or 0 for _, lag in points), default=0) for group, points in series.items()
+    }
+    return sorted(series, key=lambda group: (-largest[group], group))
+
+
+def folded(
+    series: Mapping[str, Sequence[tuple[int, int | None]]],
+) -> dict[str, list[tuple[int, int | None]]]:
+    """At most SERIES lines: the groups with the largest lag, and the largest of all others (their
+    sum would make the lines of single groups flat)."""
+    names = ranked(series)
+    kept = names if len(names) <= plots.SERIES else names[: plots.SERIES - 1]
+    lines = {name: list(series[name]) for name in kept}
+    rest = names[len(kept) :]
+    if rest:
+        largest: dict[int, int] = {}
+        for name in rest:
+            for at, lag in series[name]:
+                largest[at] = max(largest.get(at, 0), lag or 0)
+        lines[f"{len(rest)} others, the largest"] = list(sorted(largest.items()))
+    return lines
+
+
+def draw(
+    series: Mapping[str, Sequence[tuple[int, int | None]]],
+    ends: Mapping[str, int],
+    now: Sequence[Mapping[str, Any]],
+    subtitle: str,
+) -> bytes:
+    """PNG. `series`: for each group (ms, lag of all its partitions; None: no offset then), rising;
+    `ends`: when a group was deleted; `now`: the last row of each group, topic and partition."""
+    height = 8.2
+    made = plots.figure("Lag by group", subtitle, height)
+    above = plots.axes_at(made, 0.07, 0.52, 0.72, plots.top(height) - 0.52)
+    lines = folded(series)
+    largest = 0
+    for index, (name, points) in enumerate(lines.items()):
+        colour = plots.GREY if name not in series else plots.COLOURS[index]
+        moments = plots.moments(at for at, _ in points)
+        lags = [float("nan") if lag is None else lag for _, lag in points]
+        largest = max([largest, *(lag or 0 for _, lag in points)])
+        above.plot(moments, lags, color=colour, linewidth=1.8, label=plots.shortened(name, 26),
+                   drawstyle="steps-post", marker="o" if len(points) < 3 else None)  # fmt: skip
+        if name in ends:
+            (moment,) = plots.moments((ends[name],))
+            above.axvline(moment, color=colour, linestyle=":", linewidth=1.2)
+            above.annotate("deleted", (moment, 1), xycoords=("data", "axes fraction"), fontsize=8,
+                           xytext=(3, -9), textcoords="offset points", color=colour)  # fmt: skip
+    plots.plain(above, "Records that a group has not committed yet, all its partitions")
+    above.set_ylim(0, max(largest * 1.08, 1))
+    above.grid(axis="y", color=plots.PALE)
+    plots.counted(above.yaxis)
+    times = {at for points in series.values() for at, _ in points}
+    if len(times) == 1:  # matplotlib would show four years
+        (only,) = plots.moments(times)
+        above.set_xlim(only - timedelta(minutes=1), only + timedelta(minutes=1))
+    plots.timed(above)
+    plots.legend(above)
+    _now(plots.axes_at(made, 0.3, 0.07, 0.49, 0.33), now)
+    return plots.png(made)
+
+
+def _now(axes: Any, now: Sequence[Mapping[str, Any]]) -> None:
+    behind = sorted((row for row in now if row["lag"]), key=lambda row: -row["lag"])
+    if not behind:
+        plots.nothing(axes, "At the end no group is behind.")
+        return
+    shown = behind[:BARS]
+    more = f", {len(shown)} of {len(behind)} that are behind" if len(behind) > BARS else ""
+    plots.plain(axes, f"Lag at the end, by partition{more}")
+    labels = [
+        f"{plots.shortened(row['group_id'], 20)}  "
+        f"{plots.shortened(row['topic'], 20)}-{row['partition']}"
+        for row in shown
+    ]
+    words = [f"{number(row['lag'])} ({row['committed']:,} of {row['log_end']:,})" for row in shown]
+    plots.bars(axes, labels, [row["lag"] for row in shown], words, limit=60)
+    plots.counted(axes.xaxis)

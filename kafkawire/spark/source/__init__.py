@@ -1,0 +1,1 @@
+"""The data source `kafkawire`: topics read as Spark tables."""

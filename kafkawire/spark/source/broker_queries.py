@@ -1,0 +1,200 @@
+"""What a broker is asked by a catalog: topics, ends, times, and where its segments lie.
+
+Any Kafka answers all but the last. Connections are opened when they are needed, and anew when they
+broke; what may pass (a leader that moves) is asked again a few times.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError, ClientError, check
+from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
+from kafkawire.client.offsets import READ_COMMITTED as COMMITTED_LEVEL
+from kafkawire.client.offsets import READ_UNCOMMITTED as UNCOMMITTED_LEVEL
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.types import ZERO_UUID
+from kafkawire.spark.source.model import READ_COMMITTED, Source, SourceError
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+"""The option that names brokers."""
+TRIES = 5
+BACKOFF_S = 0.2
+"""Doubled each time: three seconds in all, which a leader needs to move."""
+ASKED_WITHIN_S = 20.0
+"""No attempt begins later: who is silent for the 30 s of one is no broker, or too busy."""
+DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS = 32, 35
+TOPIC_RESOURCE, BROKER_RESOURCE = 2, 4
+
+T = TypeVar("T")
+
+
+class TopicMeta(NamedTuple):
+    """What Metadata says of a topic; `id` is zeros where the broker knows none."""
+
+    id: bytes
+    partitions: int
+    internal: bool
+
+
+def isolation_level(source: Source) -> int:
+    """Kafka's number."""
+    return COMMITTED_LEVEL if source.isolation == READ_COMMITTED else UNCOMMITTED_LEVEL
+
+
+def passes(error: ClientError) -> bool:
+    """Whether it may go well in a moment: anything but an answer that is final."""
+    if not isinstance(error, BrokerError):
+        return True
+    final = error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return not final and error.code in set(ErrorCode) and ErrorCode(error.code).retriable
+
+
+def pause(attempt: int) -> None:
+    """Before the next attempt; the first is 1."""
+    time.sleep(random.uniform(0.5, 1) * BACKOFF_S * 2 ** (attempt - 1))
+
+
+class Broker:
+    """The cluster behind a source's bootstrap servers. SourceError for whatever fails."""
+
+    def __init__(self, source: Source) -> None:
+        self._cluster: Cluster | None = None
+        self._leaders: dict[str, dict[tuple[str, int], int]] = {}
+        self._bootstrap = source.bootstrap
+        self._level = isolation_level(source)
+
+    def close(self) -> None:
+        """End all connections; the next question opens them again."""
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+        self._leaders.clear()
+
+    def __del__(self) -> None:
+        self.close()  # a catalog lives as long as its stream, and nobody knows when that is over
+
+    def ask(self, work: Callable[[Cluster], T]) -> T:
+        """What `work` gives, tried again where that may help."""
+        until = time.monotonic() + ASKED_WITHIN_S
+        for attempt in range(1, TRIES + 1):
+            try:
+                if self._cluster is None:
+                    self._cluster = Cluster(self._bootstrap, BOOTSTRAP)
+                return work(self._cluster)
+            except ClientError as error:
+                self.close()
+                if attempt == TRIES or not passes(error) or time.monotonic() > until:
+                    raise SourceError(str(error)) from None
+            pause(attempt)
+        raise AssertionError("the last attempt raises")
+
+    def cluster_id(self) -> str:
+        """Of the cluster; empty if it has none."""
+        return self.ask(lambda cluster: cluster.metadata([]).cluster_id or "")
+
+    def topics(self) -> dict[str, TopicMeta]:
+        """All topics that can be read."""
+        rows = self.ask(lambda cluster: cluster.metadata(None)).topics
+        return {row.name: _meta(row) for row in rows if not row.error_code}
+
+    def topic(self, name: str) -> TopicMeta | None:
+        """One topic; None if there is none."""
+
+        def work(cluster: Cluster) -> TopicMeta | None:
+            row = cluster.metadata([name]).topics[0]
+            if row.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                return None
+            check(f"topic {name}", row.error_code)
+            return _meta(row)
+
+        return self.ask(work)
+
+    def ends(self, topic: str) -> dict[int, tuple[int, int]]:
+        """Log start and end of each partition that has a leader. The end is what readers of the
+        source's isolation may have."""
+
+        def work(cluster: Cluster) -> dict[int, tuple[int, int]]:
+            self._leaders.pop(topic, None)  # it may have more partitions than when it was asked
+            led_by = self._led_by(cluster, topic)
+            starts = list_offsets(cluster, dict.fromkeys(led_by, EARLIEST), led_by)
+            ends = list_offsets(cluster, dict.fromkeys(led_by, LATEST), led_by, self._level)
+            return {
+                place[1]: (start, max(start, ends[place]))
+                for place, start in starts.items()
+                if place in ends
+            }
+
+        return self.ask(work)
+
+    def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
+        """The first record at or after a time; None if there is none."""
+
+        def work(cluster: Cluster) -> int | None:
+            place = topic, partition
+            found = list_offsets(
+                cluster, {place: max(0, ms)}, self._led_by(cluster, topic), self._level
+            )
+            if place not in found:
+                raise BrokerError(f"{topic}-{partition}", ErrorCode.LEADER_NOT_AVAILABLE)
+            return found[place] if found[place] >= 0 else None
+
+        return self.ask(work)
+
+    def _led_by(self, cluster: Cluster, topic: str) -> Mapping[tuple[str, int], int]:
+        if topic not in self._leaders:
+            self._leaders[topic] = leaders(cluster, [topic])
+        return self._leaders[topic]
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """The topic's own settings."""
+        rows = self.ask(lambda cluster: _described(cluster, TOPIC_RESOURCE, topic, None))
+        return {row.name: row.value for row in rows if row.config_source == 1 and row.value}
+
+    def segments(self) -> tuple[str, list[str]]:
+        """(the tier's URL or nothing, folders of the brokers), where these are kafkawire's."""
+
+        def work(cluster: Cluster) -> tuple[str, list[str]]:
+            nodes = cluster.nodes()
+            tiers = {
+                row.value
+                for node in nodes
+                for row in _described(cluster, BROKER_RESOURCE, str(node), ["tier.url"], node)
+                if row.name == "tier.url" and row.value
+            }
+            return min(tiers, default=""), [_folder(cluster, node) for node in nodes]
+
+        return self.ask(work)
+
+
+def _meta(row: Any) -> TopicMeta:
+    indexes = [each.partition_index for each in row.partitions]
+    return TopicMeta(row.topic_id or ZERO_UUID, max(indexes, default=-1) + 1, row.is_internal)
+
+
+def _described(
+    cluster: Cluster, kind: int, name: str, keys: list[str] | None, node: int | None = None
+) -> list[Any]:
+    from kafkawire.messages.describe_configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResource,
+    )
+
+    asked = DescribeConfigsRequest(resources=[DescribeConfigsResource(kind, name, keys)])
+    connection = cluster.first if node is None else cluster.node(node)
+    answer = connection.request(DESCRIBE_CONFIGS, asked).results[0]
+    if answer.error_code in (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_REQUEST):
+        return []
+    check(f"settings of {name}", answer.error_code, answer.error_message)
+    return list(answer.configs)
+
+
+def _folder(cluster: Cluster, node: int) -> str:
+    from kafkawire.messages.describe_log_dirs import DescribeLogDirsRequest
+
+    answer = cluster.node(node).request(DESCRIBE_LOG_DIRS, DescribeLogDirsRequest(topics=[]))
+    return next((row.log_dir for row in answer.results if not row.error_code), "")

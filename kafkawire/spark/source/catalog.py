@@ -1,0 +1,344 @@
+"""What there is to read: topics, the bounds of their partitions, and which bytes hold what.
+
+Made of manifests (a bucket's, a broker's local one, or both) and, where there are bootstrap
+servers, of what the broker says: then its topics and bounds hold, and a manifest counts where it
+speaks of the same topic (by id). Lives on the driver; a task opens one only if files are gone.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kafkawire.codec.types import ZERO_UUID
+from kafkawire.manifest.keys import segment_uuid
+from kafkawire.manifest.state import TopicFacts
+from kafkawire.spark.source.broker_queries import Broker, TopicMeta
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.manifests import (
+    Holding,
+    NothingThere,
+    open_holdings,
+    readable_holdings,
+    refreshed,
+)
+from kafkawire.spark.source.files.spans import Spans, merged
+from kafkawire.spark.source.files.times import first_since
+from kafkawire.spark.source.model import OffsetRange, Part, Piece, Source, SourceError
+
+logger = logging.getLogger(__name__)
+
+TRIES = 3
+"""How often files may be replaced while a time is looked for in them."""
+TIMES_AT_ONCE = 16
+"""Partitions a time is looked for in, each with a quarter of a megabyte and an index: a topic has a
+hundred, and a far bucket takes half a second for one."""
+RECORD_BYTES = 1000
+"""What a record is taken to have where nothing of its partition is in a segment."""
+
+
+class Bounds(NamedTuple):
+    """The offsets there are of a partition: [start, end); those below `segments_end` are in
+    segments. Without a broker both ends are the same; with one `end` is the high watermark, or the
+    last stable offset with read_committed."""
+
+    start: int
+    segments_end: int
+    end: int
+
+
+class Counted(NamedTuple):
+    """How many records segments are said to hold, in arrays of one length: the offsets [bases[i],
+    ends[i]), rising and apart from each other, have records[i], those of control batches and of
+    aborted transactions too; -1: only a part of the segment's share holds here. `generations`: 0
+    for segments that nobody has rewritten."""
+
+    bases: Any
+    ends: Any
+    records: Any
+    generations: Any
+
+
+class _Layout(NamedTuple):
+    """Where a partition's offsets lie. `record_bytes`: of an offset there, on average."""
+
+    spans: Spans
+    log_start: int
+    end: int
+    record_bytes: float
+
+
+class Catalog:
+    """See the module. `places`: where files lie, in the order in which they are preferred."""
+
+    def __init__(
+        self,
+        source: Source,
+        holdings: Sequence[Holding],
+        broker: Broker | None = None,
+        layouts: dict[tuple[bytes, int], _Layout] | None = None,
+    ) -> None:
+        self.source = source
+        self.places: list[Place] = [holding.place for holding in holdings]
+        self._holdings = holdings
+        self._sheets = [holding.sheet for holding in holdings]
+        self._broker = broker
+        self._layouts: dict[tuple[bytes, int], _Layout] = {} if layouts is None else layouts
+        self._facts: dict[str, TopicFacts] = {}
+        self._ends: dict[str, dict[int, tuple[int, int]]] = {}
+
+    def refreshed(self) -> Catalog:
+        """As it is now. Of manifests only what is new is read; what was found in them stays."""
+        holdings = [refreshed(holding) for holding in self._holdings]
+        if not holdings and self.source.url:  # nothing was uploaded yet
+            return Catalog(self.source, _found(self.source, self._broker), self._broker)
+        same = all(new is old for new, old in zip(holdings, self._holdings, strict=True))
+        return Catalog(self.source, holdings, self._broker, self._layouts if same else None)
+
+    def close(self) -> None:
+        """End the connections to brokers, if there are any."""
+        if self._broker is not None:
+            self._broker.close()
+
+    @cached_property
+    def topics(self) -> dict[str, int]:
+        """All topics, internal ones too, and how many partitions each has."""
+        if self._broker is not None:
+            return {name: meta.partitions for name, meta in sorted(self._broker.topics().items())}
+        names = {name for holding in self._holdings for name in holding.manifest.topics}
+        return {name: len(self.facts(name).partitions) for name in sorted(names)}
+
+    def facts(self, topic: str) -> TopicFacts:
+        """A topic's id, settings, and whether it is an internal one. SourceError if there is no
+        such topic. Partition numbers are -1 where no manifest knows the topic."""
+        found = self._facts.get(topic)
+        if found is None:
+            found = self._facts[topic] = self._find(topic)
+        return found
+
+    def bounds(self, topic: str, partition: int) -> Bounds:
+        """Which offsets of a partition there are. SourceError if there is no such partition."""
+        layout = self._layout(topic, partition)
+        if self._broker is None:
+            return Bounds(layout.log_start, layout.end, layout.end)
+        if topic not in self._ends:
+            self._ends[topic] = self._broker.ends(topic)
+        if partition not in self._ends[topic]:
+            raise SourceError(f"partition {partition} of topic {topic!r} has no leader now")
+        start, end = self._ends[topic][partition]
+        return Bounds(start, min(max(start, layout.end), end), end)
+
+    def offset_for_time(self, topic: str, partition: int, ms: int) -> int | None:
+        """The first offset whose record's timestamp is `ms` or later; None if there is none, as
+        Kafka's ListOffsets. DamagedData where the bytes that say it are damaged."""
+        return self.offsets_for_times([(topic, partition, ms)])[0]
+
+    def offsets_for_times(
+        self, wanted: Sequence[tuple[str, int, int]], tries: int = TRIES
+    ) -> list[int | None]:
+        """`offset_for_time` of many, several at a time: each is a few requests to a bucket."""
+        for topic, partition, _ in wanted:
+            self.bounds(topic, partition)  # the broker is asked here, by one thread
+        found: list[int | None] = []
+        try:
+            with ThreadPoolExecutor(TIMES_AT_ONCE, "kafkawire-times") as pool:
+                for each, at in zip(
+                    wanted, pool.map(lambda one: self._time_in_segments(*one), wanted), strict=True
+                ):
+                    if at is None and self._broker is not None:
+                        at = self._broker.offset_for_time(*each)
+                    found.append(at)
+        except FileNotFoundError as gone:
+            if tries <= 1:
+                raise SourceError(f"{gone}, though its manifest names it") from None
+            return self.refreshed().offsets_for_times(wanted, tries - 1)
+        return found
+
+    def _time_in_segments(self, topic: str, partition: int, ms: int) -> int | None:
+        start, _, end = self.bounds(topic, partition)
+        spans = self._layout(topic, partition).spans
+        late = self._values("max_timestamp", spans) >= ms
+        for at in np.flatnonzero(late & (spans.ends > start)).tolist():
+            [piece] = self._pieces(spans.take(slice(at, at + 1)))
+            piece = piece._replace(base=max(piece.base, start), end=min(piece.end, end))
+            found = first_since(self.places[piece.place], piece, topic, partition, ms)
+            if found is not None:
+                return found
+        return None
+
+    def part(self, wanted: OffsetRange) -> Part:
+        """A range with the pieces that hold it. SourceError if there is no such partition."""
+        topic, partition, base, end = wanted
+        layout = self._layout(topic, partition)
+        first = int(np.searchsorted(layout.spans.ends, base, side="right"))
+        stop = int(np.searchsorted(layout.spans.bases, end, side="left"))
+        spans = layout.spans.take(slice(first, stop if base < end else first))
+        bases, ends = np.maximum(spans.bases, base), np.minimum(spans.ends, end)
+        spans = spans._replace(bases=bases, ends=ends)
+        held = ends - bases
+        density = self._values("length", spans) / np.maximum(self._offsets(spans), 1)
+        bare = max(0, end - base) - int(held.sum())
+        size = int((held * density).sum() + bare * layout.record_bytes)
+        return Part(wanted, tuple(self._pieces(spans)), size)
+
+    def parts(self, wanted: Iterable[OffsetRange]) -> list[Part]:
+        """`part` of each. A million pieces are in no cycles, and looking for some again and again
+        while they are made would take longer than making them."""
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return [self.part(each) for each in wanted]
+        finally:
+            if collects:
+                gc.enable()
+
+    def counted(self, topic: str, partition: int) -> Counted:
+        """What the manifests say of a partition's segments. SourceError if there is no such."""
+        spans = self._layout(topic, partition).spans
+        whole = spans.bases == self._values("base_offset", spans)
+        whole &= spans.ends == self._values("end_offset", spans)
+        records = np.where(whole, self._values("records", spans), -1)
+        generations = np.zeros(len(records), dtype="i8")
+        for holder, sheet in enumerate(self._sheets):
+            own = spans.holders == holder
+            generations[own] = sheet.generations(spans.take(own))
+        return Counted(spans.bases, spans.ends, records, generations)
+
+    def _offsets(self, spans: Spans) -> Any:
+        """How many the entries cover these spans are in."""
+        return self._values("end_offset", spans) - self._values("base_offset", spans)
+
+    def created_ms(self, piece: Piece) -> int:
+        """When the file of a piece was written; -1 if it is a rewrite of older ones."""
+        uuid = segment_uuid(piece.key)
+        row = self._holdings[piece.place].manifest.find_object(uuid) if uuid else None
+        return -1 if row is None or row.generation else row.created_ms
+
+    def _find(self, topic: str) -> TopicFacts:
+        meta: TopicMeta | None = None
+        found = [
+            holding.manifest.topics[topic]
+            for holding in self._holdings
+            if topic in holding.manifest.topics
+        ]
+        if self._broker is not None:
+            meta = self._broker.topic(topic)
+            if meta is None:
+                raise SourceError(f"the broker at {self.source.bootstrap} has no topic {topic!r}")
+            found = [facts for facts in found if meta.id in (facts.id, ZERO_UUID)]
+        elif not found:
+            raise SourceError(f"{self.source.url} has no topic {topic!r}")
+        if meta is None or self._broker is None:
+            return max(found, key=_age)
+        if found:
+            facts = max(found, key=_age)
+            more = meta.partitions - len(facts.partitions)
+            return facts._replace(partitions=facts.partitions + (-1,) * more)
+        configs = self._broker.configs(topic)
+        return TopicFacts(meta.id, topic, meta.internal, 0, configs, (-1,) * meta.partitions)
+
+    def _layout(self, topic: str, partition: int) -> _Layout:
+        facts = self.facts(topic)
+        found = self._layouts.get((facts.id, partition))
+        if found is None:
+            count = len(facts.partitions)
+            if not 0 <= partition < count:
+                raise SourceError(f"topic {topic!r} has no partition {partition}: it has {count}")
+            found = self._layouts[facts.id, partition] = self._laid_out(facts, partition)
+        return found
+
+    def _laid_out(self, topic: TopicFacts, partition: int) -> _Layout:
+        found: list[Spans] = []
+        log_start = end = 0
+        for holder, holding in enumerate(self._holdings):
+            facts = holding.manifest.topics.get(topic.name)
+            if facts is None or facts.id != topic.id or partition >= len(facts.partitions):
+                continue
+            row = holding.manifest.partition(facts.partitions[partition])
+            if row is not None:
+                found.append(holding.sheet.spans(row.number, holder))
+                log_start, end = max(log_start, row.log_start), max(end, row.end)
+        spans = merged(self._sheets, found)
+        if log_start and len(found) > 1:  # one of them knows of a later one
+            spans = spans.take(spans.ends > log_start)
+            np.maximum(spans.bases, log_start, out=spans.bases)
+        size = int(self._values("length", spans).sum())
+        count = int(self._offsets(spans).sum())
+        return _Layout(
+            spans, log_start, max(end, log_start), size / count if count else RECORD_BYTES
+        )
+
+    def _pieces(self, spans: Spans) -> list[Piece]:
+        if len(self._sheets) == 1:
+            return self._sheets[0].pieces(spans, 0)
+        pieces = [
+            piece
+            for holder in np.unique(spans.holders).tolist()
+            for piece in self._sheets[holder].pieces(spans.take(spans.holders == holder), holder)
+        ]
+        return sorted(pieces, key=lambda piece: piece.base)
+
+    def _values(self, name: str, spans: Spans) -> Any:
+        if len(self._sheets) == 1:
+            return self._sheets[0].values(name, spans).astype("i8")
+        values = np.zeros(len(spans.entries), dtype="i8")
+        for holder in np.unique(spans.holders).tolist():
+            own = spans.holders == holder
+            values[own] = self._sheets[holder].values(name, spans.take(own))
+        return values
+
+
+def _age(facts: TopicFacts) -> int:
+    """Of topics that have the same name one was made after the other was deleted."""
+    return facts.created_ms
+
+
+def ids_of(catalog: Catalog, topics: Iterable[str]) -> dict[str, str]:
+    """Of those that are there and have one, in hex."""
+    found = {name: catalog.facts(name).id for name in topics if name in catalog.topics}
+    return {name: each.hex() for name, each in found.items() if each != ZERO_UUID}
+
+
+def remade(catalog: Catalog, ids: Mapping[str, str]) -> set[str]:
+    """Topics that had other ids."""
+    return {name for name, now in ids_of(catalog, ids).items() if now != ids[name]}
+
+
+def open_catalog(source: Source) -> Catalog:
+    """The catalog of a source; reads its manifests, and asks a broker if there is one.
+
+    A URL must have a manifest, or there must be a broker too, which has what is in none yet.
+    Without a URL the broker is asked where its segments lie, and what cannot be read from here
+    comes through it. SourceError.
+    """
+    if not source.url and not source.bootstrap:
+        raise SourceError("there is nothing to read from: neither a URL nor bootstrap servers")
+    broker = Broker(source) if source.bootstrap else None
+    return Catalog(source, _found(source, broker), broker)
+
+
+def _found(source: Source, broker: Broker | None) -> list[Holding]:
+    if broker is None:
+        return open_holdings(source.url)
+    if not source.url:
+        return readable_holdings(broker)
+    try:
+        holdings = open_holdings(source.url)
+    except NothingThere as nothing:
+        logger.warning("everything is read through the broker: %s", nothing)
+        return []
+    cluster = broker.cluster_id()
+    for holding in holdings:
+        said = holding.manifest.state.cluster_id
+        if said and cluster and said != cluster:
+            raise SourceError(
+                f"{holding.place.url} is of the cluster {said}, the broker at {source.bootstrap} "
+                f"of {cluster}"
+            )
+    return holdings

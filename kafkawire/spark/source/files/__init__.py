@@ -1,0 +1,1 @@
+"""Files of a tier or a data folder: located, read ahead and checked."""

@@ -1,0 +1,143 @@
+"""The bytes of one piece, checked: runs that can be decoded, and what is damaged between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkawire.codec.batches import HEAD_BYTES, iter_batches, read_head
+from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.segment.format import SparseIndex
+from kafkawire.codec.types import Buffer
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.read_ahead import Load
+from kafkawire.spark.source.model import DamagedData, OffsetRange, Piece
+
+
+class Run(NamedTuple):
+    """Whole batches, with the offsets [base, upto) at most. `damaged`: they are not what was
+    written; `check_crc`: nobody has looked yet."""
+
+    data: Buffer
+    base: int
+    upto: int
+    damaged: bool = False
+    check_crc: bool = False
+
+
+class Entry:
+    """A piece of a range while it is read. `stop`: where it ends for this range."""
+
+    def __init__(self, place: Place, piece: Piece, wanted: OffsetRange) -> None:
+        self._place = place
+        self._piece = piece
+        self._wanted = wanted
+        self.stop = min(piece.end, wanted.end)
+        self._carried = bytearray()
+
+    def named(self, error: DamagedData) -> DamagedData:
+        """The same with the file's name; not beyond this piece."""
+        return self._damage(str(error), error.base, min(error.end, self.stop))
+
+    def damage(self, cursor: int, run: Run) -> DamagedData:
+        """What is to be said of a damaged run, from the cursor on."""
+        base, end = max(cursor, run.base), min(run.upto, self.stop)
+        topic, partition = self._wanted[:2]
+        text = (
+            f"offsets [{base}, {end}) of partition {partition} of topic {topic!r} are damaged: "
+            f"{len(run.data)} bytes are not what was written"
+        )
+        return self._damage(text, base, end)
+
+    def _damage(self, text: str, base: int, end: int) -> DamagedData:
+        where = self._place.where(self._piece.key)
+        return DamagedData(f"{where}: {text}", *self._wanted[:2], base, end)
+
+    def blocks(self, load: Load) -> Iterator[Run]:
+        """Runs of sound blocks, and single damaged ones. FileNotFoundError, PlaceError."""
+        index = load.blocks
+        assert index is not None
+        first, (last, length) = index.span(self._piece.base, 1)[0], index.span(self.stop - 1, 1)
+        position, stop = max(load.position, first), min(load.position + load.length, last + length)
+        view = memoryview(load.data)[position - load.position :][: max(0, stop - position)]
+        while position < stop:
+            bad = _damaged(index, position, view, stop)
+            upto = stop if bad is None else bad
+            if position < upto:
+                yield self._sound(index, position, view[: upto - position])
+            if bad is None:
+                return
+            at = index.find(bad)
+            _, length, base, _, _ = index.block(at)
+            yield self._again(index, at, bytes(view[bad - position :][:length]), base)
+            view = view[bad - position + length :]
+            position = bad + length
+
+    def _sound(self, index: SparseIndex, position: int, data: memoryview) -> Run:
+        """Whole blocks, without the batches that begin behind the piece's end: another file's
+        hold there."""
+        first, after = index.find(position), index.find(position + len(data) - 1) + 1
+        base, upto = index.block(first)[2], self._offset(index, after)
+        if self.stop < upto and self.stop < self._wanted.end:
+            last = index.block(after - 1)[0] - position
+            data = data[: last + _before(data[last:], self.stop)]
+        return Run(data, base, upto)
+
+    def _again(self, index: SparseIndex, at: int, data: bytes, base: int) -> Run:
+        """A damaged block, read once more: it may have been harmed on its way."""
+        position, length = index.block(at)[:2]
+        fresh = self._place.get_range(self._piece.key, position, length)
+        if _damaged(index, position, memoryview(fresh), position + length) is None:
+            return self._sound(index, position, memoryview(fresh))
+        return Run(fresh or data, base, self._offset(index, at + 1), damaged=True)
+
+    def _offset(self, index: SparseIndex, at: int) -> int:
+        """The first offset of block `at`, or the end of the entry."""
+        return index.block(at)[2] if at < len(index) else self._piece.entry_end
+
+    def plain(self, load: Load) -> Iterator[Run]:
+        """Whole batches of an entry whose index is damaged, as they come."""
+        base, upto = self._piece.entry_base, self._piece.entry_end
+        stop = self._piece.start + self._piece.length
+        self._carried += load.data
+        cut = len(load.data) < load.length
+        left = 0 if cut else stop - load.position - load.length
+        size = _whole(self._carried, left)
+        data, self._carried = bytes(self._carried[:size]), self._carried[size:]
+        if data:
+            yield Run(data, base, upto, check_crc=True)
+        if cut:
+            yield Run(bytes(self._carried), base, upto, damaged=True)
+
+
+def _damaged(index: SparseIndex, position: int, view: memoryview, stop: int) -> int | None:
+    """The first block from `position` on that is not whole and sound, if one before `stop` is."""
+    bad = index.damaged(position, view)
+    if bad is None and position + len(view) < stop:
+        return index.block(index.find(position + len(view)))[0]
+    return bad
+
+
+def _before(data: memoryview, offset: int) -> int:
+    """How many bytes the batches have that begin below an offset."""
+    try:
+        for at, head in iter_batches(data):
+            if head.base_offset >= offset:
+                return at
+    except KafkaError:
+        pass  # whoever decodes it will say so
+    return len(data)
+
+
+def _whole(data: bytearray, left: int) -> int:
+    """How many bytes whole batches have at the beginning, with `left` bytes still to come. All, if
+    none follows, or if what begins there is no batch: whoever decodes it will say so."""
+    size = 0
+    try:
+        for at, head in iter_batches(data):
+            size = at + head.size_bytes
+        if not left or size + read_head(data, size).size_bytes > len(data) + left:
+            return len(data)
+    except KafkaError:
+        return size if left and len(data) - size < HEAD_BYTES else len(data)
+    return size

@@ -1,0 +1,51 @@
+"""Which offsets of a range were given up when damaged batches were left out of its segments.
+
+A segment that was written again without damaged batches says which offsets they had. Asked only
+where a range has offsets without a record, which compaction leaves as well: a small request a file.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+
+from kafkawire.codec.segment.format import (
+    LOST,
+    TAIL_BYTES,
+    FormatError,
+    LostRange,
+    read_lost,
+    read_trailer,
+    section_body,
+)
+from kafkawire.spark.source.files.locations import Place, PlaceError
+from kafkawire.spark.source.model import Piece
+
+FILES_KEPT = 4096
+"""Whose answers are remembered: tasks of a process ask for the same files."""
+
+logger = logging.getLogger(__name__)
+
+
+def lost_ranges(place: Place, piece: Piece) -> list[tuple[int, int]]:
+    """Offsets [base, end) within a piece that were given up; none if that cannot be read."""
+    try:
+        known = _read(place, piece.key, piece.file_bytes).get(piece.number, [])
+    except (FormatError, FileNotFoundError, PlaceError) as failure:
+        where = place.where(piece.key)
+        logger.warning("%s: what was lost of it cannot be read: %s", where, failure)
+        return []
+    found = [(max(each.first, piece.base), min(each.end, piece.end)) for each in known]
+    return [(base, end) for base, end in found if base < end]
+
+
+@lru_cache(FILES_KEPT)
+def _read(place: Place, key: str, file_bytes: int) -> dict[int, list[LostRange]]:
+    size = min(TAIL_BYTES, file_bytes)
+    trailer = read_trailer(place.get_range(key, file_bytes - size, size), file_bytes)
+    section = trailer.optional(LOST)
+    if section is None:
+        return {}
+    return read_lost(
+        section_body(section, place.get_range(key, section.start, section.stop - section.start))
+    )

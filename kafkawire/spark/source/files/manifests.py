@@ -1,0 +1,165 @@
+"""The manifests behind a URL, read, and read again where only little is new."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from kafkawire.manifest.contents import Manifest
+from kafkawire.manifest.keys import CURRENT, DELTAS, SNAPSHOTS, delta_key, sequence_of
+from kafkawire.manifest.layout import FormatError
+from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest, refresh_manifest
+from kafkawire.spark.source.broker_queries import Broker
+from kafkawire.spark.source.files.locations import FolderPlace, Place, open_place
+from kafkawire.spark.source.files.spans import Sheet
+from kafkawire.spark.source.model import SourceError
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 32
+"""Deltas fetched at a time, beside a snapshot: an hour has hundreds, each is one round trip, and a
+client keeps some more connections."""
+
+
+class NothingThere(SourceError):
+    """There is no manifest, which may come."""
+
+
+class Holding(NamedTuple):
+    """A place with a manifest, and what that says."""
+
+    place: Place
+    sheet: Sheet
+
+    @property
+    def manifest(self) -> Manifest:
+        """As it was read."""
+        return self.sheet.manifest
+
+
+def open_holdings(url: str) -> list[Holding]:
+    """The manifest of a tier or of a broker's folder, or those of all brokers of a data folder.
+
+    NothingThere if there is none, SourceError if one cannot be read.
+    """
+    place = open_place(url)
+    if not isinstance(place, FolderPlace) or _has_manifest(place):
+        return [Holding(place, Sheet(_read(place)))]
+    found = [each for each in _brokers(place) if _has_manifest(each)]
+    if not found:
+        raise NothingThere(
+            f"{url} has no manifest, neither as a tier or a broker's folder (manifest/current) "
+            "nor as a data folder (brokers/*/manifest/current)"
+        )
+    return [Holding(each, Sheet(_read(each))) for each in found]
+
+
+def readable_holdings(broker: Broker) -> list[Holding]:
+    """Manifests of the broker's own segments and of its tier, as far as they can be read from
+    here: local files first. A broker that is another machine's, or no kafkawire, has none."""
+    tier, folders = broker.segments()
+    urls = [folder for folder in folders if os.path.isabs(folder)] + ([tier] if tier else [])
+    cluster = broker.cluster_id()
+    found: list[Holding] = []
+    for url in urls:
+        try:
+            place = open_place(url)
+            holding = Holding(place, Sheet(_read(place)))
+        except NothingThere:
+            continue
+        except SourceError as failure:
+            logger.warning("%s is read through the broker: %s", url, failure)
+            continue
+        if holding.manifest.state.cluster_id == cluster:
+            found.append(holding)
+    return found
+
+
+def refreshed(holding: Holding) -> Holding:
+    """What is there now; the same object if nothing is new."""
+    known = holding.manifest
+    manifest = _reading(holding.place, lambda get: refresh_manifest(known, get))
+    return holding if manifest is known else Holding(holding.place, Sheet(manifest))
+
+
+def _brokers(place: FolderPlace) -> list[FolderPlace]:
+    folder = os.path.join(place.tier.folder, "brokers")
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    found = [open_place(os.path.join(folder, name)) for name in names]
+    return [each for each in found if isinstance(each, FolderPlace)]
+
+
+def _has_manifest(place: Place) -> bool:
+    try:
+        return place.size(CURRENT) >= 0
+    except FileNotFoundError:
+        return False
+
+
+def _read(place: Place) -> Manifest:
+    return _reading(place, read_manifest)
+
+
+def _reading(place: Place, read: Callable[[Callable[[str], bytes]], Manifest]) -> Manifest:
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            return read(_Ahead(place, pool).get)
+        except NoManifest:
+            raise NothingThere(
+                f"{place.url} has no manifest (manifest/current): nothing was uploaded there yet, "
+                "or the URL is not that of the tier"
+            ) from None
+        except (LostManifest, FormatError) as failure:
+            raise SourceError(f"{place.url}: {failure}") from None
+
+
+class _Ahead:
+    """Fetches from a bucket what will be asked for next, so that a manifest takes three round trips
+    where it has few deltas: `current` and a list of the deltas; the snapshot, the deltas behind it,
+    and the one that is not there yet; `current` again.
+    """
+
+    def __init__(self, place: Place, pool: ThreadPoolExecutor) -> None:
+        self._place = place
+        self._pool = pool
+        self._begun = isinstance(place, FolderPlace)
+        self._listing: Future[list[int]] | None = None
+        self._coming: dict[str, Future[bytes]] = {}
+
+    def get(self, key: str) -> bytes:
+        """As Place.get."""
+        if key in self._coming:
+            return self._coming.pop(key).result()
+        if key == CURRENT and not self._begun:
+            self._listing = self._pool.submit(self._listed)
+        self._begun = True
+        if key.startswith(SNAPSHOTS):
+            self._fetch_behind(key)
+            return self._place.get(key)
+        data = self._place.get(key)
+        if key.startswith(DELTAS):  # there are new ones
+            self._fetch_behind(key)
+        return data
+
+    def _listed(self) -> list[int]:
+        """The sequence numbers of all deltas."""
+        found = map(sequence_of, self._place.list(DELTAS))
+        return [number for number in found if number is not None]
+
+    def _fetch_behind(self, key: str) -> None:
+        """Fetch the deltas behind a snapshot or delta, unless that was done, and the one behind
+        them: that it is not there is true when it is looked for, and `current` is read later."""
+        if self._coming or isinstance(self._place, FolderPlace):
+            return
+        known, self._listing = self._listing, None
+        last = sequence_of(key) or 0
+        later = [each for each in (known.result() if known else self._listed()) if each > last]
+        for number in (*later, max(later, default=last) + 1):
+            wanted = delta_key(number)
+            self._coming[wanted] = self._pool.submit(self._place.get, wanted)

@@ -1,0 +1,252 @@
+"""Bytes of pieces, in the order in which they are decoded, read ahead of it.
+
+A large piece comes in runs of whole index blocks, small ones (thousands of little partitions in one
+file) many at a time: what lies close together in a file is one request. Of what is wanted whole the
+index is asked for beside the bytes; else before them, some pieces ahead.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import closing
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+from kafkawire.codec.segment.format import FormatError, SparseIndex
+from kafkawire.codec.types import Buffer
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.parallel_reads import InFlight, Plan, Range, Step
+from kafkawire.spark.source.model import Piece
+
+RUN_BYTES = 8 << 20
+"""Of one request, and of what is decoded at a time. Below 4 MiB the requests themselves show."""
+SMALL_BYTES = 1 << 20
+"""A piece up to this size is read whole, together with others; one that is wanted whole always is
+if it is no more than a run."""
+TOGETHER_AT_MOST = 5000
+"""Small pieces read at a time, which also hold RUN_BYTES at most."""
+GAP_BYTES = 64 << 10
+"""What is read and thrown away rather than making two requests of it."""
+INDEXES_AHEAD = 4
+"""Of large pieces that follow. One has 0.7 % of its piece's bytes, which are more than RUN_BYTES as
+a rule: so many pieces are more than may be under way."""
+INDEXES_KEPT = 8
+"""Of large pieces, for the next task of this process: it often goes on in the same segment. One has
+0.7 % of its segment's bytes at most."""
+
+
+class Load(NamedTuple):
+    """Bytes of piece number `at`, the `length` from `position` of its file on; fewer where the file
+    ends too early. `blocks`: the index, if they are whole blocks; None: it is damaged. `gone`: the
+    file is not there, and nothing follows. Each piece has at least one."""
+
+    at: int
+    blocks: SparseIndex | None
+    position: int
+    length: int
+    data: Buffer
+    gone: bool = False
+
+
+def loads(
+    places: Sequence[Place], pieces: Sequence[Piece], at_once: int = 0
+) -> Generator[Load, None, None]:
+    """Everything that may hold the offsets of these pieces, in their order. PlaceError.
+
+    `at_once`: requests under way at a time, for which RUN_BYTES each are held; 0: what is good
+    for these places. Ends its threads when it is closed.
+    """
+    at_once = at_once or max((place.at_once for place in places), default=1)
+    flight = InFlight[Load](at_once, at_once * RUN_BYTES)
+    with closing(flight.taken(_Planning(places, pieces, flight).steps())) as found:
+        for load in found:
+            yield load
+            if load.gone:
+                return
+
+
+class _Planning:
+    """Which requests the pieces need."""
+
+    def __init__(
+        self, places: Sequence[Place], pieces: Sequence[Piece], flight: InFlight[Load]
+    ) -> None:
+        self._places = places
+        self._pieces = pieces
+        self._flight = flight
+        self._indexes: dict[int, Future[SparseIndex | None]] = {}
+        self._looked = 0
+
+    def steps(self) -> Plan[Load]:
+        """See inflight.Plan."""
+        at = 0
+        while at < len(self._pieces):
+            self._look_ahead()
+            stop = self._together(at)
+            if stop > at:
+                step, at = self._small(at, stop)
+                yield step
+            else:
+                yield from self._large(at)
+                at += 1
+
+    def _look_ahead(self) -> None:
+        """Ask for the indexes of large pieces to come."""
+        while len(self._indexes) < INDEXES_AHEAD and self._looked < len(self._pieces):
+            piece = self._pieces[self._looked]
+            if _is_large(piece):
+                asked = self._flight.submit(read_index, self._places[piece.place], piece)
+                self._indexes[self._looked] = asked
+            self._looked += 1
+
+    def _together(self, at: int) -> int:
+        """Up to where small pieces from `at` on are read at a time; `at`: a large one is there."""
+        size, stop = 0, at
+        while stop < min(len(self._pieces), at + TOGETHER_AT_MOST):
+            piece = self._pieces[stop]
+            size += piece.length + piece.index_length
+            if _is_large(piece) or size > RUN_BYTES:
+                break
+            stop += 1
+        return stop
+
+    def _small(self, first: int, stop: int) -> tuple[Step[Load], int]:
+        """The step of some small pieces, and up to which: fewer where they lie far apart, so that
+        no more is thrown away than may be kept."""
+        while True:
+            by_file: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
+            for piece in self._pieces[first:stop]:
+                if piece.length:
+                    by_file[piece.place, piece.key] += [
+                        (piece.start, piece.start + piece.length),
+                        (piece.index_start, piece.index_start + piece.index_length),
+                    ]
+            files = {file: _joined(ranges) for file, ranges in by_file.items()}
+            size = sum(end - start for ranges in files.values() for start, end in ranges)
+            if size <= 2 * RUN_BYTES or stop - first == 1:
+                break
+            stop = first + (stop - first + 1) // 2
+        wanted = [
+            Range(self._places[place], key, start, end - start)
+            for (place, key), ranges in files.items()
+            for start, end in ranges
+        ]
+        numbered = list(enumerate(self._pieces[first:stop], first))
+        return Step(wanted, partial(_small_loads, numbered, files)), stop
+
+    def _large(self, at: int) -> Plan[Load]:
+        piece = self._pieces[at]
+        place = self._places[piece.place]
+        asked = self._indexes.pop(at)
+        yield asked
+        if asked.exception() is not None:  # its turn has not come yet
+            yield Step((), partial(_unread, piece, at, asked))
+            return
+        index = asked.result()
+        if index is None:
+            runs = _plain_runs(piece)
+        else:
+            first, _ = index.span(piece.base, 1)
+            last, length = index.span(piece.end - 1, 1)
+            runs = index.runs(first, last + length, RUN_BYTES)
+        for position, length in runs:
+            load = Load(at, index, position, length, b"")
+            yield Step((Range(place, piece.key, position, length),), partial(_run_load, load))
+
+
+def _is_large(piece: Piece) -> bool:
+    """Whether it is looked up what of it is needed, and in which runs."""
+    is_whole = (piece.base, piece.end) == (piece.entry_base, piece.entry_end)
+    most = RUN_BYTES if is_whole else min(SMALL_BYTES, RUN_BYTES)
+    return piece.length + piece.index_length > most
+
+
+def _joined(ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges of a file as few that have all of them, each RUN_BYTES at most if they were."""
+    joined: list[tuple[int, int]] = []
+    for start, stop in sorted(ranges):
+        if joined and start - joined[-1][1] <= GAP_BYTES and stop - joined[-1][0] <= RUN_BYTES:
+            joined[-1] = joined[-1][0], max(joined[-1][1], stop)
+        else:
+            joined.append((start, stop))
+    return joined
+
+
+def _small_loads(
+    pieces: Sequence[tuple[int, Piece]],
+    files: Mapping[tuple[int, str], Sequence[tuple[int, int]]],
+    found: Sequence[Buffer | None],
+) -> Iterator[Load]:
+    """Of numbered pieces. `files`: what was read of each; `found`: the bytes, in that order."""
+    left = iter(found)
+    held = {
+        file: _Held([start for start, _ in ranges], [next(left) for _ in ranges])
+        for file, ranges in files.items()
+    }
+    for at, piece in pieces:
+        if not piece.length:
+            yield Load(at, None, piece.start, 0, b"")
+            continue
+        file = held[piece.place, piece.key]
+        if file.gone:
+            yield Load(at, None, piece.start, 0, b"", gone=True)
+            return
+        index = _index(piece, file.part(piece.index_start, piece.index_length))
+        data = file.part(piece.start, piece.length)
+        yield Load(at, index, piece.start, piece.length, data)
+
+
+class _Held:
+    """Ranges of a file."""
+
+    def __init__(self, starts: Sequence[int], parts: Sequence[Buffer | None]) -> None:
+        self.gone = None in parts
+        self._starts = starts
+        self._parts = [memoryview(b"" if part is None else part) for part in parts]
+
+    def part(self, start: int, length: int) -> memoryview:
+        """What lies within one of the ranges; shorter where the file ended."""
+        at = bisect_right(self._starts, start) - 1
+        begin = start - self._starts[at]
+        return self._parts[at][begin : begin + length]
+
+
+def _unread(
+    piece: Piece, at: int, asked: Future[SparseIndex | None], _: Sequence[Buffer | None]
+) -> Iterator[Load]:
+    """In the place of a piece whose index could not be read."""
+    try:
+        asked.result()
+    except FileNotFoundError:
+        yield Load(at, None, piece.start, 0, b"", gone=True)
+
+
+def _run_load(load: Load, found: Sequence[Buffer | None]) -> Iterator[Load]:
+    [data] = found
+    yield load._replace(gone=True) if data is None else load._replace(data=data)
+
+
+def _index(piece: Piece, body: Buffer) -> SparseIndex | None:
+    try:
+        return SparseIndex(body, piece.start, piece.length, piece.entry_base, piece.index_checksum)
+    except FormatError:
+        return None
+
+
+def read_index(place: Place, piece: Piece) -> SparseIndex | None:
+    """The sparse index of a piece's entry; None if it is damaged. FileNotFoundError, PlaceError."""
+    return _read_index(place, piece._replace(place=0, base=0, end=0))
+
+
+@lru_cache(INDEXES_KEPT)
+def _read_index(place: Place, piece: Piece) -> SparseIndex | None:
+    return _index(piece, place.get_range(piece.key, piece.index_start, piece.index_length))
+
+
+def _plain_runs(piece: Piece) -> Iterator[tuple[int, int]]:
+    stop = piece.start + piece.length
+    for position in range(piece.start, stop, RUN_BYTES):
+        yield position, min(RUN_BYTES, stop - position)

@@ -1,0 +1,67 @@
+"""Which transactions of a partition were aborted, as the state of its segments says.
+
+A segment's state has those whose marker is in it, so a transaction's fate may stand in a later
+segment than its records: all of them from a range's first one on are looked at. Asked only where
+there is a transactional batch.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+from kafkawire.codec.segment.format import (
+    STATE,
+    TAIL_BYTES,
+    FormatError,
+    read_state,
+    read_trailer,
+    section_body,
+)
+from kafkawire.spark.source.catalog import Catalog
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.model import OffsetRange, Piece, SourceError
+
+Aborted = tuple[int, int, int]
+"""Producer id, first offset, last offset."""
+
+FILES_AT_ONCE = 8
+"""Two small requests one after the other for each: of a far bucket half a second."""
+FILES_KEPT = 4096
+"""Whose answers are remembered: tasks of a process ask for the same files."""
+OFFSET_MAX = (1 << 63) - 1
+
+
+def aborted_transactions(catalog: Catalog, wanted: OffsetRange) -> list[Aborted]:
+    """Those that may touch a range. SourceError if a segment's state cannot be read."""
+    part = catalog.part(wanted._replace(end=OFFSET_MAX))
+    with ThreadPoolExecutor(FILES_AT_ONCE, "kafkawire-states") as pool:
+        places = [catalog.places[piece.place] for piece in part.pieces]
+        found = {
+            each
+            for some in pool.map(_aborted, places, part.pieces)
+            for each in some
+            if each[1] < wanted.end and each[2] >= wanted.base
+        }
+    return sorted(found)
+
+
+def _aborted(place: Place, piece: Piece) -> tuple[Aborted, ...]:
+    try:
+        return _read(place, piece.key, piece.file_bytes, piece.number)
+    except (FormatError, FileNotFoundError) as failure:
+        raise SourceError(
+            f"{place.where(piece.key)}: which transactions were aborted cannot be read: {failure}"
+        ) from None
+
+
+@lru_cache(FILES_KEPT)
+def _read(place: Place, key: str, file_bytes: int, number: int) -> tuple[Aborted, ...]:
+    size = min(TAIL_BYTES, file_bytes)
+    trailer = read_trailer(place.get_range(key, file_bytes - size, size), file_bytes)
+    section = trailer.optional(STATE)
+    if section is None:
+        return ()
+    stored = place.get_range(key, section.start, section.stop - section.start)
+    state = read_state(section_body(section, stored)).get(number)
+    return () if state is None else tuple(state.aborted)

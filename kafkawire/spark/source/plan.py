@@ -1,0 +1,138 @@
+"""Splitting what is to be read into tasks of about the same bytes. Pure.
+
+The same parts give the same tasks, whoever asks. Order is kept: by part, and within a part by
+offset; every offset is in exactly one task.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from kafkawire.spark.source.model import Part, Piece, Task
+
+TASK_BYTES = 64 << 20
+"""Of one task. A tenth to half a second of work: many times what starting a task costs, and little
+lost where one fails or a machine is slow."""
+PARTS_AT_MOST = 10_000
+"""In one task: each has its own account, and its share of the task's description."""
+SNAP = 8
+"""A cut moves to where a segment ends if that is within this part of a share: two tasks would
+read that segment's index else."""
+
+
+def plan_tasks(
+    parts: Sequence[Part], *, task_bytes: int = TASK_BYTES, min_tasks: int = 1
+) -> list[Task]:
+    """Tasks of at most about `task_bytes`, and at least `min_tasks` where there are as many
+    offsets.
+
+    A part is cut where its bytes say, within a piece in proportion to its offsets, so a cut lies
+    anywhere in a batch; whoever reads finds the place by the index. Small parts share a task.
+    Parts without offsets are left out. ValueError for bounds below 1.
+    """
+    if task_bytes < 1 or min_tasks < 1:
+        raise ValueError(f"task_bytes={task_bytes} and min_tasks={min_tasks} must be at least 1")
+    wanted = [part for part in parts if part.range.base < part.range.end]
+    total = sum(max(1, part.size_bytes) for part in wanted)
+    target = max(1, min(task_bytes, -(-total // min_tasks)))
+    tasks = _packed(wanted, target)
+    while len(tasks) < min_tasks and target > 1:
+        target //= 2
+        tasks = _packed(wanted, target)
+    return tasks
+
+
+def _packed(parts: Sequence[Part], target: int) -> list[Task]:
+    tasks: list[Task] = []
+    packed: list[Part] = []
+    size = 0
+    for part in parts:
+        for share in split_part(part, target):
+            share_bytes = max(1, share.size_bytes)
+            if packed and (size + share_bytes > target or len(packed) == PARTS_AT_MOST):
+                tasks.append(Task(tuple(packed)))
+                packed, size = [], 0
+            packed.append(share)
+            size += share_bytes
+    if packed:
+        tasks.append(Task(tuple(packed)))
+    return tasks
+
+
+class _Run(NamedTuple):
+    """Offsets that follow each other: of one piece, or those between two, which none covers."""
+
+    base: int
+    end: int
+    size_bytes: int
+    piece: Piece | None
+
+
+def split_part(part: Part, target: int) -> Iterator[Part]:
+    """Shares of a part: rising, without gaps, of about the same bytes, at most about `target`."""
+    base, end = part.range.base, part.range.end
+    count = min(-(-max(1, part.size_bytes) // target), end - base)
+    if count <= 1:
+        yield part
+        return
+    runs = _runs(part)
+    first = 0
+    for left, right in _shares(runs, count):
+        while runs[first].end <= left:
+            first += 1
+        pieces: list[Piece] = []
+        size, at = 0, first
+        while at < len(runs) and runs[at].base < right:
+            run = runs[at]
+            begin, stop = max(run.base, left), min(run.end, right)
+            size += run.size_bytes * (stop - begin) // (run.end - run.base)
+            if run.piece is not None:
+                pieces.append(run.piece._replace(base=begin, end=stop))
+            at += 1
+        yield Part(part.range._replace(base=left, end=right), tuple(pieces), size)
+
+
+def _runs(part: Part) -> list[_Run]:
+    """All offsets of a part. Bytes that are of no piece lie evenly on the offsets of none."""
+    base, end = part.range.base, part.range.end
+    sizes = [piece.size_bytes for piece in part.pieces]
+    bare = end - base - sum(piece.end - piece.base for piece in part.pieces)
+    rest = max(0, part.size_bytes - sum(sizes))
+    runs: list[_Run] = []
+    at = base
+    for piece, size in zip(part.pieces, sizes, strict=True):
+        if at < piece.base:
+            runs.append(_Run(at, piece.base, rest * (piece.base - at) // bare, None))
+        runs.append(_Run(piece.base, piece.end, size, piece))
+        at = piece.end
+    if at < end:
+        runs.append(_Run(at, end, rest * (end - at) // bare, None))
+    return runs
+
+
+def _shares(runs: Sequence[_Run], count: int) -> Iterator[tuple[int, int]]:
+    """`count` ranges of about the same bytes, none of them empty."""
+    ends = list(accumulate(run.size_bytes for run in runs))
+    total = max(1, ends[-1])
+    left, end = runs[0].base, runs[-1].end
+    for number in range(1, count):
+        right = _offset_at(runs, ends, total * number // count, total // count // SNAP)
+        right = min(max(right, left + 1), end - (count - number))
+        yield left, right
+        left = right
+    yield left, end
+
+
+def _offset_at(runs: Sequence[_Run], ends: Sequence[int], size: int, near: int) -> int:
+    """The offset before which there are `size` bytes, or a border of runs at most `near` away."""
+    at = min(bisect_left(ends, size), len(runs) - 1)
+    run = runs[at]
+    before = size - (ends[at] - run.size_bytes)
+    if ends[at] - size <= near:
+        return run.end
+    if before <= near:
+        return run.base
+    return run.base + before * (run.end - run.base) // max(1, run.size_bytes)

@@ -1,0 +1,135 @@
+"""Filters of a query that planning can use: what they rule out is not read at all. Pure.
+
+A filter on topic or partition, and a bound of the offset, is used up here: all rows that come
+fulfil it. Of a timestamp only the lower bound helps, and only to begin later: records need not be
+in the order of their times, so Spark looks at each again. Everything else is handed back.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from kafkawire.spark.source.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from kafkawire.spark.source.limits import OFFSET_MAX
+from kafkawire.spark.source.model import OffsetRange
+
+_EQUALS = ("EqualTo", "EqualNullSafe")
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": operator.eq,
+    "EqualNullSafe": operator.eq,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "In": lambda value, values: value in values,
+    "StringStartsWith": lambda value, other: value.startswith(other),
+    "StringEndsWith": lambda value, other: value.endswith(other),
+    "StringContains": lambda value, other: other in value,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One on a topic or partition: the name of Spark's filter, its value, whether negated."""
+
+    kind: str
+    name: str
+    value: Any
+    negated: bool
+
+    def holds(self, value: object) -> bool:
+        """For the topic or partition a range is of."""
+        return _OPERATORS[self.name](value, self.value) != self.negated
+
+
+@dataclass(slots=True)
+class Pruning:
+    """What is left of all there is: offsets [low, high), of partitions that fulfil `conditions`.
+
+    `since_ms`: records before the first of this time or later are not wanted; -1: no such bound.
+    """
+
+    conditions: tuple[Condition, ...] = ()
+    low: int = 0
+    high: int = OFFSET_MAX
+    since_ms: int = -1
+
+    def push(self, filters: Iterable[Any], kinds: Mapping[str, str]) -> list[Any]:
+        """Take pyspark.sql.datasource filters, all of which must hold; those that Spark still has
+        to look at. `kinds`: of columns by their names in the query."""
+        return [each for each in filters if not self._take(each, kinds)]
+
+    def _take(self, given: Any, kinds: Mapping[str, str]) -> bool:
+        """Use a filter; whether it is used up."""
+        negated = type(given).__name__ == "Not"
+        inner = given.child if negated else given
+        name, path = type(inner).__name__, inner.attribute
+        kind = kinds.get(path[0]) if len(path) == 1 else None
+        if name == "IsNotNull" and not negated:
+            return kind in (TOPIC, PARTITION, OFFSET)
+        if name not in _OPERATORS or kind is None:
+            return False
+        value = inner.value
+        if kind in (TOPIC, PARTITION) and _comparable(name, value, str if kind == TOPIC else int):
+            self.conditions += (Condition(kind, name, value, negated),)
+            return True
+        if kind == OFFSET and not negated and _comparable(name, value, int):
+            return self._bound(name, value)
+        if kind == TIMESTAMP and not negated and _comparable(name, value, datetime):
+            self._since(name, value)
+        return False
+
+    def _bound(self, name: str, value: Any) -> bool:
+        if name == "In":
+            self.low, self.high = max(self.low, min(value)), min(self.high, max(value) + 1)
+            return False  # there may be others between them
+        if name in _EQUALS or name.startswith("GreaterThan"):
+            self.low = max(self.low, value + (name == "GreaterThan"))
+        if name in _EQUALS or name.startswith("LessThan"):
+            self.high = min(self.high, value + (name != "LessThan"))
+        return True
+
+    def _since(self, name: str, value: Any) -> None:
+        if name == "In" or name in _EQUALS or name.startswith("GreaterThan"):
+            first = min(value) if name == "In" else value
+            aware = first if first.tzinfo else first.replace(tzinfo=UTC)
+            ms = (aware - _EPOCH).total_seconds() * 1000
+            self.since_ms = max(self.since_ms, int(ms) if ms >= 0 else -1)
+
+    def keeps(self, topic: str, partition: int) -> bool:
+        """Whether anything of a partition is wanted."""
+        values = {TOPIC: topic, PARTITION: partition}
+        return all(each.holds(values[each.kind]) for each in self.conditions)
+
+    def of(
+        self,
+        wanted: Iterable[OffsetRange],
+        times: Callable[[Sequence[tuple[str, int, int]]], Sequence[int | None]],
+    ) -> list[OffsetRange]:
+        """What is left of ranges, without empty ones. `times`: a catalog's `offsets_for_times`."""
+        found = [
+            each._replace(base=max(each.base, self.low), end=min(each.end, self.high))
+            for each in wanted
+            if self.keeps(each.topic, each.partition)
+        ]
+        found = [each for each in found if each.base < each.end]
+        if self.since_ms >= 0:
+            firsts = times([(each.topic, each.partition, self.since_ms) for each in found])
+            found = [
+                each._replace(base=each.end if first is None else max(each.base, first))
+                for each, first in zip(found, firsts, strict=True)
+            ]
+        return [each for each in found if each.base < each.end]
+
+
+def _comparable(name: str, value: Any, kind: type) -> bool:
+    """Whether the value is of the column's type; among many, null has rules of its own in SQL."""
+    values = value if name == "In" else (value,)
+    return bool(values) and all(
+        isinstance(each, kind) and not isinstance(each, bool) for each in values
+    )

@@ -1,0 +1,274 @@
+"""What a Spark task does: its parts, from segments and the broker, to Arrow batches.
+
+Every offset of a part is accounted for: given as a row, or in a gap with its reason. Blocks are
+checked by the sums of the sparse index, and what comes without one by the batches' CRCs. A file
+that is gone was replaced or deleted since the plan was made: the manifest is read again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from kafkawire.codec.types import Buffer
+from kafkawire.spark.source.broker_queries import pause
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files.checked_entries import Entry, Run
+from kafkawire.spark.source.files.locations import Place
+from kafkawire.spark.source.files.lost import lost_ranges
+from kafkawire.spark.source.files.read_ahead import Load, loads
+from kafkawire.spark.source.model import (
+    COMPACTED,
+    DAMAGED,
+    LOST,
+    READ_COMMITTED,
+    Account,
+    DamagedData,
+    DataLoss,
+    OffsetRange,
+    Part,
+    Piece,
+    Source,
+    SourceError,
+    Task,
+)
+from kafkawire.spark.source.tail import Tail
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkawire.spark.source.catalog import Catalog
+
+OnDamage = Callable[[DamagedData, bytes], None]
+"""What cannot be read: its offsets and why, and its bytes as they are."""
+
+RESOLVED_AT_MOST = 5
+"""How often a task reads the manifest again. Replaced files live for an hour at least."""
+
+logger = logging.getLogger(__name__)
+
+
+def read_task(
+    source: Source,
+    places: Sequence[Place],
+    task: Task,
+    selection: Selection,
+    *,
+    on_damage: OnDamage | None = None,
+    accounts: list[Account] | None = None,
+    batch_rows: int = 65536,
+    batch_bytes: int = 8 << 20,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a task, in the order of its parts, as Arrow batches of `selection`.
+
+    `accounts` gets one for each part, in order; when this ends each has `missing` 0. `on_damage` is
+    handed what cannot be read, which is then left out and accounted DAMAGED; without it that is
+    raised. Raises DamagedData, DataLoss (if `source.fail_on_data_loss`), SourceError for the rest.
+    """
+    reader = _Reader(source, places, on_damage, [] if accounts is None else accounts)
+    return reader.read(task, selection, batch_rows, batch_bytes)
+
+
+class _Reader:
+    """One reading of one task."""
+
+    def __init__(
+        self,
+        source: Source,
+        places: Sequence[Place],
+        on_damage: OnDamage | None,
+        accounts: list[Account],
+    ) -> None:
+        self._source = source
+        self._places = places
+        self._on_damage = on_damage
+        self._accounts = accounts
+        self._tail = Tail(source)
+        self._catalog: Catalog | None = None
+        self._account: Account | None = None
+        self._resolved = 0
+
+    def read(
+        self, task: Task, selection: Selection, batch_rows: int, batch_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        from kafkawire.spark.decode.decoder import Decoder  # brings numba
+
+        self._decoder = Decoder(
+            selection,
+            read_committed=self._source.isolation == READ_COMMITTED,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+        )
+        left = list(task.parts)
+        try:
+            while left:
+                pieces = [piece for part in left for piece in part.pieces]
+                found = loads(self._places, pieces, self._source.requests_at_once)
+                try:
+                    yield from self._parts(left, found)
+                finally:
+                    found.close()
+            yield from self._decoder.flush()
+        finally:
+            self._tail.close()
+            if self._catalog is not None:
+                self._catalog.close()
+
+    def _parts(self, left: list[Part], found: Iterator[Load]) -> Iterator[pa.RecordBatch]:
+        """Read parts, and take them from `left`; ends early where a file is gone: then `left` says
+        what is to be read now."""
+        by_piece = groupby(found, attrgetter("at"))
+        while left:
+            part = left[0]
+            self._begin(part)
+            for number, piece in enumerate(part.pieces):
+                _, loaded = next(by_piece)
+                yield from self._hole(part, piece.base)
+                if not (yield from self._piece(part, piece, loaded)):
+                    self._gone(left, number)
+                    return
+            yield from self._hole(part, part.range.end)
+            self._decoder.end()
+            self._explain(part)
+            self._account = None
+            left.pop(0)
+
+    def _explain(self, part: Part) -> None:
+        """Say which of the offsets without a batch were given up, by the account of the files."""
+        account = self._account
+        assert account is not None
+        for piece in part.pieces:
+            if not account.counts.get(COMPACTED):
+                return
+            for base, end in lost_ranges(self._places[piece.place], piece):
+                account.explain_lost(base, end)
+
+    def _begin(self, part: Part) -> None:
+        """A new part, or again one that was begun."""
+        if self._account is None:
+            self._account = Account(part.range)
+            self._accounts.append(self._account)
+        self._decoder.begin(self._account, lambda: self._aborted(part))
+
+    def _aborted(self, part: Part) -> list[tuple[int, int, int]]:
+        from kafkawire.spark.source.files.transactions import aborted_transactions
+
+        return aborted_transactions(self._opened_catalog(), part.range)
+
+    def _hole(self, part: Part, upto: int) -> Iterator[pa.RecordBatch]:
+        """Offsets that no piece covers."""
+        if self._decoder.cursor >= upto:
+            return
+        if not self._source.bootstrap:
+            self._lost(upto, f"no segment in {self._source.url} has them")
+            return
+        assert self._account is not None
+        yield from self._tail.read(
+            self._decoder, self._account, upto, self._lost, self._harmed_tail
+        )
+        self._begin(part)
+
+    def _piece(
+        self, part: Part, piece: Piece, loaded: Iterator[Load]
+    ) -> Generator[pa.RecordBatch, None, bool]:
+        """Read a piece from the cursor on. False: its file is gone."""
+        entry = Entry(self._places[piece.place], piece, part.range)
+        try:
+            for load in loaded:
+                if load.gone:
+                    return False
+                if load.blocks is None and load.length:
+                    where = self._places[piece.place].where(piece.key)
+                    logger.warning("%s has a damaged index: it is read by its batches", where)
+                if self._decoder.cursor < entry.stop:
+                    runs = entry.plain(load) if load.blocks is None else entry.blocks(load)
+                    for run in runs:
+                        yield from self._run(entry, run)
+        except FileNotFoundError:
+            return False
+        self._decoder.skip(entry.stop, COMPACTED)
+        return True
+
+    def _run(self, entry: Entry, run: Run) -> Iterator[pa.RecordBatch]:
+        if run.damaged:
+            self._decoder.skip(run.base, COMPACTED)
+            self._harmed(entry.damage(self._decoder.cursor, run), run.data)
+            return
+        view = memoryview(run.data)
+        while len(view):
+            try:
+                yield from self._decoder.feed(view, check_crc=run.check_crc, upto=run.upto)
+                return
+            except DamagedData as error:
+                start, stop = self._decoder.broken
+                self._harmed(entry.named(error), view[start:stop])
+                view = view[stop:]
+
+    def _harmed(self, error: DamagedData, data: Buffer) -> None:
+        """Bytes that cannot be read: hand them over and go on behind them, or fail."""
+        if error.base >= error.end:
+            return
+        if self._on_damage is None:
+            raise error
+        self._on_damage(error, bytes(data))
+        self._decoder.skip(error.end, DAMAGED)
+
+    def _harmed_tail(self, error: DamagedData, data: Buffer) -> None:
+        where = f"the broker at {self._source.bootstrap}"
+        self._harmed(
+            DamagedData(f"{where}: {error}", error.topic, error.partition, error.base, error.end),
+            data,
+        )
+
+    def _lost(self, upto: int, why: str) -> None:
+        """Offsets from the cursor to `upto` are not to be had."""
+        assert self._account is not None
+        topic, partition = self._account.range[:2]
+        base = self._decoder.cursor
+        if self._source.fail_on_data_loss:
+            raise DataLoss(
+                f"offsets [{base}, {upto}) of partition {partition} of topic {topic!r} are lost: "
+                f"{why} (failOnDataLoss=false reads on behind them)"
+            )
+        self._decoder.skip(upto, LOST)
+
+    def _gone(self, left: list[Part], number: int) -> None:
+        """The file of piece `number` of the first part is not there: where are its records now?"""
+        piece = left[0].pieces[number]
+        where = self._places[piece.place].where(piece.key)
+        self._resolved += 1
+        if self._resolved > RESOLVED_AT_MOST:
+            logger.warning("%s is gone, and nothing has taken its place", where)
+            left[0] = replace(left[0], pieces=left[0].pieces[number + 1 :])
+            return
+        logger.info("%s is gone: reading the manifest again", where)
+        if self._resolved > 1:
+            pause(self._resolved)
+        if self._catalog is not None:
+            self._catalog.close()
+        self._catalog = None
+        cursor = self._decoder.cursor
+        catalog = self._opened_catalog()
+        self._places = catalog.places
+        for at, part in enumerate(left):
+            base = cursor if at == 0 else part.range.base
+            left[at] = replace(part, pieces=self._pieces(catalog, part.range._replace(base=base)))
+
+    def _pieces(self, catalog: Catalog, wanted: OffsetRange) -> tuple[Piece, ...]:
+        try:
+            return catalog.part(wanted).pieces
+        except SourceError as failure:
+            if self._source.fail_on_data_loss:
+                raise DataLoss(str(failure)) from None
+            return ()
+
+    def _opened_catalog(self) -> Catalog:
+        if self._catalog is None:
+            from kafkawire.spark.source.catalog import open_catalog  # only where it is needed
+
+            self._catalog = open_catalog(self._source)
+        return self._catalog

@@ -1,0 +1,116 @@
+"""`spark.readStream.format("kafkawire")`: topics as a stream of micro batches.
+
+One process beside the driver is asked for offsets and partitions as long as the query runs; what it
+is asked twice, as after a restart from a checkpoint, it answers alike, so each offset is in exactly
+one micro batch. New partitions, and new topics of a pattern, join while it runs.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from kafkawire.spark.source.datasource import TaskReader, open_current
+from kafkawire.spark.source.ranges import (
+    Positions,
+    assigned,
+    begin_at,
+    ends_of,
+    from_json,
+    limited,
+    resolve,
+    stream_ranges,
+    to_json,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.options import Options
+
+Offsets = dict[str, Any]
+LOOK_EVERY_S = 1.0
+"""Spark asks for the newest offsets a hundred times a second where there is nothing new. Looking
+costs a bucket three requests, which is one dollar a month at this pace."""
+
+
+class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads micro batches. Tasks have another one, made of the options again."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._target: Positions | None = None
+        self._latest: Positions = {}
+        self._looked: Catalog | None = None
+        self._began_at = float("-inf")  # the last micro batch, for minOffsetsPerTrigger
+
+    def initialOffset(self) -> Offsets:
+        """Where a query begins that has no checkpoint yet."""
+        catalog, options = open_current(self.options.source), self.options
+        partitions = assigned(catalog, options.subscription)
+        found = resolve(catalog, options.starting, partitions, options, starting=True)
+        return to_json({key: begin_at(catalog, key, offset) for key, offset in found.items()})
+
+    def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:
+        """The end of the next micro batch: `start` again where there is nothing to do."""
+        known, catalog = from_json(start), open_current(self.options.source, LOOK_EVERY_S)
+        latest = self._ends(catalog) if self._target is None else self._target
+        if isinstance(limit, ReadAllAvailable):
+            return to_json(latest)
+        if self._is_too_little(known, latest):
+            return start
+        if isinstance(limit, ReadMaxRows):
+            return to_json(limited(catalog, known, latest, limit.max_rows))
+        return to_json(latest)
+
+    def _ends(self, catalog: Catalog) -> Positions:
+        if catalog is not self._looked:
+            self._latest, self._looked = ends_of(catalog, self.options.subscription), catalog
+        return self._latest
+
+    def _is_too_little(self, known: Positions, latest: Positions) -> bool:
+        """Whether to wait for minOffsetsPerTrigger; not behind a target, where no more comes."""
+        now, options = time.monotonic(), self.options
+        is_patient = now - self._began_at < options.max_trigger_delay_ms / 1000
+        if self._target is None and is_patient and waiting(known, latest) < options.min_offsets:
+            return True
+        self._began_at = now
+        return False
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """As maxOffsetsPerTrigger and minOffsetsPerTrigger say. Spark knows no limit of both: the
+        lower one is looked at here in any case."""
+        if self.options.max_offsets:
+            return ReadMaxRows(self.options.max_offsets)
+        return (
+            ReadMinRows(self.options.min_offsets)
+            if self.options.min_offsets
+            else ReadAllAvailable()
+        )
+
+    def reportLatestOffset(self) -> Offsets | None:
+        """For the progress of the query: what there was when it last looked."""
+        return to_json(self._latest) or None
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What there is now is all the query will read."""
+        self._target = self._ends(open_current(self.options.source))
+
+    def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
+        """The tasks of a micro batch; none if it is empty."""
+        first, last = from_json(start), from_json(end)
+        if first == last:
+            return []
+        catalog = open_current(self.options.source, LOOK_EVERY_S)
+        return self.plan(catalog, stream_ranges(catalog, first, last))
