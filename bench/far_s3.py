@@ -33,7 +33,7 @@ from kafkawire.spark.source.model import OffsetRange, Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from tests.kit import minio
-from tests.kit.sparkfiles import Files, Share
+from tests.kit.spark.files import Files, Share
 
 CHUNK_BYTES = 256 << 10
 """Held back at a time: 5 ms of a connection."""

@@ -1,7 +1,7 @@
 """`python -m bench.raw_gets s3://BUCKET/PREFIX SECONDS`: MB/s of ranged GETs by boto3 alone.
 
 Eight threads read the segment objects under the prefix in ranges of 8 MiB, over and over: what
-bench.micro_cold holds cold fetches against. Credentials and endpoint are boto3's to find.
+bench.micro.cold holds cold fetches against. Credentials and endpoint are boto3's to find.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m bench.waiting_broker MS COMMAND...`: a broker whose remote tier only waits.
 
 Every request to read from the tier, which is a folder, takes so many milliseconds more, spent in a
-timer: what bench.micro_cold measures is then the broker's, and no server takes part of the machine.
+timer: what bench.micro.cold measures is then the broker's, and no server takes part of the machine.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typer.main import get_command
 from tests.kit import minio as kit_minio
 from tests.kit.minio import minio, tier_url  # noqa: F401  (fixtures, by name)
 from tests.kit.postgres import postgres_url  # noqa: F401  (likewise)
-from tests.kit.spark import spark  # noqa: F401  (likewise)
+from tests.kit.spark.session import spark  # noqa: F401  (likewise)
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 settings.register_profile(

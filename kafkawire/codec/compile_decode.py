@@ -40,8 +40,9 @@ some room; and one more for every 32 bytes, which is less than a topic of a usua
 one partition."""
 
 MAX_ELEMENTS = 100_000
-"""An element takes up to a kilobyte until it is answered (tests/test_request_memory.py): that makes
-a hundred MB for one request, and 25 MB and 32 times its bytes at most for a smaller one."""
+"""An element takes up to a kilobyte until it is answered (tests/broker/test_request_memory.py):
+that makes a hundred MB for one request, and 25 MB and 32 times its bytes at most for a smaller
+one."""
 
 
 def allowed_elements(size_bytes: int) -> int:

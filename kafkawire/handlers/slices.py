@@ -3,7 +3,7 @@
 A Metadata answer over ten thousand partitions takes tens of milliseconds to build; in one go
 every other connection would wait for it. Here the message is encoded once with its list empty,
 cut open at the list, and the items are encoded in slices between which the loop runs. The
-bytes are the same as those of encoding it whole (tests/test_handlers_metadata.py compares).
+bytes are the same as those of encoding it whole (tests/handlers/test_metadata.py compares).
 
 Called by the admin handlers; knows nothing of what the items are.
 """

@@ -1,8 +1,8 @@
 """The revision of the tables, and the tables of a new SQLite file as text.
 
 The text is what SQLAlchemy makes of `tables.py`, written down so that a new file can be made
-without importing SQLAlchemy (`quick.py`); tests/test_migrations.py fails when the two differ and
-says what to write here.
+without importing SQLAlchemy (`quick.py`); tests/metadata/test_migrations.py fails when the two
+differ and says what to write here.
 """
 
 REVISION = "0004"  # numbers, so that older and newer compare without Alembic

@@ -2,7 +2,7 @@
 
 `Metadata` is implemented by `sql.SqlMetadata` (PostgreSQL, SQLite), by `quick.SqliteMetadata` in
 front of it, and by the simulation's memory store (tests/kit/memory_metadata.py);
-tests/test_metadata_contract.py holds all of them to what is promised here. This module imports no
+tests/metadata/test_contract.py holds all of them to what is promised here. This module imports no
 SQL library: `open_metadata` does when it is called.
 """
 

@@ -6,7 +6,8 @@ numbers never (the numbers come from a counter that only rises). `topics.version
 version of a topic's last change, so that another process can ask for what is new.
 
 Only shapes here; statements are in `sql.py`. A change of a table is a new revision: a file in
-migrations/versions and the number and text in `schema.py`; tests/test_migrations.py compares.
+migrations/versions and the number and text in `schema.py`; tests/metadata/test_migrations.py
+compares.
 """
 
 from __future__ import annotations

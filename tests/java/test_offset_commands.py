@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.test_offsets import NEW_YEAR_MS, Typed, produce
 from tests.java.apache import shared_kafka
-from tests.test_cli_offsets import NEW_YEAR_MS, Typed, produce
 
 
 @pytest.fixture(scope="module")

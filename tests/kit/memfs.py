@@ -4,7 +4,7 @@ kafkawire.log.io.disk.
 `crash` throws away unsynced bytes as a power cut does: of the writes since a file's last sync each
 512-byte sector may have reached the disk or not, in any order; of the renames and removals since a
 folder's last sync a prefix has. Faults are data: `Faults` says how much room is left and which
-syncs fail. Held to kafkawire.log.io.ports's promises by tests/test_log_ports.py.
+syncs fail. Held to kafkawire.log.io.ports's promises by tests/log/io/test_ports.py.
 """
 
 from __future__ import annotations

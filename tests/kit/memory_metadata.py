@@ -2,7 +2,7 @@
 
 `MemoryDatabase` is what survives a crash; `MemoryMetadata` is one process's way to it. A write
 pauses (where a crash or a fault may strike), then checks and changes everything at once: that
-moment is the commit. Held to the same promises as SQL by tests/test_metadata_contract.py.
+moment is the commit. Held to the same promises as SQL by tests/metadata/test_contract.py.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.structs import TopicPartition
 
 from kafkawire.testing.broker import BrokerProcess
+from tests.cli.test_offsets import Typed
 from tests.real.members import wait_for
-from tests.test_cli_offsets import Typed
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("offset_storage")]
 

@@ -10,7 +10,7 @@ from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.kit.minio import Minio
 from tests.kit.server import port_of, running
-from tests.kit.tiertyped import Typed, all_uploaded
+from tests.kit.tier.commands import Typed, all_uploaded
 
 pytestmark = pytest.mark.real
 

@@ -17,7 +17,6 @@ from kafkawire.server.connection import Connection
 from kafkawire.server.host import Host
 from kafkawire.server.listener import ClientProtocol
 from kafkawire.server.slow import Sweeper
-from tests.kit.victims import in_process
 from tests.trials.context import Context
 from tests.trials.kill.world import Topic
 from tests.trials.starve import groups, limit, storms, trial
@@ -25,6 +24,7 @@ from tests.trials.starve.good import Good
 from tests.trials.starve.limit import AtLimit
 from tests.trials.starve.storms import MIB, Storm
 from tests.trials.starve.trial import Round
+from tests.trials.victims import in_process
 
 pytestmark = pytest.mark.slow
 

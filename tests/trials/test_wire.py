@@ -19,7 +19,7 @@ import pytest
 from kafkawire.codec.compile import encode
 from kafkawire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.kit import slowness
-from tests.kit.extremes import Case, frame
+from tests.kit.codec.extremes import Case, frame
 from tests.trials.context import Context
 from tests.trials.process import MAX_COMPLAINTS, Log, WatchedProcess, report_log
 from tests.trials.records import HEAD_BYTES, records_of, scan

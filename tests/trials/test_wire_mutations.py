@@ -15,11 +15,11 @@ from kafkawire.messages.list_groups import ListGroupsResponse
 from kafkawire.server.connection import Connection
 from kafkawire.server.listener import ClientProtocol
 from tests.kit import slowness
-from tests.kit.extremes import Case, case_of, frame
-from tests.kit.stretches import measured
-from tests.kit.victims import in_process
+from tests.kit.codec.extremes import Case, case_of, frame
+from tests.kit.loop_time import measured
 from tests.trials.context import Context
 from tests.trials.process import report_log
+from tests.trials.victims import in_process
 from tests.trials.wire import stretches, trial
 from tests.trials.wire.stretches import judge
 from tests.trials.wire.trial import Round

@@ -1,7 +1,7 @@
 """The states of a classic group and the moves between them.
 
-Each state says what the group answers in it to each request; tests/test_groups_classic.py holds the
-same as a table and asks every question in every state. The machine is in
+Each state says what the group answers in it to each request; tests/groups/classic/test_classic.py
+holds the same as a table and asks every question in every state. The machine is in
 kafkawire.groups.classic.group; the names are Kafka's, shown to clients by DescribeGroups and
 ListGroups.
 """

@@ -3,7 +3,7 @@
 Clock, Random, FileSystem (with File and Lock), Offload and Worker are Protocols; `Env` carries one
 of each, plus what it takes to start tasks and timers. The real ones are in kafkawire/log/io/disk.py
 and kafkawire/log/io/worker_process.py, the simulated ones in tests/kit (memfs, simloop, env);
-tests/test_log_ports.py holds both to the same promises.
+tests/log/io/test_ports.py holds both to the same promises.
 
 Not here: SQL (kafkawire.metadata.store.Metadata), sockets (server.listener). Shell modules take an
 Env; pure modules take values.

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 MAX_STRETCH_S = 0.005
 """The longest a request may hold the event loop, in CPU time. The watchdog reports longer ones,
-and tests/test_loop_stretches.py holds every API to it."""
+and tests/broker/test_event_loop_time.py holds every API to it."""
 
 SLICE_S = 0.0005
 """CPU time between two runs of the event loop: well below the 1 ms that a small request may wait at

@@ -2,8 +2,8 @@
 
 `ObjectStore` is what tiering knows of S3 or of a folder. The real one
 (`kafkawire.tiering.store.process`) speaks to a child process, so that no Python of boto3 ever runs
-beside the event loop; the simulation's is tests/kit/fakestore.py. One contract suite holds the
-providers and both of these to what is promised here.
+beside the event loop; the simulation's is tests/kit/tier/fake_store.py. One contract suite holds
+the providers and both of these to what is promised here.
 
 Keys are relative to the bucket and prefix of the tier and never contain them.
 """

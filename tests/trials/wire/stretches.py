@@ -1,7 +1,7 @@
 """The rule of 5 ms: no request, whatever its bytes, holds the event loop longer.
 
 It runs a broker in a thread of this process, whose selector measures the CPU time of each
-iteration of the loop (tests.kit.stretches): independent of the product's own watchdog.
+iteration of the loop (tests.kit.loop_time): independent of the product's own watchdog.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from kafkawire.messages.create_topics import (
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kafkawire.messages.registry import request_class
 from tests.kit.client import Client
-from tests.kit.extremes import STYLES, TOPIC, Case, arrays, case_of, frame, served
+from tests.kit.codec.extremes import STYLES, TOPIC, Case, arrays, case_of, frame, served
+from tests.kit.loop_time import MeasuredBroker, measured
 from tests.kit.slowness import least_cpu_time
-from tests.kit.stretches import MeasuredBroker, measured
 from tests.trials.context import Context
 from tests.trials.link import topics_of
 from tests.trials.records import compress

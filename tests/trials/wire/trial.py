@@ -13,7 +13,7 @@ from pathlib import Path
 from kafkawire.codec.compile import encode
 from kafkawire.messages.api_versions import ApiVersionsRequest
 from kafkawire.messages.metadata import MetadataRequest
-from tests.kit.extremes import TOPIC, Case, cases, frame, served
+from tests.kit.codec.extremes import TOPIC, Case, cases, frame, served
 from tests.trials.context import Context, Trial
 from tests.trials.link import LOST, Unanswered, link
 from tests.trials.process import Victim, report_log, usage

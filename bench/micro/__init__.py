@@ -1,0 +1,1 @@
+"""Micro benchmarks, each of one part."""

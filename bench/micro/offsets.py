@@ -1,0 +1,252 @@
+"""What native offsets cost: assigning them, and storing what is known of them.
+
+`python bench/micro/offsets.py` prints a table: figure, target, ratio. Assignment is one process in
+memory. Storage is SQLite through SQLAlchemy (`--storage` takes `rocksdb`, `memory`, or the URL of
+an empty PostgreSQL database too), 100,000 partitions, each transaction durable when it returns. The
+best of some rounds: others use the machine too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import SqlStore
+from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
+from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
+from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.sql.storage import SqlStorage
+from kafkawire.offsets.manager import PartitionOffsetManager
+from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry
+from kafkawire.server.run import COLLECT_AFTER
+
+PARTITIONS = 100_000
+PER_TOPIC = 100
+TRANSACTION = 20_000
+"""Rows saved or loaded in one call."""
+SPAN = 100
+"""Offsets of a mapping, and of a range that is asked for."""
+RANGES = 20_000
+DEEP = 200
+"""Partitions with 100 mappings each."""
+ROUNDS = 5
+ASSIGNED = 1_000_000
+
+
+class Line(NamedTuple):
+    """One row of the table, in things a second."""
+
+    what: str
+    rate: float
+    target: float
+
+
+def best(work: Callable[[], int]) -> float:
+    """The highest rate of `work`, which returns how many things it has done."""
+    rates = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        count = work()
+        rates.append(count / (time.perf_counter() - start))
+    return max(rates)
+
+
+def one_by_one() -> int:
+    """Single offsets, each applied as the log does."""
+    manager = PartitionOffsetManager()
+    assign, apply = manager.assign, manager.apply
+    for _ in range(ASSIGNED):
+        apply(assign(1) + 1)
+    return ASSIGNED
+
+
+def assigned_only() -> int:
+    """Single offsets, as the seed counts them."""
+    assign = PartitionOffsetManager().assign
+    for _ in range(ASSIGNED):
+        assign(1)
+    return ASSIGNED
+
+
+def by_the_hundred() -> int:
+    """Batches of 100."""
+    assign = PartitionOffsetManager().assign
+    for _ in range(ASSIGNED):
+        assign(100)
+    return 100 * ASSIGNED
+
+
+def through_the_assigner() -> int:
+    """Batches of 100 over 1,000 partitions, by the library's way."""
+    registry = OffsetRegistry()
+    for number in range(1_000):
+        registry.add(number)
+    assign = OffsetAssigner(registry).assign_batch
+    for at in range(ASSIGNED // 4):
+        assign(at % 1_000, 100)
+    return 100 * (ASSIGNED // 4)
+
+
+def assignment() -> list[Line]:
+    """The lines without storage."""
+    return [
+        Line("offsets assigned one by one", best(assigned_only), 3e6),
+        Line("... each applied too", best(one_by_one), 3e6),
+        Line("offsets assigned in batches of 100", best(by_the_hundred), 1e8),
+        Line("... by OffsetAssigner, 1,000 partitions", best(through_the_assigner), 1e8),
+    ]
+
+
+class Bench:
+    """A storage with partitions, and what is measured on it."""
+
+    def __init__(self, storage: OffsetStorage, numbers: list[int]) -> None:
+        self.storage = storage
+        self.numbers = numbers
+        self.segments = 0
+        self.checkpoints = [
+            [PartitionCheckpoint(number, 5 * SPAN, 0, [(0, 0)]) for number in some]
+            for some in parts(numbers)
+        ]
+        self.mappings = [[mapping(number, 0) for number in some] for some in parts(numbers)]
+
+    async def run(self) -> list[Line]:
+        """Every round writes and reads all anew; the best of each."""
+        steps = {
+            "checkpoints saved": (self.save, 5e5),
+            "checkpoints loaded": (self.load, 5e5),
+            "mapping rows saved": (self.add, 1.5e5),
+            "range queries of 100 records": (self.near, 1e4),
+            "range queries of 100 mapping rows": (self.far, 1e4),
+        }
+        rates: dict[str, list[float]] = {what: [] for what in steps}
+        for _ in range(ROUNDS):
+            await self.clear()
+            for what, (step, _target) in steps.items():
+                if step == self.far:
+                    await self.deepen()
+                start = time.perf_counter()
+                count = await step()
+                rates[what].append(count / (time.perf_counter() - start))
+        return [Line(what, max(rates[what]), target) for what, (_, target) in steps.items()]
+
+    async def clear(self) -> None:
+        """No mappings."""
+        await self.storage.remove_mappings(dict.fromkeys(self.numbers, 1 << 40))
+
+    async def save(self) -> int:
+        """The checkpoints of all partitions, as the log saves them."""
+        for rows in self.checkpoints:
+            await self.storage.save_checkpoint(Checkpoint(1, 1, rows))
+        return len(self.numbers)
+
+    async def load(self) -> int:
+        """The checkpoints of all partitions, as the log loads them."""
+        count = 0
+        for some in parts(self.numbers):
+            rows = await self.storage.load_partitions(some)
+            count += sum(row.checkpoint is not None for row in rows)
+        assert count == len(self.numbers)
+        return count
+
+    async def add(self) -> int:
+        """A cut that brings a mapping of each partition, many partitions in a segment."""
+        for rows in self.mappings:
+            await self.cut(rows)
+        return len(self.numbers)
+
+    async def deepen(self) -> None:
+        """More mappings of a few partitions, so that 100 lie side by side."""
+        for at in range(1, SPAN, 10):
+            rows = [
+                mapping(number, base * SPAN)
+                for number in self.numbers[:DEEP]
+                for base in range(at, min(at + 10, SPAN))
+            ]
+            await self.cut(rows)
+
+    async def cut(self, rows: list[Mapping]) -> None:
+        """One segment with these mappings: its start and its swap."""
+        self.segments += 1
+        segment = SegmentRow(self.segments.to_bytes(16, "big"), 1, 0)
+        (segment.id,) = await self.storage.start_segments([segment])
+        await self.storage.finish_segments(Swap([(segment, rows)]))
+
+    async def near(self) -> int:
+        """Ranges of 100 offsets, all over the place; 20,000 in one call."""
+        step = 7_919  # a prime: no order that would help
+        numbers = (self.numbers[at * step % len(self.numbers)] for at in range(RANGES))
+        found = await self.storage.mappings([(number, 0, SPAN) for number in numbers])
+        assert all(len(rows) == 1 for rows in found)
+        return RANGES
+
+    async def far(self) -> int:
+        """Ranges that lie in 100 segments each; 200 in one call."""
+        ranges = [(number, 0, SPAN * SPAN) for number in self.numbers[:DEEP]]
+        found = await self.storage.mappings(ranges)
+        assert all(len(rows) == SPAN for rows in found)
+        return len(ranges)
+
+
+def parts(numbers: list[int]) -> list[list[int]]:
+    """The numbers, TRANSACTION at a time."""
+    return [numbers[at : at + TRANSACTION] for at in range(0, len(numbers), TRANSACTION)]
+
+
+def mapping(number: int, base: int) -> Mapping:
+    """100 offsets of a partition in a page of a segment."""
+    return Mapping(number, 0, base, base + SPAN, 64, 4096, 9000, 64, 7, 1_767_225_600_000, 1, SPAN)
+
+
+async def sql_storage(store: SqlStore) -> tuple[OffsetStorage, list[int]]:
+    """A database with partitions."""
+    await store.open()
+    await store.register_broker(1, {}, None)
+    topics = [NewTopic(f"t{at}", [1] * PER_TOPIC) for at in range(PARTITIONS // PER_TOPIC)]
+    made = await store.create_topics(topics)
+    numbers = [partition.number for info in made for partition in info.partitions]
+    return SqlStorage(store, 1, lambda: 0), numbers
+
+
+async def opened(kind: str, folder: str) -> tuple[OffsetStorage, list[int], SqlStore | None]:
+    """The storage, its partitions, and what is to be closed."""
+    numbers = list(range(1, PARTITIONS + 1))
+    if kind == "memory":
+        return MemoryStorage(MemoryRows(), 1, lambda: 0), numbers, None
+    if kind == "rocksdb":
+        return RocksStorage(f"{folder}/offsets", 1, lambda: 0), numbers, None
+    store: SqlStore = SqlMetadata(f"sqlite:///{folder}/metadata.db" if kind == "sqlite" else kind)
+    storage, numbers = await sql_storage(store)
+    return storage, numbers, store
+
+
+async def main(kind: str) -> None:
+    """Measure and print the table."""
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, 20, 50)  # as `kafkawire serve` does
+    lines = assignment()
+    where = os.environ.get("BENCH_DIR")
+    with tempfile.TemporaryDirectory(prefix="micro-offsets-", dir=where) as folder:
+        storage, numbers, store = await opened(kind, folder)
+        lines += await Bench(storage, numbers).run()
+        await storage.close()
+        if store is not None:
+            await store.close()
+    print(f"{'storage: ' + kind:42} {'a second':>14} {'target':>14} {'ratio':>7}")
+    for what, rate, target in lines:
+        print(f"{what:42} {rate:>14,.0f} {target:>14,.0f} {rate / target:>7.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Figures of native offsets.")
+    parser.add_argument("--storage", default="sqlite", help="sqlite, rocksdb, memory or a URL")
+    asyncio.run(main(parser.parse_args().storage))

@@ -1,0 +1,210 @@
+"""What the worker's jobs cost: cutting, rewriting, scrubbing, in batches of 16 KB and of 200 bytes.
+
+`python bench/micro/segments.py [MEGABYTES]` makes journals by hand (64 partitions, their batches
+interleaved; 200-byte batches once with a frame each, once with 16 in a frame), runs each job in
+this process and prints megabytes of batches a second, beside the rate at which the same disk takes
+a sequential write in the same run. Journals were just written, so they are read from memory, as
+the cutter mostly does. Bounded: four times MEGABYTES (256) in a temporary folder (BENCH_DIR).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from struct import Struct
+
+from crc32c import crc32c
+
+from kafkawire.codec.batches import build
+from kafkawire.codec.segment.format import PartitionState
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import journal_name
+from kafkawire.log.journal.format import Header, padded
+from kafkawire.log.journal.index_file import Extent, pack_index, write_index
+from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.segments.jobs import (
+    CutArguments,
+    Input,
+    JournalFile,
+    Keep,
+    Output,
+    RewriteArguments,
+    ScrubArguments,
+    Wanted,
+    entries_of,
+    find_job,
+    no_pace,
+    pack,
+)
+
+PARTITIONS = 64
+JOURNAL_BYTES = 128 << 20
+RUN = 1 << 32
+_PUT_BASE = Struct(">q").pack_into
+FS = DiskFileSystem()
+
+
+class Journals:
+    """Journals written by hand: `per_frame` batches of one record of `value` bytes each."""
+
+    def __init__(self, folder: str, megabytes: int, value: int, per_frame: int) -> None:
+        self.folder = folder
+        self.files: list[JournalFile] = []
+        self.next = [0] * (PARTITIONS + 1)
+        self.batch_bytes = self.batches = 0
+        batch = build([(b"key", os.urandom(value))], timestamp_ms=1_700_000_000_000)
+        count = max(1, megabytes * 1_000_000 // JOURNAL_BYTES)
+        for number in range(1, count + 1):
+            self._journal(number, batch, per_frame, megabytes * 1_000_000 // count)
+
+    def _journal(self, number: int, batch: bytearray, per_frame: int, limit: int) -> None:
+        data = bytearray(frame.write_header(Header(number, RUN, 0, 0)))
+        rows: dict[int, Columns] = {n: empty_columns() for n in range(1, PARTITIONS + 1)}
+        partition = frames = 0
+        while len(data) < limit:
+            partition = partition % PARTITIONS + 1
+            self._frame(data, number, partition, batch, per_frame, rows[partition])
+            frames += 1
+        path = os.path.join(self.folder, journal_name(number))
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        extent = Extent(len(data), RUN, 0, frames)
+        write_index(FS, self.folder, number, pack_index(number, extent, rows))
+        self.files.append(JournalFile(number, path, len(data)))
+
+    def _frame(
+        self, data: bytearray, journal: int, partition: int, batch: bytearray, count: int,
+        rows: Columns,
+    ) -> None:  # fmt: skip
+        place = journal << 32 | len(data)
+        base = self.next[partition]
+        length = len(batch) * count
+        body = frame.pack_body(length, frame.KIND_BATCH, count, place, RUN, partition, 0)
+        checksum = crc32c(body)
+        start = len(data)
+        data += bytes(frame.HEAD_BYTES)
+        for n in range(count):
+            _PUT_BASE(batch, 0, base + n)
+            checksum = crc32c(memoryview(batch)[:21], checksum)
+            data += batch
+        data[start : start + 8] = frame.pack_front(frame.MAGIC, checksum)
+        data[start + 8 : start + frame.HEAD_BYTES] = body
+        data += bytes(padded(len(data)) - len(data))
+        rows.base.append(base)
+        rows.place.append(place + frame.HEAD_BYTES)
+        rows.length.append(length)
+        rows.count.append(count)
+        rows.newest.append(1_700_000_000_000)
+        self.next[partition] = base + count
+        self.batches += count
+        self.batch_bytes += length
+
+    def cut(self, outputs: list[Output]) -> CutArguments:
+        """A job that takes all there is."""
+        wanted = [
+            Wanted(n, bytes(16), "bench", n, 0, self.next[n], PartitionState())
+            for n in range(1, PARTITIONS + 1)
+        ]
+        return CutArguments(1, 0, self.files, pack(wanted), outputs)
+
+
+def warm(size: int) -> None:
+    """Touch memory and give it back, for the page cache of what comes next: see bench.warm."""
+    with mmap.mmap(-1, size) as memory:
+        for at in range(0, size, mmap.PAGESIZE):
+            memory[at] = 1
+
+
+def timed(run: Callable[[], object], size: int) -> tuple[float, float, object]:
+    """Seconds on the wall, seconds of CPU, result of what writes about `size` bytes."""
+    warm(size + (64 << 20))
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = run()
+    return time.perf_counter() - wall, time.process_time() - cpu, result
+
+
+def disk_rate(folder: str, megabytes: int) -> float:
+    """Megabytes a second of one sequential write of 4 MiB pieces, synced as segments are."""
+    piece = os.urandom(4 << 20)
+    warm(megabytes * 1_000_000 + (64 << 20))
+    path = os.path.join(folder, "disk")
+    before = time.perf_counter()
+    file = FS.open(path, create=True)
+    count = megabytes * 1_000_000 // len(piece)
+    for n in range(count):
+        file.pwritev([piece], n * len(piece))
+        if n % 4 == 3:
+            file.sync()
+    file.sync()
+    file.close()
+    rate = count * len(piece) / (time.perf_counter() - before) / 1e6
+    os.remove(path)
+    return rate
+
+
+def report(what: str, size: int, batches: int, outcome: tuple[float, float, object]) -> None:
+    """One line."""
+    wall, cpu, _ = outcome
+    print(
+        f"  {what:<8} {size / wall / 1e6:7.0f} MB/s   {size / cpu / 1e6:7.0f} MB/s of CPU   "
+        f"{cpu / batches * 1e6:6.2f} us of CPU a batch"
+    )
+
+
+def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
+    """All jobs over one kind of journals."""
+    made = Journals(folder, megabytes, value, per_frame)
+    size, batches = made.batch_bytes, made.batches
+    print(f"batches of {size // batches} bytes, {per_frame} in a frame: {size / 1e6:.0f} MB")
+    half = PARTITIONS // 2
+    outputs = [
+        Output(os.path.join(folder, f"{n}.segment"), bytes([n]) * 16,
+               list(range(n * half + 1, n * half + half + 1)))
+        for n in range(2)
+    ]  # fmt: skip
+    outcome = timed(lambda: find_job("cut")(FS, made.cut(outputs), no_pace), size)
+    result = outcome[2]
+    assert not result.damaged  # type: ignore[attr-defined]
+    report("cut", size, batches, outcome)
+    for file in made.files:
+        os.remove(file.path)
+    inputs = [
+        Input(part.path, part.uuid, pack(
+            Keep(e.number, e.base_offset, e.end_offset, 0) for e in entries_of(part)))
+        for part in result.made  # type: ignore[attr-defined]
+    ]  # fmt: skip
+    output = Output(os.path.join(folder, "2.segment"), bytes([2]) * 16)
+    arguments = RewriteArguments(1, 0, inputs, output)
+    outcome = timed(lambda: find_job("rewrite")(FS, arguments, no_pace), size)
+    report("rewrite", size, batches, outcome)
+    scrubbing = ScrubArguments(output.path)
+    outcome = timed(lambda: find_job("scrub")(FS, scrubbing, no_pace), 0)
+    assert not outcome[2].problems, outcome[2].problems  # type: ignore[attr-defined]
+    report("scrub", size, batches, outcome)
+    for name in os.listdir(folder):
+        os.remove(os.path.join(folder, name))
+
+
+def main() -> None:
+    """See the module."""
+    megabytes = int(sys.argv[1]) if len(sys.argv) > 1 else 256
+    where = os.environ.get("BENCH_DIR")
+    with tempfile.TemporaryDirectory(prefix="micro-segments-", dir=where) as folder:
+        print(f"sequential write: {disk_rate(folder, megabytes):.0f} MB/s")
+        for value, per_frame in ((16_000, 1), (130, 1), (130, 16)):
+            measure(folder, megabytes, value, per_frame)
+        print(f"sequential write: {disk_rate(folder, megabytes):.0f} MB/s")
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(f"most memory: {most >> 10} MiB, the journals made for it included")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""No request holds the event loop for more than 5 ms of CPU time, whatever is in it.
+
+Every API and version with arrays as long as they may be (tests.kit.codec.extremes). The fast
+selection takes each API's newest version, the slow one three versions of each with the longest
+arrays.
+
+CPU time depends on the machine and on its load: page faults, caches and memory bandwidth shared
+with other processes, a virtual processor that the host takes away. So a fixed computation of the
+same kind is timed before and after each request, and the limit is scaled with it. A case that
+takes longer is repeated with growing pauses: load passes, a stretch that is not sliced stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkawire.codec.batches import HEAD_BYTES, build, resum
+from kafkawire.codec.compile import encode
+from kafkawire.codec.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
+from kafkawire.codec.emit import uvarint
+from kafkawire.handlers.table import ROWS, Row
+from kafkawire.log.io.slices import MAX_STRETCH_S
+from kafkawire.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from kafkawire.messages.find_coordinator import FindCoordinatorRequest
+from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kafkawire.messages.registry import APIS
+from tests.kit.codec.extremes import GROUP, TOPIC, Case, cases, frame
+from tests.kit.loop_time import MeasuredBroker, measured
+from tests.kit.slowness import least_cpu_time
+
+PARTITIONS = 200
+COMPACTED = "compacted"
+NEWEST = [pytest.param(row, id=APIS[row.key].name) for row in ROWS]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredBroker]:
+    data: Path = tmp_path_factory.mktemp("stretches")
+    with measured(data / "data") as started:
+        topics = [
+            CreatableTopic(name=TOPIC, num_partitions=PARTITIONS, replication_factor=1),
+            CreatableTopic(name=COMPACTED, num_partitions=1, replication_factor=1,
+                           configs=[CreatableTopicConfig("cleanup.policy", "compact")]),
+        ]  # fmt: skip
+        started.ask(frame(19, 7, encode(CreateTopicsRequest(topics=topics), 7)))
+        started.ask(frame(10, 4, encode(FindCoordinatorRequest(coordinator_keys=[GROUP]), 4)))
+        yield started
+
+
+def excess(broker: MeasuredBroker, case: Case) -> str | None:
+    """Describe by how much the case exceeded the limit in its best try; None if it did not."""
+    took = least_cpu_time(lambda: broker.ask(case.frame), MAX_STRETCH_S)
+    if took <= MAX_STRETCH_S:
+        return None
+    return f"{case.name}: {took * 1000:.1f} ms, {MAX_STRETCH_S * 1000:.1f} ms are allowed"
+
+
+def check(broker: MeasuredBroker, row: Row, version: int, count: int) -> None:
+    topic_id = broker.server.broker.catalog.by_name[TOPIC].id
+    found = [excess(broker, case) for case in cases(row, version, count, topic_id)]
+    assert not any(found), "\n".join(filter(None, found))
+
+
+@pytest.mark.parametrize("row", NEWEST)
+def test_many_entries_in_the_newest_version(broker: MeasuredBroker, row: Row) -> None:
+    check(broker, row, row.max_version, 1500)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", NEWEST)
+def test_as_many_entries_as_a_request_may_have(broker: MeasuredBroker, row: Row) -> None:
+    flexible = APIS[row.key].flexible_from or 0
+    for version in sorted({row.min_version, row.max_version, max(row.min_version, flexible)}):
+        if version <= row.max_version:
+            check(broker, row, version, 24_000)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [0, GZIP, SNAPPY, LZ4, ZSTD])
+@pytest.mark.parametrize("topic", [TOPIC, COMPACTED])
+def test_a_batch_of_as_many_records_as_fit(broker: MeasuredBroker, topic: str, codec: int) -> None:
+    count = 300_000 if codec else 100_000
+    batch = bytes(build([(b"k", b"")] * count, timestamp_ms=1_700_000_000_000, codec=codec))
+    rows = [PartitionProduceData(0, batch)]
+    data = TopicProduceData(name=topic, partition_data=rows)
+    body = encode(ProduceRequest(acks=-1, topic_data=[data]), 9)
+    case = Case(f"{count} records, codec {codec}", "Produce", 9, frame(0, 9, body))
+    assert excess(broker, case) is None
+
+
+def test_many_small_requests_in_one_piece(broker: MeasuredBroker) -> None:
+    for key, version, body in ((12, 0, b"\0\1g\0\0\0\0\0\1m"), (18, 0, b""), (3, 1, bytes(4))):
+        case = Case(f"API {key}", "many", version, frame(key, version, body) * 3000)
+        assert excess(broker, case) is None
+
+
+def test_a_request_of_nothing_but_null_partitions(broker: MeasuredBroker) -> None:
+    """16 MB that listed 2.7 million partitions without a batch held the event loop for 54 s."""
+    count = 2_700_000
+    body = b"\0\xff\xff\0\0\0\0\2" + b"\2t" + uvarint(count + 1) + bytes(6 * count) + bytes(2)
+    assert excess(broker, Case("null partitions", "Produce", 9, frame(0, 9, body))) is None
+
+
+@pytest.mark.slow
+def test_a_record_of_millions_of_headers(broker: MeasuredBroker) -> None:
+    count = 1_000_000
+    fields = b"\0\0\0\1\1" + uvarint(2 * count) + b"\0\1" * count
+    batch = bytearray(build([(None, b"")], timestamp_ms=1_700_000_000_000))[:HEAD_BYTES]
+    batch += bytes(compress(ZSTD, uvarint(2 * len(fields)) + fields))
+    assert excess(broker, packed_case("headers", batch, ZSTD)) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codec", [GZIP, LZ4, ZSTD])
+def test_a_batch_of_empty_members(broker: MeasuredBroker, codec: int) -> None:
+    batch = bytearray(build([(None, b"")], timestamp_ms=1_700_000_000_000))[:HEAD_BYTES]
+    member = bytes(compress(codec, b""))
+    batch += member * (900_000 // len(member))
+    assert excess(broker, packed_case("empty members", batch, codec)) is None
+
+
+def packed_case(name: str, batch: bytearray, codec: int) -> Case:
+    """A Produce of a batch whose records are packed already."""
+    batch[22] = codec
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    resum(batch, 0, len(batch))
+    rows = [PartitionProduceData(0, bytes(batch))]
+    data = TopicProduceData(name=TOPIC, partition_data=rows)
+    body = encode(ProduceRequest(acks=-1, topic_data=[data]), 9)
+    return Case(f"{name}, codec {codec}", "Produce", 9, frame(0, 9, body))

@@ -1,0 +1,63 @@
+"""Data folders written by earlier states of the project: every record, offset and setting is there.
+
+Each file under golden/folders is a whole data folder, named by the revision of its tables and how
+its broker ended: `rows-0001-*` before there were segments, `rows-0002-segments` with everything cut
+but the last ten records, `rows-0003-segments-tiered` with what is cut uploaded too (its bucket is
+not there, its local files are). They were made with journals of 1 MiB: topics of two partitions
+with retention.ms=-1, one per codec, 40 records each with key `k<n>`, value `<topic> <n>`, n % 2 the
+partition; group `g` committed offset 7 of plain-0.
+"""
+
+from __future__ import annotations
+
+import logging
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkawire.testing.broker import BrokerProcess
+from tests.cli.test_offsets import Typed
+
+FOLDERS = sorted((Path(__file__).parent.parent / "golden" / "folders").glob("*.tar.xz"))
+TOPICS = ("plain", "gzip", "snappy", "lz4", "zstd")
+
+
+@pytest.fixture
+def commands_log_nothing() -> Iterator[None]:
+    yield
+    logging.disable(logging.NOTSET)  # fsck does it for its process
+
+
+@pytest.mark.usefixtures("commands_log_nothing")
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.real
+def test_a_folder_of_an_earlier_state_is_served_whole(folder: Path, tmp_path: Path) -> None:
+    with tarfile.open(folder) as packed:
+        packed.extractall(tmp_path, filter="data")
+    segments = "segments" in folder.name
+    with BrokerProcess(tmp_path) as broker:
+        for topic in TOPICS:
+            count = 50 if segments and topic == "plain" else 40
+            for partition in (0, 1):
+                read = Typed(
+                    broker.bootstrap, "consume", topic, "--partition", f"{partition}", "--json"
+                )
+                assert [(row["offset"], row["key"], row["value"]) for row in read.lines] == [
+                    (at, f"k{n}", f"{topic} {n}") for at, n in enumerate(range(partition, count, 2))
+                ]
+            (setting,) = Typed(
+                broker.bootstrap, "configs", "describe", "--topic", topic, "--json"
+            ).json
+            assert (setting["name"], setting["value"]) == ("retention.ms", "-1")
+        rest = Typed(
+            broker.bootstrap, "consume", "plain", "--from", "resume", "--group", "g",
+            "--partition", "0", "--max", "1", "--json",
+        )  # fmt: skip
+        assert [row["offset"] for row in rest.lines] == [7]
+    assert Typed("", "fsck", "--data", str(tmp_path), "--json").code == 0
+
+
+def test_there_are_folders() -> None:
+    assert len(FOLDERS) >= 4

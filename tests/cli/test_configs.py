@@ -1,0 +1,113 @@
+"""`kafkawire cluster` and `configs`, as a person types them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkawire.testing.broker import BrokerProcess
+from tests.cli.test_offsets import Typed
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cli_configs")]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("configs")
+
+
+@pytest.fixture(scope="module")
+def server(data: Path) -> Iterator[str]:
+    with BrokerProcess(data, settings={"log.retention.ms": "777000"}) as broker:
+        assert Typed(broker.bootstrap, "topics", "create", "one", "--partitions", "3").code == 0
+        yield broker.bootstrap
+
+
+def test_the_settings_of_a_topic_are_set_shown_and_taken_away(server: str) -> None:
+    of = ("--topic", "one")
+    assert Typed(server, "configs", "describe", *of, "--json").json == [
+        {
+            "name": "retention.ms",
+            "value": "777000",
+            "source": "static",
+            "change": "dynamic",
+            "sensitive": False,
+        }
+    ]
+    done = Typed(server, "configs", "set", "retention.ms=5000", "cleanup.policy=compact", *of)
+    assert done.code == 0
+    assert "topic one: retention.ms=5000" in done.out
+    shown = {r["name"]: r for r in Typed(server, "configs", "describe", *of, "--json").json}
+    assert shown["retention.ms"]["value"] == "5000"
+    assert shown["retention.ms"]["source"] == shown["cleanup.policy"]["source"] == "topic"
+    every = Typed(server, "configs", "describe", *of, "--all", "--json").json
+    assert len(every) > len(shown)
+    gone = Typed(server, "configs", "unset", "retention.ms", "cleanup.policy", *of, "--json")
+    assert gone.json[0] == {"name": "retention.ms", "value": None}
+    left = Typed(server, "configs", "describe", *of, "--json").json
+    assert [(row["name"], row["source"]) for row in left] == [("retention.ms", "static")]
+
+
+def test_the_settings_of_brokers(server: str) -> None:
+    assert Typed(server, "configs", "set", "log.retention.ms=1234", "--brokers-default").code == 0
+    shown = {
+        row["name"]: row
+        for row in Typed(server, "configs", "describe", "--broker", "1", "--all", "--json").json
+    }
+    assert (shown["log.retention.ms"]["value"], shown["log.retention.ms"]["source"]) == (
+        "1234",
+        "all brokers",
+    )
+    assert {row["change"] for row in shown.values()} == {"static", "dynamic"}
+    defaults = Typed(server, "configs", "describe", "--brokers-default", "--json").json
+    assert [row["name"] for row in defaults] == ["log.retention.ms"]
+    assert Typed(server, "configs", "unset", "log.retention.ms", "--brokers-default").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sentence"),
+    [
+        (["describe"], 2, "name one of --topic"),
+        (["describe", "--topic", "a", "--broker", "1"], 2, "name one of --topic"),
+        (["describe", "--topic", "none"], 1, "topic none"),
+        (["describe", "--broker", "77"], 1, "there is no broker 77"),
+        (["set", "retention.ms", "--topic", "one"], 2, "NAME=VALUE"),
+        (["set", "retention.ms=soon", "--topic", "one"], 1, "retention.ms"),
+        (["set", "no.such=1", "--topic", "one"], 1, "no.such"),
+    ],
+)
+def test_what_is_refused_is_said_in_a_sentence(
+    server: str, words: list[str], code: int, sentence: str
+) -> None:
+    done = Typed(server, "configs", *words)
+    assert (done.code, done.out) == (code, "")
+    assert done.err.count("\n") == 1
+    assert sentence in done.err
+
+
+def test_the_cluster_over_the_wire_and_from_the_folder(server: str, data: Path) -> None:
+    told = Typed(server, "cluster", "describe", "--json").json
+    assert told["controller"] == 1
+    assert told["brokers"] == [{"broker": 1, "address": server, "rack": None, "controller": True}]
+    stored = Typed("", "cluster", "describe", "--data", str(data), "--json").json
+    assert stored["cluster_id"] == told["cluster_id"]
+    (broker,) = stored["brokers"]
+    assert (stored["topics"], stored["partitions"], broker["partitions"]) == (1, 3, 3)
+    assert (broker["journals"], broker["segments"]) == (1, 0)
+    assert list(broker["listeners"]) == ["PLAINTEXT"]
+    assert told["cluster_id"] in Typed(server, "cluster", "describe").out
+    assert told["cluster_id"] in Typed("", "cluster", "describe", "--data", str(data)).out
+    none = Typed("", "cluster", "describe", "--data", str(data / "none"))
+    assert (none.code, "is no data folder" in none.err) == (1, True)
+
+
+@pytest.mark.skipif("KAFKAWIRE_TEST_BOOTSTRAP" not in os.environ, reason="no other cluster named")
+def test_another_kafka_is_described_too() -> None:
+    other = os.environ["KAFKAWIRE_TEST_BOOTSTRAP"]
+    told = Typed(other, "cluster", "describe", "--json").json
+    broker = str(told["brokers"][0]["broker"])
+    shown = Typed(other, "configs", "describe", "--broker", broker, "--all", "--json").json
+    assert {row["name"] for row in shown} >= {"log.retention.ms", "message.max.bytes"}

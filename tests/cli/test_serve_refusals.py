@@ -1,0 +1,152 @@
+"""What `kafkawire serve` refuses before it writes anything: places that cannot be used.
+
+Each is one sentence that names the option and its value, and exit code 2."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kafkawire.cli.serve import Given, run
+from kafkawire.metadata.quick import SqliteMetadata
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import MetadataError
+from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], **options: str) -> str:
+    """The one line on standard error."""
+    given = Given({name: [value] for name, value in options.items()}, [], None, True)
+    with pytest.raises(SystemExit) as ended:
+        run(given, {})
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("kafkawire: ")
+    return said
+
+
+def test_a_file_is_no_data_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    for path in (file, file / "below"):
+        assert f"data={path}" in refusal(capsys, data=str(path))
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    assert f"data={link}" in refusal(capsys, data=str(link))
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://u:secret@h/db", "nonsense", "postgres://u:secret@h/db", "sqlite+pysqlite:///x"]
+)
+def test_metadata_is_sqlite_or_postgresql(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = refusal(capsys, data=str(tmp_path), metadata=url)
+    assert "postgresql://" in said
+    assert "secret" not in said
+
+
+def test_a_folder_is_no_sqlite_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "metadata=sqlite:///" in refusal(
+        capsys, data=str(tmp_path / "d"), metadata=f"sqlite:///{tmp_path}"
+    )
+
+
+@pytest.mark.parametrize("tier", ["data/tier", "data", ".", "link/tier", "{data}/../data/x"])
+def test_a_tier_and_the_data_folder_lie_apart(
+    tier: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (tmp_path / "link").symlink_to(data)
+    monkeypatch.chdir(tmp_path)
+    said = refusal(capsys, data="data", tier=tier.format(data=data))
+    assert "tier.url=" in said
+    assert "neither may lie in the other" in said
+
+
+def test_a_file_is_no_tier(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert "tier.url=" in refusal(capsys, data=str(tmp_path / "d"), tier=str(file))
+
+
+@pytest.mark.parametrize("store", [SqliteMetadata, SqlMetadata])
+async def test_a_database_of_another_program_is_left_as_it_is(
+    store: type[SqliteMetadata | SqlMetadata], tmp_path: Path
+) -> None:
+    file = tmp_path / "other.db"
+    with sqlite3.connect(file) as connection:
+        connection.execute("CREATE TABLE users (name TEXT)")
+    connection.close()
+    before = file.read_bytes()
+    opened = store(str(file) if store is SqliteMetadata else f"sqlite:///{file}")
+    with pytest.raises(MetadataError, match=r"another program .*users"):
+        await opened.open()
+    await opened.close()
+    assert file.read_bytes() == before
+
+
+def serve(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-P", "-m", "kafkawire", "serve", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.slow
+def test_addresses_that_cannot_be_listened_on(tmp_path: Path) -> None:
+    data = f"--data={tmp_path / 'd'}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        for words, expected in [
+            ([f"--listen=127.0.0.1:{port}"], f"listen=127.0.0.1:{port}: another process"),
+            (["--listen=no.such.invalid:0"], "listen=no.such.invalid:0: the host cannot be"),
+            (["--listen=192.0.2.1:0"], "listen=192.0.2.1:0: this machine does not have"),
+            (
+                ["--listen=127.0.0.1:0", f"--set=metrics.listener=127.0.0.1:{port}"],
+                f"metrics.listener=127.0.0.1:{port}: another process",
+            ),
+        ]:
+            done = serve(data, *words)
+            assert (done.returncode, done.stdout) == (2, "")
+            assert f"kafkawire: {expected}" in done.stderr
+            assert "Errno" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["serve"], ["topics", "list"]])
+def test_ctrl_c_while_importing_is_quiet(words: list[str], tmp_path: Path) -> None:
+    """The signal comes while the module of the command is imported, which takes a while here."""
+    slow = "cli.serve" if words == ["serve"] else "cli.topics"
+    code = (
+        "import sys, time\n"
+        "from kafkawire.cli.main import main\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, *rest):\n"
+        f"        if name == 'kafkawire.{slow}':\n"
+        "            print('importing', flush=True); time.sleep(60)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        f"sys.argv[1:] = {words!r}\n"
+        "main()\n"
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
+    )
+    assert child.stdout is not None
+    child.stdout.readline()
+    time.sleep(0.05)  # it is in the sleep by now, or just before it: both must be quiet
+    child.send_signal(signal.SIGINT)
+    _, said = child.communicate(timeout=60)
+    assert (child.returncode, said) == (130, b"")

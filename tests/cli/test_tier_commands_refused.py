@@ -1,0 +1,123 @@
+"""`kafkawire tier ...` asked wrongly, of a broker without a tier, of another Kafka, of none."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kafkawire.broker.options import ServeOptions
+from kafkawire.cli.app import app
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import ClientError
+from kafkawire.log.io.disk import real_env
+from kafkawire.messages.registry import TIER
+from kafkawire.messages.tier import TierRequest
+from kafkawire.server.run import Server
+from tests.kit.server import options, running
+from tests.kit.tier.commands import (
+    URL,
+    Typed,
+    buckets_in_memory,  # noqa: F401  (a fixture, by name)
+    tiered,
+)
+from tests.kit.tier.fake_bucket import FakeBucket
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["status", "--topic", "none"], "there is no topic 'none'"),
+        (["why", "--topic", "none"], "there is no topic 'none'"),
+        (["move", "--to", "s4://x"], "'s4://x' is no tier"),
+        (["move"], f"everything is in {URL} already"),
+        (["move", "--to", URL], f"everything is in {URL} already"),
+    ],
+)
+async def test_what_is_asked_wrongly_is_one_sentence(
+    tmp_path: Path, buckets: dict[str, FakeBucket], words: list[str], sentence: str
+) -> None:
+    code = 2 if "s4://x" in words else 1  # seen before the broker is asked
+    async with tiered(tmp_path / "data") as tier:
+        assert sentence in await tier(*words, code=code)
+
+
+async def test_a_broker_without_a_tier_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        tier = Typed(server)
+        for command in ("status", "why", "cost", "pause", "resume", "scrub", "move", "estimate"):
+            assert "no remote tier: start it with" in await tier(command, code=1)
+
+
+async def test_another_kafka_does_not_know_the_api() -> None:
+    """Apache Kafka closes the connection on an API key it does not know."""
+
+    async def close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        from kafkawire.codec.compile import encode
+        from kafkawire.messages.api_versions import ApiVersion, ApiVersionsResponse
+
+        await reader.readexactly(4)
+        head = await reader.read(1000)
+        rows = [ApiVersion(api_key=18, min_version=0, max_version=4)]
+        body = head[4:8] + encode(ApiVersionsResponse(api_keys=rows), 3)
+        writer.write(len(body).to_bytes(4, "big") + body)
+        await reader.readexactly(4)
+        writer.close()
+
+    kafka = await asyncio.start_server(close, "127.0.0.1", 0)
+    address = f"127.0.0.1:{kafka.sockets[0].getsockname()[1]}"
+    line = ["tier", "status", "--server", address]
+    result = await asyncio.to_thread(CliRunner().invoke, app, line)
+    kafka.close()
+    await kafka.wait_closed()
+    assert result.exit_code == 1
+    assert "it is no kafkawire" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "sentence"),
+    [
+        ("dance", b"{}", "'dance' is no command"),
+        ("status", b"[]", "no JSON object"),
+        ("status", b"\xff", "not JSON"),
+        ("status", b"[" * 5000, "not JSON"),
+        ("status", b'{"after": 3}', "after=3"),
+        ("status", b'{"topic": 3}', "no topic 3"),
+        ("estimate", b'{"set": [1]}', "settings by name"),
+        ("estimate", b'{"reads": "x"}', "bytes a second"),
+        ("move", b'{"to": 3}', "to=3"),
+        ("status", b" " * 70_000, "at most 65536"),
+    ],
+)
+async def test_garbage_from_clients_is_refused_in_a_sentence(
+    tmp_path: Path,
+    buckets: dict[str, FakeBucket],
+    command: str,
+    arguments: bytes,
+    sentence: str,
+) -> None:
+    async with tiered(tmp_path / "data") as tier:
+
+        def ask() -> Any:
+            with Cluster(tier.address) as cluster:
+                return cluster.first.request_own(TIER, TierRequest(command, arguments))
+
+        answer = await asyncio.to_thread(ask)
+        assert answer.error_code == 42  # INVALID_REQUEST
+        assert sentence in answer.error_message
+        assert answer.body == b""
+
+
+async def test_a_wrong_tier_ends_the_start(tmp_path: Path) -> None:
+    wrong: ServeOptions = options(tmp_path, tier_url="s4://bucket")
+    with pytest.raises(ValueError, match="s4://bucket"):
+        await Server.start(wrong, real_env())
+
+
+def test_no_broker_is_one_sentence() -> None:
+    with pytest.raises(ClientError, match="cannot connect"):
+        Cluster("127.0.0.1:1")

@@ -1,0 +1,135 @@
+"""Every command with a wrong, missing, huge or absent argument: one sentence, never a traceback.
+
+The commands and their parameters are read from the command line itself, so a new one is tried,
+too. Nothing listens where they are told a broker is, and the working folder is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from kafkawire.cli.app import app
+from kafkawire.testing.broker import BrokerProcess
+from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
+
+NOWHERE = "127.0.0.1:1"
+WRONG = (
+    "", "x", "-1", "0", "9" * 40, "nan", "1e400", "é" * 3_000, "a=b", ":", "t:x", "h:99999",
+    "a b", "{", "../..", "/dev/null", "no/such/place", "s3://", "mysql://u:secret@h/d", "\t",
+)  # fmt: skip
+NEEDS_SPARK = ("pipeline",)
+"""Their arguments are checked where Spark is (tests/spark/pipeline/test_command.py)."""
+
+
+def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(words, command) of everything that does something."""
+    if hasattr(command, "commands"):
+        for name, child in sorted(command.commands.items()):
+            yield from leaves(child, (*path, name))
+    else:
+        yield path, command
+
+
+COMMANDS = dict(leaves(typer.main.get_command(app)))
+
+
+def words_of(
+    command: Any, changed: Any = None, value: str = "", server: str = NOWHERE
+) -> list[str]:
+    """A command line with what must be there, and `changed` set to `value`."""
+    words: list[str] = []
+    for parameter in command.params:
+        given = value if parameter is changed else None
+        if parameter.param_type_name == "argument":
+            words.append(given if given is not None else "some")
+        elif given is not None:
+            words += [parameter.opts[0], given]
+        elif parameter.name == "server":
+            words += [parameter.opts[0], server]
+        elif parameter.required:
+            words += [parameter.opts[0], "some"]
+    return words
+
+
+def cases() -> Iterator[Any]:
+    for path, command in COMMANDS.items():
+        if path[0] in NEEDS_SPARK:
+            continue
+        for parameter in command.params:
+            if not getattr(parameter, "is_flag", False) and parameter.name != "help":
+                yield pytest.param(path, parameter, id=f"{'-'.join(path)}-{parameter.name}")
+
+
+@pytest.fixture(autouse=True)
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def check(path: tuple[str, ...], words: list[str]) -> Any:
+    """It ends with a code of ours and a sentence or the usage, not with a traceback."""
+    extra = ["--show-config"] if path == ("serve",) else []
+    result = run(app, [*path, *extra, *words])
+    about = f"{path} {[word[:40] for word in words]}: {result.exception!r}\n{result.stderr}"
+    assert result.exception is None or isinstance(result.exception, SystemExit), about
+    assert result.exit_code in (0, 1, 2), about
+    assert "Traceback" not in result.stderr, about
+    assert "secret" not in result.stderr, about
+    if result.exit_code and "Usage:" not in result.stderr and "{" not in result.stdout:
+        said = [line for line in result.stderr.splitlines() if line.startswith("kafkawire: ")]
+        assert said, about
+        assert len(result.stderr) < 20_000, about
+    return result
+
+
+@pytest.mark.parametrize(("path", "parameter"), list(cases()))
+def test_a_wrong_value_is_one_sentence(path: tuple[str, ...], parameter: Any) -> None:
+    for value in WRONG:
+        check(path, words_of(COMMANDS[path], parameter, value))
+
+
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path[0] not in NEEDS_SPARK])
+def test_an_option_that_is_none_and_arguments_that_are_missing(path: tuple[str, ...]) -> None:
+    command = COMMANDS[path]
+    assert check(path, [*words_of(command), "--no-such-option"]).exit_code == 2
+    needed = [each for each in command.params if each.required]
+    if needed:
+        assert check(path, []).exit_code == 2
+    check(path, words_of(command))
+
+
+def test_every_group_without_a_command_shows_its_help() -> None:
+    groups = {path[:1] for path in COMMANDS if len(path) > 1}
+    for path in groups:
+        assert "Usage:" in run(app, list(path)).output
+        assert run(app, [*path, "nonsense"]).exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
+    """One with a tier, so that every command has something to ask."""
+    folder = tmp_path_factory.mktemp("wrong")
+    settings = {"group.initial.rebalance.delay.ms": "0", "tier.url": f"{folder}/tier"}
+    with BrokerProcess(folder / "data", settings=settings) as running:
+        assert run(app, ["topics", "create", "some", "--server", running.bootstrap]).exit_code == 0
+        yield running
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("cli_wrong")
+@pytest.mark.parametrize(("path", "parameter"), list(cases()))
+def test_a_broker_is_asked_wrongly(
+    path: tuple[str, ...], parameter: Any, broker: BrokerProcess
+) -> None:
+    """Numbers that no field holds, names that no topic may have: the broker goes on."""
+    if path == ("tier", "move"):
+        pytest.skip("would go where it is told: tests/tiering/test_move.py")
+    if parameter.name == "server" or not any(p.name == "server" for p in COMMANDS[path].params):
+        pytest.skip("asks no broker, or another one")
+    for value in WRONG:
+        check(path, words_of(COMMANDS[path], parameter, value, broker.bootstrap))
+    assert broker.running

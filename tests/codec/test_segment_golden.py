@@ -1,0 +1,256 @@
+"""Segments as they are on disks already, read by ours and by a reader made from the page alone.
+
+`Plain` knows docs/segment-format.md and nothing of kafkawire.codec.segment.format: were the page
+wrong, it could not read what we write.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crc32c import crc32c
+
+from kafkawire.codec.batches import records
+from kafkawire.codec.segment import directory, layout
+from kafkawire.codec.segment import format as codec
+from kafkawire.log.io.disk import DiskFileSystem
+from kafkawire.log.segments.jobs import ScrubArguments, find_job, no_pace
+from tests.golden import make_segment_v1, make_segment_v1_origin
+from tests.kit.log.segments import everything
+
+ROOT = Path(__file__).parent.parent.parent
+GOLDEN = Path(__file__).parent.parent / "golden"
+PAGE = (ROOT / "docs" / "segment-format.md").read_text(encoding="utf-8")
+
+
+class Plain:
+    """A reader made from docs/segment-format.md. AssertionError for what it says cannot be."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._header()
+        self._trailer()
+        self.entries = self._directory()
+        self.states = self._state()
+        self.origin = self._origin() if 4 in self.sections else None
+
+    def at(self, form: str, position: int) -> tuple[Any, ...]:
+        return struct.unpack_from("<" + form, self.data, position)
+
+    def _header(self) -> None:
+        magic, version, checksum, self.uuid, self.node = self.at("8sII16si", 0)
+        assert (magic, version) == (b"KWSEGMNT", 1)
+        assert checksum == crc32c(self.data[:12] + self.data[16:64])
+        (self.created_ms,) = self.at("q", 40)
+
+    def _trailer(self) -> None:
+        start = len(self.data) - 96
+        uuid, size, self.batches_end, self.batches, self.records = self.at("16sQQQQ", start)
+        self.partitions, sections, table, table_sum = self.at("IIQI", start + 48)
+        version, checksum, magic = self.at("II8s", start + 80)
+        assert (magic, version, uuid, size) == (b"KWSEGEND", 1, self.uuid, len(self.data))
+        assert checksum == crc32c(self.data[start : start + 84])
+        assert table == start - 32 * sections
+        assert table_sum == crc32c(self.data[table:start])
+        self.sections = {}
+        at = self.batches_end
+        for row in range(table, start, 32):
+            kind, kind_version, flags, position, length, section_sum = self.at("HHIQQI", row)
+            assert position == at
+            assert self.at("HHIQ", position) == (kind, kind_version, flags, length)
+            at = position + 16 + length
+            assert section_sum == crc32c(self.data[position:at])
+            assert flags == (0 if kind in (3, 4) else 1)
+            self.sections[kind] = (position + 16, length)
+        assert at == table
+
+    def _directory(self) -> list[dict[str, Any]]:
+        body, length = self.sections[1]
+        count, topic_count = self.at("II", body)
+        at = body + 8 + 88 * count
+        topics = []
+        for _ in range(topic_count):
+            topic_id, size = self.at("16sH", at)
+            topics.append((topic_id, self.data[at + 18 : at + 18 + size].decode()))
+            at += 18 + size
+        assert at == body + length
+        assert count == self.partitions
+        names = ("number", "topic", "index", "start", "length", "base", "end", "newest", "records",
+                 "batches", "index_sum", "index_at", "index_length", "zero")  # fmt: skip
+        entries = []
+        for n in range(count):
+            entry = dict(zip(names, self.at("QIIQQqqqQIIQII", body + 8 + 88 * n), strict=True))
+            entry["topic_id"], entry["topic"] = topics[entry["topic"]]
+            entries.append(entry)
+        return entries
+
+    def _state(self) -> dict[int, tuple[Any, ...]]:
+        at = self.sections[3][0] + 8
+        states = {}
+        for _ in range(self.at("I", at - 8)[0]):
+            number, log_start, epochs, producers, aborted = self.at("QqIII", at)
+            at += 28
+            middle, stop = at + epochs, at + epochs + producers
+            lost = [self.at("qqq", stop + 24 * n) for n in range(aborted)]
+            states[number] = log_start, self.data[at:middle], self.data[middle:stop], lost
+            at = stop + 24 * aborted
+        assert at == sum(self.sections[3])
+        return states
+
+    def _text(self, at: int, size: int) -> str:
+        return self.data[at : at + size].decode()
+
+    def _origin(self) -> dict[str, Any]:
+        at, length = self.sections[4]
+        stop = at + length
+        count, generation, cluster, kind = self.at("IIHH", at)
+        at += 12
+        said = {
+            "cluster_id": self._text(at, cluster),
+            "generation": generation,
+            "retention_class": self._text(at + cluster, kind),
+            "topics": [],
+        }
+        at += cluster + kind
+        for _ in range(count):
+            topic_id, flags, partitions, created_ms, settings = self.at("16sIIqI", at)
+            at += 36
+            configs = {}
+            for _ in range(settings):
+                name, value = self.at("HI", at)
+                configs[self._text(at + 6, name)] = self._text(at + 6 + name, value)
+                at += 6 + name + value
+            said["topics"].append({
+                "id": topic_id.hex(), "partitions": partitions, "created_ms": created_ms,
+                "internal": bool(flags & 1), "configs": configs,
+            })  # fmt: skip
+        assert at == stop
+        return said
+
+    def batches_of(self, entry: dict[str, Any]) -> list[bytes]:
+        """All batches, by way of the index's blocks."""
+        at, size = entry["index_at"], entry["index_length"]
+        assert crc32c(self.data[at : at + size]) == entry["index_sum"]
+        n = size // 28
+        offsets, positions = self.at(f"{n}q", at), self.at(f"{n}q", at + 8 * n)
+        newest, sums = self.at(f"{n}q", at + 16 * n), self.at(f"{n}I", at + 24 * n)
+        found: list[bytes] = []
+        top = -1
+        for block, stop in enumerate([*positions[1:], entry["length"]] if n else []):
+            data = self.data[entry["start"] + positions[block] : entry["start"] + stop]
+            assert crc32c(data) == sums[block]
+            first = len(found)
+            while data:
+                end = 12 + struct.unpack_from(">i", data, 8)[0]
+                found.append(data[:end])
+                data = data[end:]
+            assert struct.unpack_from(">q", found[first])[0] == entry["base"] + offsets[block]
+            top = max(top, *(struct.unpack_from(">q", one, 35)[0] for one in found[first:]))
+            assert newest[block] == top
+        assert (len(found), top) == (entry["batches"], entry["newest"])
+        return found
+
+
+def golden(name: str) -> tuple[bytes, dict[str, Any]]:
+    says = json.loads((GOLDEN / f"segment-{name}.json").read_text(encoding="utf-8"))
+    return (GOLDEN / f"segment-{name}.segment").read_bytes(), says
+
+
+NAMES = ["v1", "v1-origin"]
+"""Without and with the section `origin`, which a reader may do without: no other version."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_ever_written_are_read(name: str) -> None:
+    data, says = golden(name)
+    whole = everything(data)
+    assert (whole.header.uuid.hex(), whole.header.node_id) == (says["uuid"], says["node"])
+    assert whole.header.created_ms == says["created_ms"]
+    assert len(whole.entries) == len(says["partitions"])
+    for entry, batches, said in zip(whole.entries, whole.batches, says["partitions"], strict=True):
+        assert [batch.hex() for batch in batches] == said["batches"]
+        state = whole.states[entry.number]
+        assert (entry.number, entry.topic, entry.index) == (
+            said["number"], said["topic"], said["index"],
+        )  # fmt: skip
+        assert entry.topic_id.hex() == said["topic_id"]
+        assert (entry.base_offset, entry.end_offset) == (said["base_offset"], said["end_offset"])
+        assert state.log_start == said["log_start"]
+        assert state.leader_epochs.hex() == said["leader_epochs"]
+        assert state.producers.hex() == said["producers"]
+        assert [list(entry) for entry in state.aborted] == said["aborted"]
+    assert whole.origin == (None if name == "v1" else make_segment_v1_origin.ORIGIN)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_ever_written_are_sound(name: str) -> None:
+    arguments = ScrubArguments(str(GOLDEN / f"segment-{name}.segment"))
+    assert find_job("scrub")(DiskFileSystem(), arguments, no_pace).problems == []
+
+
+@pytest.mark.parametrize(
+    ("name", "build"), [("v1", make_segment_v1.build), ("v1-origin", make_segment_v1_origin.build)]
+)
+def test_the_same_bytes_are_written_today(
+    name: str, build: Callable[[], tuple[bytes, dict[str, Any]]]
+) -> None:
+    """Should this fail, the format has changed: raise its version, keep the old file."""
+    data, says = build()
+    assert (data, json.loads(json.dumps(says))) == golden(name)
+
+
+def test_every_version_has_its_golden_file() -> None:
+    assert {f"v{n}" for n in range(1, layout.VERSION + 1)} <= set(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_reader_made_from_the_page_reads_our_files(name: str) -> None:
+    data, says = golden(name)
+    plain = Plain(data)
+    assert plain.origin == says.get("origin")
+    assert (plain.batches, plain.records) == (23, 24)
+    assert len(says["partitions"]) == len(plain.entries) == len(plain.states)
+    for said, entry in zip(says["partitions"], plain.entries, strict=True):
+        assert [batch.hex() for batch in plain.batches_of(entry)] == said["batches"]
+        assert (entry["topic"], entry["index"]) == (said["topic"], said["index"])
+        log_start, epochs, producers, aborted = plain.states[said["number"]]
+        assert (epochs.hex(), producers.hex()) == (said["leader_epochs"], said["producers"])
+        assert (log_start, [list(one) for one in aborted]) == (said["log_start"], said["aborted"])
+
+
+def example() -> bytes:
+    """The bytes drawn at the end of the page."""
+    lines = re.findall(r"^([0-9a-f]{4})  ((?:[0-9a-f]{2} ?){1,16})", PAGE, re.MULTILINE)
+    assert [int(at, 16) for at, _ in lines] == list(range(0, 16 * len(lines), 16))
+    return bytes.fromhex("".join(text for _, text in lines))
+
+
+def test_the_example_of_the_page_is_a_segment() -> None:
+    data = example()
+    assert len(data) == 558
+    plain, whole = Plain(data), everything(data)
+    (entry,) = plain.entries
+    assert (entry["number"], entry["topic"], entry["index"]) == (3, "t3", 2)
+    (batch,) = plain.batches_of(entry)
+    assert whole.batches == [[batch]]
+    (record,) = records(batch)
+    assert (record.offset, record.timestamp, record.key, record.value) == (
+        10, 1000, b"k", b"\x0a" * 3,
+    )  # fmt: skip
+    assert (plain.node, plain.created_ms) == (1, 1_700_000_000_000)
+
+
+def test_the_page_says_the_numbers_of_the_code() -> None:
+    for said in (
+        f"header, {codec.HEADER_BYTES} bytes", f"trailer, {codec.TRAILER_BYTES} bytes",
+        f"{layout.SECTION.size} bytes for each section", f"{directory.ENTRY.size} bytes * n",
+        f"at most {layout.SECTIONS_AT_MOST} sections", f"last {codec.TAIL_BYTES} bytes",
+        f"The segment format, version {layout.VERSION}",
+    ):  # fmt: skip
+        assert said in PAGE, said

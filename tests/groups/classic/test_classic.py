@@ -1,0 +1,243 @@
+"""The classic group as a conversation: every request in every state, protocols, limits."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.codec.compile import encode_versioned
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.changes import Entered
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.member import protocols_of, subscribed_topics
+from kafkawire.groups.classic.states import LEGAL, State, may_move
+from kafkawire.groups.classic.working_copy import Draft
+from kafkawire.groups.decision import SetTimer, session
+from kafkawire.groups.request import Ask, Client
+from kafkawire.messages.stored import ConsumerProtocolSubscription
+from kafkawire.messages.sync_group import SyncGroupRequest
+from tests.kit.groups.script import Script, answer, completing, preparing, script, stable
+
+NONE = ErrorCode.NONE
+UNKNOWN = ErrorCode.UNKNOWN_MEMBER_ID
+REBALANCING = ErrorCode.REBALANCE_IN_PROGRESS
+ILLEGAL = ErrorCode.ILLEGAL_GENERATION
+GONE = ErrorCode.COORDINATOR_NOT_AVAILABLE
+PARKED = None
+
+
+# -- every state, every request ---------------------------------------------------------------
+
+
+def empty() -> Script:
+    """Generation 2, everybody has left."""
+    told = stable("a", "b").leave("a-a", "b-b", token=1).forget()
+    return told.expect_state(State.EMPTY, 2)
+
+
+def settled() -> Script:
+    return stable("a", "b")
+
+
+def dead() -> Script:
+    told = stable("a", "b")
+    told.group.apply(Entered(State.DEAD, told.now_ms))
+    return told
+
+
+IN = {
+    State.EMPTY: empty,
+    State.PREPARING: preparing,
+    State.COMPLETING: completing,
+    State.STABLE: settled,
+    State.DEAD: dead,
+}
+# For each state: what is asked of a-a (the leader) or b-b, and the answer's error code.
+TABLE: list[tuple[State, str, ErrorCode | None]] = [
+    (State.EMPTY, "join new", PARKED),
+    (State.EMPTY, "join known", UNKNOWN),
+    (State.EMPTY, "sync", UNKNOWN),
+    (State.EMPTY, "heartbeat", UNKNOWN),
+    (State.EMPTY, "leave", UNKNOWN),
+    (State.EMPTY, "commit", UNKNOWN),
+    (State.EMPTY, "commit simple", NONE),
+    (State.PREPARING, "join new", PARKED),
+    (State.PREPARING, "join known", PARKED),
+    (State.PREPARING, "sync", REBALANCING),
+    (State.PREPARING, "heartbeat", REBALANCING),
+    (State.PREPARING, "leave", NONE),
+    (State.PREPARING, "commit", NONE),
+    (State.PREPARING, "commit simple", UNKNOWN),
+    (State.COMPLETING, "join new", PARKED),
+    (State.COMPLETING, "join known", NONE),
+    (State.COMPLETING, "join changed", PARKED),
+    (State.COMPLETING, "sync", PARKED),
+    (State.COMPLETING, "heartbeat", NONE),
+    (State.COMPLETING, "leave", NONE),
+    (State.COMPLETING, "commit", REBALANCING),
+    (State.COMPLETING, "commit simple", UNKNOWN),
+    (State.STABLE, "join new", PARKED),
+    (State.STABLE, "join known", NONE),
+    (State.STABLE, "join changed", PARKED),
+    (State.STABLE, "join leader", PARKED),
+    (State.STABLE, "sync", NONE),
+    (State.STABLE, "heartbeat", NONE),
+    (State.STABLE, "leave", NONE),
+    (State.STABLE, "commit", NONE),
+    (State.STABLE, "commit simple", UNKNOWN),
+    (State.DEAD, "join new", GONE),
+    (State.DEAD, "join known", GONE),
+    (State.DEAD, "sync", GONE),
+    (State.DEAD, "heartbeat", GONE),
+    (State.DEAD, "leave", GONE),
+    (State.DEAD, "commit", GONE),
+    (State.DEAD, "commit simple", GONE),
+]
+
+
+@pytest.mark.parametrize(("state", "question", "code"), TABLE)
+def test_each_state_answers_each_request(
+    state: State, question: str, code: ErrorCode | None
+) -> None:
+    told = IN[state]()
+    generation = told.group.generation
+    if question.startswith("commit"):
+        simple = question == "commit simple"
+        found = told.group.check_commit("" if simple else "b-b", None, -1 if simple else generation)
+        assert found is code
+        return
+    if question == "join new":
+        told.join(token=7, client="d", version=3)
+    elif question == "join known":
+        told.join("b-b", token=7)
+    elif question == "join leader":
+        told.join("a-a", token=7)
+    elif question == "join changed":
+        told.join("b-b", token=7, protocols=[("range", b"other")])
+    elif question == "sync":
+        told.sync("b-b", token=7, generation=generation)
+    elif question == "heartbeat":
+        told.heartbeat("b-b", token=7, generation=generation)
+    else:
+        told.leave("b-b", token=7)
+    answers = [reply for reply in told.decision.replies if reply.token == 7]
+    if code is PARKED:
+        assert not answers
+    elif question == "leave" and code is not GONE:
+        assert [m.error_code for m in answers[0].body.members] == [code]  # type: ignore[attr-defined]
+    else:
+        assert [reply.body.error_code for reply in answers] == [code]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("state", [State.PREPARING, State.COMPLETING, State.STABLE])
+def test_a_wrong_generation_is_illegal(state: State) -> None:
+    told = IN[state]()
+    told.sync("b-b", token=7, generation=9).expect(answer(7, ILLEGAL))
+    told.heartbeat("b-b", token=8, generation=9).expect(answer(8, ILLEGAL))
+    assert told.group.check_commit("b-b", None, 9) is ILLEGAL
+
+
+def test_the_table_of_moves() -> None:
+    assert set(LEGAL) == set(State)
+    assert not LEGAL[State.DEAD]
+    assert may_move(State.STABLE, State.EMPTY, recorded=True)
+    assert not may_move(State.STABLE, State.EMPTY, recorded=False)
+    assert not may_move(State.DEAD, State.EMPTY, recorded=True)
+    with pytest.raises(AssertionError):
+        stable("a").group.apply(Entered(State.COMPLETING, 0))
+
+
+# -- protocols and limits ---------------------------------------------------------------------
+
+
+def test_members_vote_for_the_protocol() -> None:
+    told = script()
+    told.join(token=1, client="a", version=3, protocols=["range", "roundrobin"])
+    told.join(token=2, client="b", version=3, protocols=["roundrobin", "range"])
+    told.join(token=3, client="c", version=3, protocols=["sticky", "roundrobin", "range"])
+    told.at(3000).timer("join").at(6000).timer("join")
+    assert told.group.protocol == "roundrobin"
+
+
+def test_a_member_that_shares_no_protocol_is_refused() -> None:
+    mismatch = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    told = stable("a")
+    told.join(token=1, protocols=["other"]).expect(answer(1, mismatch, member_id=""))
+    told.join(token=2, protocol_type="connect").expect(answer(2, mismatch))
+    told.join("a-a", token=3, protocols=[]).expect(answer(3, mismatch, member_id="a-a"))
+    told.sync("a-a", token=4, generation=1, protocol="other").expect(answer(4, mismatch))
+    told.sync("a-a", token=5, generation=1, protocol_type="connect").expect(answer(5, mismatch))
+    script().join(token=6, protocols=[]).expect(answer(6, mismatch))
+    script().join(token=7, protocol_type="").expect(answer(7, mismatch))
+
+
+def test_a_group_takes_no_more_than_its_maximum() -> None:
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+    told = stable("a", "b", group_max_size=2)
+    told.join(token=1, client="c").expect(answer(1, full, member_id=""))
+    told.join("a-a", token=2).join(token=3, client="c", version=3).forget()
+    told.expect_state(State.PREPARING)  # c was quicker than b
+    told.join("b-b", token=4).expect_answers(
+        answer(2, generation_id=2), answer(3, generation_id=2), answer(4, full)
+    )
+    assert len(told.group.members) == 2
+
+
+def test_ids_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkawire.groups.classic.join.MAX_PENDING", 2)
+    told = script().join(token=1).join(token=2).forget()
+    told.join(token=3).expect(answer(3, ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=""))
+
+
+def test_a_loaded_group_over_its_maximum_sheds_members() -> None:
+    told = stable("a", "b", "c")
+    told.group.settings.group_max_size = 2  # type: ignore[misc]
+    decision = told.group.decide_loaded(20_000)
+    assert SetTimer(session("a-a"), 30_000) in decision.effects
+    for step in decision.steps:
+        told.group.apply(step)
+    assert told.group.state is State.PREPARING
+
+
+def test_a_protocol_named_twice_counts_once() -> None:
+    assert protocols_of([("a", b"1"), ("b", b"2"), ("a", b"3")]) == (("a", b"1"), ("b", b"2"))
+    told = stable("a").join("a-a", token=1, protocols=["range", "range"])
+    assert told.group.spoken["range"] == 1
+
+
+def test_a_change_of_one_member_is_no_copy_of_another() -> None:
+    """A decision made on a draft leaves no trace, though members are shared."""
+    told = stable("a", "b")
+    draft = Draft(told.group, 0)
+    draft.do(Entered(State.PREPARING, 5))
+    assert told.group.state is State.STABLE
+    assert draft.group.members is not told.group.members
+    assert draft.group.members["a-a"] is told.group.members["a-a"]
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_subscriptions_are_read_in_every_version(version: int) -> None:
+    said = ConsumerProtocolSubscription(topics=["one", "zwei", ""], user_data=b"\xff")
+    assert subscribed_topics(encode_versioned(said, version)) == {"one", "zwei", ""}
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\0" * 5,
+        b"\0\0\0\0\0\1",
+        b"\0\0\x7f\xff\xff\xff",
+        b"\0\0\0\0\0\1\xff\xff",
+        b"\0\0\0\0\0\1\0\1\xff",
+    ],
+)
+def test_garbage_is_no_subscription(garbage: bytes) -> None:
+    assert subscribed_topics(garbage) is None
+
+
+def test_a_heartbeat_costs_no_copy_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = stable("a")
+    monkeypatch.setattr(ClassicGroup, "copy", lambda self: pytest.fail("copied"))
+    told.heartbeat("a-a", token=1, generation=1).expect_answers(answer(1))
+    stranger = SyncGroupRequest(member_id="nobody", generation_id=1)
+    assert told.group.decide(Ask(2, 5, stranger, Client(None, "")), 0).replies

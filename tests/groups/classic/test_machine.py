@@ -1,0 +1,173 @@
+"""Any sequence of requests and timers, on the pure group: what must hold after each step.
+
+- Deciding changes nothing, and the group is consistent (Script checks both).
+- A request is answered once, or is parked as a token of a member; none is lost or answered twice.
+- Generations only rise, and each record read back gives the group as it was then.
+- A group whose members fall silent empties by its timers alone: it never hangs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from kafkawire.groups.classic.group import ClassicGroup
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import JOIN, SYNC, session_member
+from tests.kit.groups.script import GroupSettings, script
+
+PROTOCOLS = [["range"], ["range", "sticky"], ["sticky", "range"], [("range", b"new")]]
+
+
+class GroupMachine(RuleBasedStateMachine):
+    """Members, static and not, of several minds, in one group."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = script(group_max_size=4, group_initial_rebalance_delay_ms=1000)
+        self.asked = 0
+        self.open: set[int] = set()
+        self.generation = 0
+        self.read = 0
+
+    @property
+    def group(self) -> ClassicGroup:
+        return self.told.group
+
+    def _token(self) -> int:
+        self.asked += 1
+        self.open.add(self.asked)
+        return self.asked
+
+    def _somebody(self, pick: int) -> str:
+        known = [*self.group.members, *sorted(self.group.pending), "stranger"]
+        return known[pick % len(known)]
+
+    @rule(
+        version=st.sampled_from([3, 9]),
+        instance=st.sampled_from([None, None, "i", "j"]),
+        protocols=st.sampled_from(PROTOCOLS),
+        session_ms=st.sampled_from([6000, 20_000]),
+        rebalance_ms=st.sampled_from([3000, 60_000]),
+    )
+    def join_anew(self, protocols: Any, **how: Any) -> None:
+        self.told.join(token=self._token(), protocols=protocols, **how)
+
+    @rule(pick=st.integers(0, 9), protocols=st.sampled_from(PROTOCOLS), named=st.booleans())
+    def join_again(self, pick: int, protocols: Any, named: bool) -> None:
+        member_id = self._somebody(pick)
+        member = self.group.members.get(member_id)
+        instance = member.instance_id if member is not None and named else None
+        self.told.join(member_id, token=self._token(), protocols=protocols, instance=instance)
+
+    @precondition(lambda self: self.group.members)
+    @rule(pick=st.integers(0, 9), late=st.integers(0, 1))
+    def sync(self, pick: int, late: int) -> None:
+        member_id = self._somebody(pick)
+        part = {id_: id_.encode() for id_ in self.group.members}
+        generation = self.group.generation - late
+        self.told.sync(member_id, token=self._token(), generation=generation, assign=part)
+
+    @rule()
+    def everybody_syncs(self) -> None:
+        for member_id in list(self.group.members):
+            part = {id_: id_.encode() for id_ in self.group.members}
+            generation = self.group.generation
+            self.told.sync(member_id, token=self._token(), generation=generation, assign=part)
+
+    @rule()
+    def everybody_joins(self) -> None:
+        for member in list(self.group.members.values()):
+            self.told.join(member.id, token=self._token(), instance=member.instance_id)
+
+    @rule(pick=st.integers(0, 9))
+    def heartbeat(self, pick: int) -> None:
+        member_id = self._somebody(pick)
+        self.told.heartbeat(member_id, token=self._token(), generation=self.group.generation)
+
+    @rule(pick=st.integers(0, 9))
+    def leave(self, pick: int) -> None:
+        self.told.leave(self._somebody(pick), token=self._token())
+
+    @rule(instance=st.sampled_from(["i", "j"]))
+    def removed_by_a_tool(self, instance: str) -> None:
+        self.told.leave(("", instance), token=self._token())
+
+    @rule(ms=st.sampled_from([1, 500, 1000, 3000, 7000, 60_000]))
+    def time_passes(self, ms: int) -> None:
+        self._run_until(self.told.now_ms + ms)
+
+    def _run_until(self, end_ms: int) -> None:
+        while self.told.timers:
+            key, at_ms = min(self.told.timers.items(), key=lambda item: item[1])
+            if at_ms > end_ms:
+                break
+            self.told.at(max(at_ms, self.told.now_ms)).timer(key)
+        self.told.at(end_ms)
+
+    @invariant()
+    def every_request_is_answered_once_or_parked(self) -> None:
+        answered = Counter(reply.token for reply in self._replies())
+        assert all(count == 1 for count in answered.values())
+        assert answered.keys() <= self.open
+        self.open -= answered.keys()
+        self.told.forget()
+        members = self.group.members.values()
+        parked = {token for m in members for token in (m.join, m.sync) if token is not None}
+        assert parked == self.open
+
+    def _replies(self) -> list[Any]:
+        return [effect for effect in self.told.effects if hasattr(effect, "token")]
+
+    @invariant()
+    def timers_are_those_the_state_needs(self) -> None:
+        timers = self.told.timers
+        assert (JOIN in timers) == (self.group.state is State.PREPARING)
+        assert (SYNC in timers) == bool(self.group.unsynced)
+        sessions = {session_member(key) for key in timers} - {None}
+        known = self.group.members.keys() | self.group.pending
+        waiting = {m.id for m in self.group.members.values() if m.keeps_session}
+        assert known - waiting <= sessions
+        assert sessions <= known
+
+    @invariant()
+    def generations_rise(self) -> None:
+        assert self.group.generation >= self.generation
+        self.generation = self.group.generation
+
+    @invariant()
+    def records_read_back_are_the_group_as_it_was(self) -> None:
+        for record in self.told.records[self.read :]:
+            assert record.value is not None
+            again = ClassicGroup("g", GroupSettings())
+            again.apply(record)
+            assert again.generation == record.value.generation
+            assert again.state is (State.STABLE if record.value.members else State.EMPTY)
+            assert set(again.members) == {m.member_id for m in record.value.members}
+        self.read = len(self.told.records)
+        last = self.told.records[-1] if self.told.records else None
+        if last is not None and self.group.state is State.STABLE:
+            assert last.value is self.group.recorded
+            loaded = ClassicGroup("g", GroupSettings())
+            loaded.apply(last)
+            assert list(loaded.members) == [m.member_id for m in last.value.members]  # type: ignore[union-attr]
+            assert {m.id: m.assignment for m in loaded.members.values()} == {
+                m.id: m.assignment for m in self.group.members.values() if m.id in loaded.members
+            }
+
+    def teardown(self) -> None:
+        """Nobody says anything any more: the group empties, and everybody has an answer."""
+        self._run_until(self.told.now_ms + 3_600_000)
+        self.every_request_is_answered_once_or_parked()
+        assert self.group.state is State.EMPTY
+        assert not self.open
+        assert not self.told.timers
+        assert not self.group.pending
+
+
+TestGroupMachine = GroupMachine.TestCase
+TestGroupMachine.settings = settings(stateful_step_count=40)

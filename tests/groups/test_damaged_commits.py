@@ -1,0 +1,114 @@
+"""Damage to `__consumer_offsets`: groups load what is left, and lost commits are not answered as
+if there had never been any."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafkawire.codec.batches import CRC_AT
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups import load as loading
+from kafkawire.groups import offsets as committed
+from kafkawire.groups.load import Loaded
+from kafkawire.groups.records import Offset, OffsetRecord, batches_of, committed_keys
+from kafkawire.groups.snapshot import Place
+from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.partition.partition import Partition
+from kafkawire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
+from tests.kit.env import EPOCH_MS
+from tests.kit.groups.script import GroupSettings
+from tests.kit.log.logs import World, batch
+from tests.kit.log.recovery import spoil
+
+TOPIC = "__consumer_offsets"
+
+
+async def commit(world: World, partition: Partition, **offsets: int) -> None:
+    """One batch of commits of the group `g` for partition 0 of topics."""
+    records = [OffsetRecord("g", topic, 0, Offset(at, -1, "", 0)) for topic, at in offsets.items()]
+    (made,) = batches_of(records, 1 << 20, EPOCH_MS)
+    partition.append(memoryview(made), EPOCH_MS)
+    await world.log.commit_log.committed()
+
+
+async def damaged(at: int) -> World:
+    """The last commit of a group is damaged, a frame of another topic comes after it."""
+    world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
+    await world.start()
+    (other,) = await world.topic("t")
+    (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
+    await commit(world, partition, a=1, b=1)
+    await commit(world, partition, b=2, c=3)
+    place = partition.rows.place[-1]
+    await commit(world, partition, d=4)
+    other.append(batch(b"x"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    spoil(world, place + at)
+    await world.crash()
+    return world
+
+
+async def load(world: World) -> Loaded:
+    partition = world.find(TOPIC)
+    place = Place("/groups", partition.topic_id, partition.index)
+    return await loading.load(world.env, GroupSettings(), partition, world.log.commit_log, place)
+
+
+def fetched(loaded: Loaded, *topics: str) -> dict[str, int]:
+    """By topic: what the group committed; the negative error code where that is an error."""
+    asked = [OffsetFetchRequestTopics(name=name, partition_indexes=[0]) for name in topics]
+    request = OffsetFetchRequestGroup(group_id="g", topics=asked if topics else None)
+    answer = committed.fetch(loaded.shard.offsets, request)
+    return {
+        topic.name: -one.error_code or one.committed_offset
+        for topic in answer.topics
+        for one in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("at", [CRC_AT, 70, -1 - HEAD_BYTES + 12])
+async def test_what_is_left_is_loaded_and_a_lost_commit_is_an_error(
+    at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = await damaged(at)
+    with caplog.at_level(logging.CRITICAL):
+        loaded = await load(world)
+    assert f"{TOPIC}-0: offsets 2-3 are lost" in caplog.text
+    lost = -int(ErrorCode.KAFKA_STORAGE_ERROR)
+    assert fetched(loaded, "a", "b", "c", "d", "e") == {"a": 1, "b": 1, "c": lost, "d": 4, "e": -1}
+    assert fetched(loaded) == {"a": 1, "b": 1, "c": lost, "d": 4}
+    partition = world.find(TOPIC)
+    assert partition.next_offset == 5
+    await commit(world, partition, c=9)
+    assert fetched(await load(world), "c") == {"c": 9}
+
+
+async def test_an_end_that_nobody_can_read_does_not_keep_the_groups_from_loading() -> None:
+    world = World(log_flush_offset_checkpoint_interval_ms=1 << 40)
+    await world.start()
+    (other,) = await world.topic("t")
+    (partition,) = await world.topic(TOPIC, cleanup_policy="compact")
+    await commit(world, partition, a=1)
+    await commit(world, partition, c=3)
+    place = partition.rows.place[-1] - HEAD_BYTES
+    other.append(batch(b"x"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    for at in range(60):
+        spoil(world, place + at, bit=0x5A)
+    await world.crash()
+    partition = world.find(TOPIC)
+    loaded = await load(world)
+    assert loaded.next_offset == partition.next_offset > 2
+    assert fetched(loaded, "a", "c") == {"a": 1, "c": -1}
+
+
+def test_keys_are_read_up_to_the_damage() -> None:
+    records = [OffsetRecord("g", name, 0, Offset(1, -1, "", 0)) for name in ("one", "two", "three")]
+    (made,) = batches_of(records, 1 << 20, EPOCH_MS)
+    assert committed_keys(made) == {("g", name, 0) for name in ("one", "two", "three")}
+    made[made.index(b"two") - 7] = 0x7F  # a length within the second record's key
+    assert ("g", "one", 0) in committed_keys(made)
+    assert committed_keys(bytes(100)) == set()
+    assert committed_keys(b"\xff" * 100) == set()

@@ -1,0 +1,89 @@
+"""Committed offsets expire (KIP-211): when, of whom, and what becomes of the group."""
+
+from __future__ import annotations
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.decision import session
+from kafkawire.groups.records import GroupRecord
+from tests.kit.groups.desk import Desk, join
+
+DAY_MS = 86_400_000
+
+
+def test_simple_consumers_lose_offsets_by_the_time_of_commit() -> None:
+    desk = Desk()
+    desk.commit({("t", 0): 1})
+    desk.now_ms += 6 * DAY_MS
+    desk.commit({("t", 1): 2})
+    desk.now_ms += DAY_MS
+    desk.expire()
+    assert desk.all_of() == {("t", 1): 2}
+    desk.now_ms += 6 * DAY_MS
+    desk.expire()
+    assert not desk.shard.groups
+    assert desk.decision.steps[-1] == GroupRecord("g", None)
+
+
+def test_offsets_of_an_empty_group_count_from_when_it_became_so() -> None:
+    desk = Desk()
+    desk.members("t")
+    desk.commit({("t", 0): 1}, generation=4, member="m")
+    desk.now_ms += 30 * DAY_MS
+    desk.expire()
+    assert desk.all_of() == {("t", 0): 1}  # it is being read
+    desk.everybody_leaves()
+    desk.now_ms += 7 * DAY_MS - 1
+    desk.expire()
+    assert desk.all_of() == {("t", 0): 1}
+    desk.now_ms += 1
+    desk.expire()
+    assert not desk.shard.groups
+
+
+def test_members_keep_what_they_read_and_lose_the_rest() -> None:
+    desk = Desk()
+    desk.members("t")
+    desk.commit({("t", 0): 1, ("u", 0): 2}, generation=4, member="m")
+    desk.now_ms += 7 * DAY_MS
+    desk.expire()
+    assert desk.all_of() == {("t", 0): 1}
+
+
+def test_a_group_in_a_round_or_of_another_kind_is_left_alone() -> None:
+    desk = Desk()
+    desk.members(kind="connect")
+    desk.commit({("t", 0): 1}, generation=4, member="m")
+    desk.now_ms += 8 * DAY_MS
+    desk.expire()
+    assert desk.all_of() == {("t", 0): 1}
+    desk = Desk()
+    desk.members("t")
+    desk.commit({("u", 0): 1}, generation=4, member="m")
+    desk.ask(join("m"))
+    desk.ask(join(""), 3)
+    assert desk.group.state is State.PREPARING
+    desk.now_ms += 8 * DAY_MS
+    desk.expire()
+    assert desk.all_of() == {("u", 0): 1}
+
+
+def test_a_commit_may_bring_its_own_retention() -> None:
+    desk = Desk()
+    desk.commit({("t", 0): 1}, retention_time_ms=5000, version=4)
+    desk.now_ms += 4999
+    desk.expire()
+    assert desk.all_of() == {("t", 0): 1}
+    desk.now_ms += 1
+    desk.expire()
+    assert not desk.shard.groups
+
+
+def test_a_group_with_an_id_out_is_not_removed() -> None:
+    desk = Desk()
+    assert desk.ask(join("")).error_code == ErrorCode.MEMBER_ID_REQUIRED
+    desk.expire()
+    assert "g" in desk.shard.groups
+    desk.do(desk.shard.decide_timer("g", session("c-fresh"), desk.now_ms))
+    desk.expire()
+    assert not desk.shard.groups

@@ -1,0 +1,323 @@
+"""Loading: a snapshot and the log after it, an old one, a damaged one, none at all."""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.batches import build
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.groups import coordinator as coordinator_module
+from kafkawire.groups import load as loading
+from kafkawire.groups import snapshot
+from kafkawire.groups.classic.states import State
+from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
+from kafkawire.groups.shard import Shard
+from kafkawire.groups.snapshot import Place
+from tests.groups.test_coordinator import beat, join, stable_pair, sync, turns
+from tests.kit.groups.desk import commit_of
+from tests.kit.groups.log import Bench
+from tests.kit.groups.model import known
+from tests.kit.waiting import until
+
+PLACE = Place("/groups", b"t" * 16, 0)
+
+
+async def busy(seed: int = 1) -> Bench:
+    """A coordinator with a life behind it: groups, offsets, deletions."""
+    bench = Bench().begin()
+    leader, _ = await stable_pair(bench)
+    dice = random.Random(seed)
+    for n in range(200):
+        await bench.now(commit_of({("t", dice.randrange(9)): n}, group=f"s{dice.randrange(7)}"))
+        await bench.now(commit_of({("u", dice.randrange(9)): n}, generation=1, member=leader))
+    bench.coordinator.topic_deleted("nothing")
+    return bench
+
+
+async def test_the_log_alone_is_enough() -> None:
+    bench = await busy()
+    before = known(bench.coordinator.shard)
+    await bench.reload()
+    assert known(bench.coordinator.shard) == before
+
+
+async def test_restored_members_get_a_fresh_session() -> None:
+    bench = await busy()
+    bench.env.clock.ms += 3_600_000  # type: ignore[attr-defined]
+    await bench.reload()
+    assert bench.ask(beat("c-1", 1)).result().error_code == 0
+    assert len(bench.coordinator.timers) == 3
+    bench.coordinator.timers.clear()
+
+
+async def take_snapshot(bench: Bench) -> None:
+    bench.log.commit()
+    await bench.coordinator._store(0)
+    assert PLACE.path in files(bench)
+
+
+def files(bench: Bench) -> dict[str, bytearray]:
+    return bench.env.fs.files  # type: ignore[attr-defined, no-any-return]
+
+
+async def test_a_snapshot_and_the_log_after_it() -> None:
+    bench = await busy()
+    await take_snapshot(bench)
+    for n in range(5):
+        await bench.now(commit_of({("t", n): 1000 + n}, group="late"))
+    before = known(bench.coordinator.shard)
+    covered = bench.partition.high_watermark - 5
+    del bench.partition.batches[:-5]  # had it been read, this would be missed
+    await bench.reload()
+    assert known(bench.coordinator.shard) == before
+    assert bench.coordinator.appender.next_offset == covered + 5
+
+
+@pytest.mark.parametrize("harm", ["gone", "cut", "bit", "empty", "magic", "newer", "topic"])
+async def test_a_snapshot_that_cannot_be_used_only_costs_time(
+    harm: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = await busy()
+    await take_snapshot(bench)
+    await bench.now(commit_of({("t", 1): 77}, group="late"))
+    before = known(bench.coordinator.shard)
+    data = files(bench)[PLACE.path]
+    if harm == "gone":
+        del files(bench)[PLACE.path]
+    elif harm == "cut":
+        del data[len(data) // 2 :]
+    elif harm == "bit":
+        data[len(data) // 2] ^= 4
+    elif harm == "empty":
+        data.clear()
+    elif harm == "magic":
+        data[0] ^= 1
+    elif harm == "newer":
+        data[9] = 2
+    else:
+        data[12] ^= 1
+    with caplog.at_level(logging.WARNING):
+        await bench.reload()
+    assert known(bench.coordinator.shard) == before
+    assert ("is not used" in caplog.text) == (harm != "gone")
+
+
+async def test_an_old_snapshot_is_as_good() -> None:
+    bench = await busy()
+    await take_snapshot(bench)
+    old = bytes(files(bench)[PLACE.path])
+    for n in range(9):
+        await bench.now(commit_of({("t", n): 5000 + n}, group="s1"))
+    await take_snapshot(bench)
+    assert bytes(files(bench)[PLACE.path]) != old
+    before = known(bench.coordinator.shard)
+    files(bench)[PLACE.path] = bytearray(old)
+    await bench.reload()
+    assert known(bench.coordinator.shard) == before
+
+
+async def test_a_snapshot_ahead_of_the_log_is_removed() -> None:
+    """As after a power cut under flush=os: what the snapshot has may be written differently."""
+    bench = await busy()
+    await take_snapshot(bench)
+    bench.partition.batches = bench.partition.batches[:50]
+    bench.partition.next_appended = bench.partition.high_watermark = sum(
+        1 for _ in bench.partition.pairs()
+    )
+    await bench.reload()
+    assert PLACE.path not in files(bench)
+    files(bench).clear()
+    ahead = known(bench.coordinator.shard)
+    await bench.reload()
+    assert known(bench.coordinator.shard) == ahead
+
+
+async def test_snapshots_are_taken_when_enough_log_has_passed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(coordinator_module, "SNAPSHOT_LOG_BYTES", 4000)
+    bench = Bench().begin()
+    for n in range(60):
+        await bench.now(commit_of({("t", 0): n}))
+    await turns(20)
+    assert PLACE.path in files(bench)
+    assert bench.coordinator.appender.log_bytes < 4100
+    found = snapshot.read(bench.env.fs, PLACE)
+    assert found is not None
+    records = [decode_record(*pair) for pair in found[1]]
+    assert [type(record) for record in records] == [OffsetRecord]  # live records, not the log
+
+
+async def test_no_snapshot_of_what_is_not_committed() -> None:
+    bench = Bench().begin()
+    bench.ask(commit_of({("t", 0): 1}))
+    await turns()
+    storing = bench.env.spawn(bench.coordinator._store(0), "store")
+    await turns()
+    bench.log.fail()
+    await storing
+    assert not files(bench)
+
+
+async def test_a_full_disk_leaves_the_snapshot_before() -> None:
+    bench = await busy()
+    await take_snapshot(bench)
+    old = bytes(files(bench)[PLACE.path])
+    await bench.now(commit_of({("t", 1): 77}, group="late"))
+
+    class Short:
+        def __init__(self, inner: Any) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.inner, name)
+
+        def pwritev(self, buffers: Any, position: int) -> int:
+            return int(self.inner.pwritev([buffers[0][:10]], position))
+
+    opened: Any = bench.env.fs.open
+    fs: Any = bench.env.fs
+    fs.open = lambda path, create=False: Short(opened(path, create=create))
+    await bench.coordinator._store(0)
+    assert bytes(files(bench)[PLACE.path]) == old
+    bench.coordinator.timers.clear()
+
+
+async def test_closing_leaves_a_snapshot_if_it_is_worth_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench().begin()
+    bench.log.by_itself = True
+    await bench.ask(commit_of({("t", 0): 1}))
+    await bench.coordinator.close()
+    assert not files(bench)
+    bench = await busy()
+    monkeypatch.setattr(coordinator_module, "SNAPSHOT_LOG_BYTES", 6400)
+    bench.log.by_itself = True
+    await bench.coordinator.close()
+    assert PLACE.path in files(bench)
+
+
+# -- what is in the log -----------------------------------------------------------------------
+
+
+async def test_records_nobody_understands_are_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    bench = await busy()
+    before = known(bench.coordinator.shard)
+    pairs: list[tuple[bytes | None, bytes | None]] = [
+        (b"\0\3\0\1g", b"\0\0"),  # another kind of group
+        (b"\0\1\0\x63", b"\0\3"),  # a key cut off
+        (b"\0\2\0\1g", b"\0\7"),  # a value of a version nobody knows
+        (b"", None),
+    ]
+    bench.partition.append(memoryview(build(pairs, timestamp_ms=1)), 1)
+    bench.log.commit()
+    with caplog.at_level(logging.WARNING):
+        await bench.reload()
+    assert known(bench.coordinator.shard) == before
+    assert caplog.text.count("is skipped") == 3
+
+
+async def test_a_log_that_cannot_be_read_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(coordinator_module, "RETRY_MS", 1)
+    bench = await busy()
+    read, tries = bench.log.read, []
+
+    async def faulty(plan: Any) -> Any:
+        tries.append(plan)
+        if len(tries) in (1, 3, 4):
+            raise OSError("no such disk")
+        if len(tries) == 2:
+            return []  # nothing where there must be something
+        return await read(plan)
+
+    monkeypatch.setattr(bench.log, "read", faulty)
+    await bench.reload()
+    assert len(tries) >= 5
+    assert caplog.text.count("cannot be loaded") == 1, "an hour of it must not fill the log"
+    bench.coordinator.timers.clear()
+
+
+async def test_loading_stops_at_what_is_committed() -> None:
+    bench = await busy()
+    before = known(bench.coordinator.shard)
+    bench.partition.append(memoryview(build([(b"\0\2\0\1z", None)], timestamp_ms=1)), 1)
+    bench.ask(commit_of({("t", 0): 1}, group="new"))
+    await turns()
+    bench.log.fail()
+    await until(lambda: bench.active)
+    assert known(bench.coordinator.shard) == before
+
+
+async def test_topics_deleted_meanwhile_lose_their_offsets() -> None:
+    bench = await busy()
+    del bench.topics["u"]
+    await bench.reload()
+    assert bench.coordinator.shard.topics() == {"t"}
+    bench.log.commit()
+    bench.coordinator.timers.clear()
+    fresh = bench.make()  # deleted and made again while it loads
+    fresh.topic_deleted("t")
+    loading_task = bench.env.spawn(fresh.load(), "load")
+    await loading_task
+    assert fresh.shard.topics() == set()
+    assert set(fresh.owed) == {"t"}
+    bench.log.commit()
+    assert not fresh.owed
+    fresh.timers.clear()
+
+
+async def test_a_failed_deletion_is_done_after_the_next_load() -> None:
+    bench = await busy()
+    bench.coordinator.topic_deleted("t")
+    bench.coordinator.topic_deleted("t")
+    bench.log.fail()
+    await until(lambda: bench.active)
+    assert bench.coordinator.shard.topics() == {"u"}
+    bench.log.commit()
+    assert not bench.coordinator.owed
+    bench.coordinator.timers.clear()
+
+
+async def test_a_group_in_a_round_is_restored_as_it_was_before() -> None:
+    bench = await busy()
+    bench.ask(join("c-1"))
+    assert bench.coordinator.shard.groups["g"].state is State.PREPARING
+    await bench.reload()
+    group = bench.coordinator.shard.groups["g"]
+    assert (group.state, group.generation, len(group.members)) == (State.STABLE, 1, 2)
+    rejoin = [bench.ask(join("c-1")), bench.ask(join("c-2"))]
+    assert [(await f).generation_id for f in rejoin] == [2, 2]
+    assert bench.ask(sync("c-2", 1)).result().error_code == ErrorCode.ILLEGAL_GENERATION
+    bench.coordinator.timers.clear()
+
+
+async def test_live_records_are_what_is_in_a_snapshot() -> None:
+    bench = await busy()
+    shard = Shard(bench.settings)
+    for record in bench.coordinator.shard.records():
+        assert isinstance(record, GroupRecord | OffsetRecord)
+        shard.load(record)
+    assert known(shard) == known(bench.coordinator.shard)
+    bench.coordinator.timers.clear()
+
+
+async def test_loading_goes_on_when_the_log_takes_no_writes() -> None:
+    bench = await busy()
+    before = known(bench.coordinator.shard)
+
+    async def refused() -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no more writes")
+
+    bench.log.committed = refused  # type: ignore[method-assign]
+    partition: Any = bench.partition
+    log: Any = bench.log
+    loaded = await loading.load(bench.env, bench.settings, partition, log, PLACE)
+    assert known(loaded.shard) == before
+    bench.coordinator.timers.clear()

@@ -1,0 +1,197 @@
+"""What one turn of the loop may do: many who fetch at once must not have all others wait.
+
+Not measured but counted: how much is sent between two turns, in which the loop looks at every
+other connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.compile import decode, encode
+from kafkawire.codec.types import Buffer
+from kafkawire.handlers.budget import TurnBudget
+from kafkawire.handlers.fetch.handler import TURN_BYTES, Fetch
+from kafkawire.handlers.fetch.request import ATTEMPT_BYTES
+from kafkawire.messages.fetch import FetchRequest, FetchResponse
+from kafkawire.messages.produce import ProduceRequest
+from kafkawire.server.connection import Connection
+from kafkawire.server.run import Server
+from tests.handlers.test_produce_fetch import fetch, make, produce
+from tests.kit.client import Client, batch
+from tests.kit.server import port_of, running
+
+VALUE_BYTES = 250_000
+ANSWER_BYTES = 4 * VALUE_BYTES
+KEYS = {ProduceRequest: (0, 9), FetchRequest: (1, 11)}
+
+
+class Caller(Connection):
+    """A client without a socket: what the broker sends it is kept."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.host, self, "127.0.0.1", "PLAINTEXT")
+        self.sent: list[bytes] = []
+
+    def write(self, parts: list[Buffer]) -> None:
+        self.sent.append(b"".join(parts))
+
+    def pause_reading(self) -> None:
+        raise AssertionError("nothing is sent that fast")
+
+    def resume_reading(self) -> None:
+        raise AssertionError("it was never paused")
+
+    def close(self, reason: str | None) -> None:
+        assert reason is None, reason
+
+    def ask(self, request: FetchRequest | ProduceRequest) -> None:
+        key, version = KEYS[type(request)]
+        head = pack(">hhih", key, version, 7, -1) + b"\0" * (version == 9)
+        frame = head + encode(request, version)
+        frame = pack(">i", len(frame)) + frame
+        self.get_buffer(-1)[: len(frame)] = frame
+        self.received(len(frame))
+
+    @property
+    def sent_bytes(self) -> int:
+        return sum(map(len, self.sent))
+
+    def records(self) -> bytes:
+        (answer,) = self.sent
+        found = decode(FetchResponse, 11, answer[8:]).responses[0].partitions[0]
+        assert found.error_code == 0
+        assert not isinstance(found.records, list)
+        return bytes(found.records or b"")
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    more = {"flush": "os", "journal_bytes": str(64 << 20)}
+    async with running(tmp_path / "data", **more) as started:
+        yield started
+
+
+async def fill(server: Server) -> bytes:
+    """Topics t and u; t has one answer's worth, which is what this gives."""
+    client = await Client.connect(port_of(server))
+    await make(client, "t")
+    await make(client, "u")
+    stored = batch(b"x" * VALUE_BYTES)
+    for _ in range(5):
+        await client.call(produce("t", stored), 9)
+    answer = await client.call(fetch("t", 0), 11)
+    await client.close()
+    records = bytes(answer.responses[0].partitions[0].records)
+    assert len(records) > ANSWER_BYTES
+    return records
+
+
+async def turns_until(done: Callable[[], bool], look: Callable[[], object]) -> int:
+    for turn in range(1000):
+        if done():
+            return turn
+        await asyncio.sleep(0)
+        look()
+    raise AssertionError("it never came true")
+
+
+async def test_one_turn_sends_only_so_much_and_others_come_between(server: Server) -> None:
+    wanted = await fill(server)
+    readers = [Caller(server) for _ in range(40)]
+    for reader in readers:
+        reader.ask(fetch("t", 0))
+    other = Caller(server)
+    other.ask(produce("u", batch(b"small"), acks=1))
+    seen = [sum(reader.sent_bytes for reader in readers)]
+    ahead: list[int] = []
+
+    def look() -> None:
+        seen.append(sum(reader.sent_bytes for reader in readers))
+        if other.sent and not ahead:
+            ahead.append(sum(not reader.sent for reader in readers))
+
+    assert await turns_until(lambda: all(reader.sent for reader in readers), look) > 5
+    in_a_turn = [now - before for before, now in zip([0, *seen], seen, strict=False)]
+    assert max(in_a_turn) <= TURN_BYTES + len(wanted) + 1000
+    assert ahead[0] > 20  # it was answered while most of the others still waited
+    assert [reader.records() for reader in readers] == [wanted] * 40
+
+
+async def test_an_append_wakes_only_so_many_in_a_turn(server: Server) -> None:
+    await fill(server)
+    readers = [Caller(server) for _ in range(500)]
+    for reader in readers:
+        reader.ask(fetch("u", 0, wait_ms=2**31 - 1))
+    handler: Any = server.host.apis[1].hot
+    assert isinstance(handler, Fetch)
+    await turns_until(lambda: len(handler.parked) == len(readers), lambda: None)
+    Caller(server).ask(produce("u", batch(b"news"), acks=1))
+    seen = [0]
+
+    def look() -> None:
+        seen.append(sum(bool(reader.sent) for reader in readers))
+
+    await turns_until(lambda: not handler.parked and seen[-1] == len(readers), look)
+    in_a_turn = [now - before for before, now in itertools.pairwise(seen)]
+    assert max(in_a_turn) <= TURN_BYTES // ATTEMPT_BYTES
+    assert all(reader.records() for reader in readers)
+
+
+async def test_a_client_that_goes_before_its_turn_costs_nothing(server: Server) -> None:
+    await fill(server)
+    readers = [Caller(server) for _ in range(10)]
+    for reader in readers:
+        reader.ask(fetch("t", 0))
+    readers[-1].lost()
+    await turns_until(lambda: all(reader.sent for reader in readers[:-1]), lambda: None)
+    assert not readers[-1].sent
+    assert {journal.pins for journal in server.broker.log.journals} == {0}
+
+
+async def test_those_whose_turn_has_not_come_are_answered_at_the_end(server: Server) -> None:
+    wanted = await fill(server)
+    readers = [Caller(server) for _ in range(10)]
+    for reader in readers:
+        reader.ask(fetch("t", 0))
+    await server.close()
+    assert [reader.records() for reader in readers] == [wanted] * 10
+
+
+def test_a_budget_keeps_order_and_overdraws_by_one_job() -> None:
+    soon: list[Callable[[], None]] = []
+    done: list[int] = []
+    budget = TurnBudget(soon.append, 10)
+
+    def job(number: int, cost: int) -> Callable[[], int]:
+        def run() -> int:
+            done.append(number)
+            return cost
+
+        return run
+
+    budget.later(job(0, 1))
+    for number in range(1, 6):
+        budget.do(job(number, 6))
+    assert done == []  # nothing overtakes what waits
+    soon.pop()()
+    assert done == [0, 1, 2]
+    soon.pop()()
+    assert done == [0, 1, 2, 3, 4]
+    budget.do(job(6, 1))
+    assert len(soon) == 1
+    soon.pop()()
+    assert done == [0, 1, 2, 3, 4, 5, 6]
+    assert soon == []  # with nothing to do it does not come again
+    budget.do(job(7, 1))
+    assert done[-1] == 7
+    budget.later(job(8, 99))
+    budget.finish()
+    assert done[-1] == 8

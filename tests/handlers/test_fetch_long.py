@@ -1,0 +1,116 @@
+"""Fetches of many partitions, which are served in slices."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.fetch import MAX_ITEMS
+from kafkawire.handlers.fetch.long import LongFetch
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.server.run import Server
+from tests.handlers.test_produce_fetch import make, produce, values
+from tests.kit.client import Client, batch
+from tests.kit.server import port_of, running
+from tests.kit.waiting import until
+
+MANY = MAX_ITEMS * 2
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running(tmp_path / "data", flush="commit") as started:
+        yield started
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    connected = await Client.connect(port_of(server))
+    yield connected
+    await connected.close()
+
+
+def fetch_all(topic: str | bytes, count: int = MANY, **fields: int) -> FetchRequest:
+    rows = [FetchPartition(n, partition_max_bytes=1 << 20) for n in range(count)]
+    asked = FetchTopic(partitions=rows)
+    if isinstance(topic, bytes):
+        asked.topic_id = topic
+    else:
+        asked.topic = topic
+    request = FetchRequest(max_bytes=1 << 20, min_bytes=1, topics=[asked])
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
+
+
+def parked(server: Server) -> set[Any]:
+    hot: Any = server.host.apis[1].hot
+    found: set[Any] = getattr(hot, "parked", set())  # the handler is made by its first request
+    return {one for one in found if isinstance(one, LongFetch)}
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 18])
+async def test_each_partition_is_answered(client: Client, version: int) -> None:
+    topic_id = await make(client, "t", MANY - 1)  # the last index does not exist
+    await client.call(produce("t", *[batch(b"%d" % n) for n in range(MANY - 1)]), 9)
+    request = fetch_all(topic_id if version >= 13 else "t")
+    request.topics[0].partitions[7].fetch_offset = 99
+    request.topics[0].partitions[8].fetch_offset = 1
+    (topic,) = (await client.call(request, version)).responses
+    rows = {row.partition_index: row for row in topic.partitions}
+    assert rows[MANY - 1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert rows[7].error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert values(rows[8]) == []
+    for index in set(range(MANY - 1)) - {7, 8}:
+        assert values(rows[index]) == [b"%d" % index]
+        assert rows[index].high_watermark == 1
+
+
+async def test_it_waits_for_the_first_record(server: Server, client: Client) -> None:
+    await make(client, "t", MANY)
+    client.send(fetch_all("t", max_wait_ms=60_000), 11)
+    await until(lambda: parked(server))
+    other = await Client.connect(port_of(server))
+    await other.call(produce("t", batch(b"came"), index=MANY - 1), 9)
+    (topic,) = (await asyncio.wait_for(client.receive(), 30)).responses
+    assert values(topic.partitions[MANY - 1]) == [b"came"]
+    assert not parked(server)
+    partition = server.broker.table.named("t", 0)
+    assert not partition.watchers
+    await other.close()
+
+
+async def test_it_waits_no_longer_than_asked(server: Server, client: Client) -> None:
+    await make(client, "t", MANY)
+    answer = await client.call(fetch_all("t", max_wait_ms=50), 11)
+    assert len(answer.responses[0].partitions) == MANY
+    assert not parked(server)
+
+
+async def test_the_byte_limit_holds_for_all_partitions(client: Client) -> None:
+    await make(client, "t", MANY)
+    raw = batch(bytes(1000))
+    await client.call(produce("t", *[raw] * MANY), 9)
+    answer = await client.call(fetch_all("t", max_bytes=10 * len(raw)), 11)
+    assert sum(bool(row.records) for row in answer.responses[0].partitions) == 10
+
+
+async def test_a_client_that_goes_is_not_waited_for(server: Server) -> None:
+    client = await Client.connect(port_of(server))
+    await make(client, "t", MANY)
+    client.send(fetch_all("t", max_wait_ms=60_000), 11)
+    await until(lambda: parked(server))
+    await client.close()
+    await until(lambda: not parked(server))
+    assert not server.broker.table.named("t", 0).watchers
+    assert server.host.memory.taken_bytes < 1 << 20
+
+
+async def test_a_session_of_another_broker_is_refused(client: Client) -> None:
+    answer = await client.call(fetch_all("t", session_id=5, session_epoch=3), 11)
+    assert answer.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND

@@ -1,0 +1,204 @@
+"""What a Fetch of older records takes of the memory of answers, and what it does without."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire.broker.answer_memory import AnswerMemory
+from kafkawire.codec.batches import iter_batches
+from kafkawire.codec.fetch import MAX_ITEMS
+from kafkawire.log.partition.reader import _join
+from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kafkawire.server.run import Server
+from tests.handlers.test_produce_fetch import make, produce
+from tests.kit.client import Client, batch
+from tests.kit.server import port_of, running
+from tests.kit.waiting import until
+
+BATCHES, BATCH_BYTES = 50, 100_000
+MIB = 1 << 20
+
+
+@pytest.fixture(name="server")
+async def one(tmp_path: Path) -> AsyncIterator[Server]:
+    """One with five MiB of which the last is hot, and little memory."""
+    async with running(tmp_path, hot_bytes=str(MIB), journal_roll_ms="3600000") as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await make(client, "hot")
+        for _ in range(BATCHES):
+            await client.call(produce("t", batch(bytes(BATCH_BYTES))), 7)
+        await client.call(produce("hot", batch(b"hot")), 7)
+        await client.close()
+        yield server
+
+
+@pytest.fixture(name="client")
+async def connected(server: Server) -> AsyncIterator[Client]:
+    client = await Client.connect(port_of(server))
+    yield client
+    await client.close()
+
+
+def ask(*topics: str, offset: int = 0, count: int = 1, max_bytes: int = 50 * MIB) -> FetchRequest:
+    rows = [
+        FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=max_bytes)
+        for index in range(count)
+    ]
+    first = FetchTopic(topic=topics[0], partitions=rows)
+    others = [
+        FetchTopic(topic=name, partitions=[FetchPartition(partition_max_bytes=MIB)])
+        for name in topics[1:]
+    ]
+    return FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=max_bytes, topics=[first, *others])
+
+
+def batches(answer: Any, at: int = 0) -> int:
+    """How many whole batches the first partition of a topic was answered with."""
+    row = answer.responses[at].partitions[0]
+    assert row.error_code == 0
+    return sum(1 for _ in iter_batches(row.records)) if row.records else 0
+
+
+def starved(server: Server) -> int:
+    handler: Any = server.host.apis[1].hot
+    return len(getattr(handler, "starved", ()))  # it is made by its first request
+
+
+async def test_pipelined_fetches_are_read_one_after_the_other(
+    server: Server, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = server.host.answers
+    largest = 0
+    take = AnswerMemory.take
+
+    def taken(self: AnswerMemory, wanted: int) -> int:
+        nonlocal largest
+        granted = take(self, wanted)
+        largest = max(largest, self.held_bytes)
+        return granted
+
+    monkeypatch.setattr(AnswerMemory, "take", taken)
+    for _ in range(20):
+        client.send(ask("t"), 11)
+    for _ in range(20):
+        assert batches(await client.receive()) == BATCHES
+    assert BATCHES * BATCH_BYTES <= largest < 2 * BATCHES * (BATCH_BYTES + 1000)
+    await until(lambda: answers.held_bytes == 0, "everything has left")
+
+
+async def test_a_fetch_is_answered_with_less_while_little_is_free(
+    server: Server, client: Client
+) -> None:
+    answers = server.host.answers
+    answers.hold(answers.bound_bytes - answers.bound_bytes // 8 - 4 * MIB)
+    assert batches(await client.call(ask("t"), 11)) == MIB // BATCH_BYTES
+    await until(lambda: answers.held_bytes < answers.bound_bytes, "it has left")
+    assert batches(await client.call(ask("t", max_bytes=150_000), 11)) == 1
+
+
+async def test_one_batch_is_read_though_it_is_more_than_what_was_granted(
+    server: Server, client: Client
+) -> None:
+    answers = server.host.answers
+    held = answers.bound_bytes - 4 * (80 << 10)  # a quarter of what is free is 80 KiB
+    answers.hold(held)
+    assert batches(await client.call(ask("t", max_bytes=MIB), 11)) == 1
+    await until(lambda: answers.held_bytes == held, "it has left")
+
+
+async def test_a_fetch_waits_for_memory_and_is_answered_when_there_is_some(
+    server: Server, client: Client
+) -> None:
+    answers = server.host.answers
+    answers.hold(answers.bound_bytes)
+    client.send(ask("t"), 11)
+    await until(lambda: starved(server) == 1, "it waits")
+    assert answers.short
+    other = await Client.connect(port_of(server))
+    both = await other.call(ask("t", "hot"), 11)  # what is in memory is answered at once
+    assert (batches(both), batches(both, 1)) == (0, 1)
+    assert batches(await other.call(ask("hot"), 11)) == 1
+    answers.release(answers.bound_bytes)
+    assert batches(await client.receive()) == BATCHES
+    assert not starved(server)
+    await until(lambda: answers.held_bytes == 0, "everything has left")
+    await other.close()
+
+
+@pytest.mark.parametrize("count", [1, MAX_ITEMS + 1])
+async def test_who_waits_too_long_is_answered_without_records(
+    server: Server, client: Client, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkawire.handlers.fetch.request.MEMORY_PATIENCE_S", 0.01)
+    monkeypatch.setattr("kafkawire.handlers.fetch.handler.MEMORY_PATIENCE_S", 0.01)
+    answers = server.host.answers
+    answers.hold(answers.bound_bytes)
+    assert batches(await client.call(ask("t", count=count), 11)) == 0
+    assert not answers.waiting
+    answers.release(answers.bound_bytes)
+    assert batches(await client.call(ask("t", count=count), 11)) == BATCHES
+    await until(lambda: answers.held_bytes == 0, "everything has left")
+
+
+@pytest.mark.parametrize("count", [1, MAX_ITEMS + 1])
+async def test_a_client_that_goes_while_it_waits_takes_nothing(
+    server: Server, client: Client, count: int
+) -> None:
+    answers = server.host.answers
+    answers.hold(answers.bound_bytes)
+    client.send(ask("t", count=count), 11)
+    await until(lambda: answers.waiting == 1, "it waits")
+    client.writer.transport.abort()
+    await until(lambda: not server.host.connections, "it has gone")
+    answers.release(answers.bound_bytes)
+    await until(lambda: answers.held_bytes == 0 and not answers.waiting, "nothing is held")
+
+
+async def test_those_who_wait_are_answered_when_the_broker_closes(
+    server: Server, client: Client
+) -> None:
+    answers = server.host.answers
+    answers.hold(answers.bound_bytes)
+    client.send(ask("t"), 11)
+    await until(lambda: starved(server) == 1, "it waits")
+    await server.close()
+    assert batches(await client.receive()) == 0
+
+
+@pytest.mark.parametrize("count", [1, MAX_ITEMS + 1])
+async def test_a_read_that_meets_a_defect_is_an_error_of_its_partition(
+    server: Server, client: Client, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("a defect")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkawire.log.partition.reader._trim", broken)
+        answer = await client.call(ask("t", count=count), 11)
+        assert answer.responses[0].partitions[0].error_code == -1
+    with monkeypatch.context() as patched:
+        patched.setattr("kafkawire.log.partition.partition.make_plan", broken)
+        answer = await client.call(ask("t", "hot", count=count), 11)
+        assert answer.responses[0].partitions[0].error_code == -1
+    assert batches(await client.call(ask("t", count=count), 11)) == BATCHES
+    await until(lambda: server.host.answers.held_bytes == 0, "everything has left")
+
+
+@pytest.mark.parametrize("step", [100, 200, 5_000, 16_000, 100_000])
+def test_what_lies_between_batches_is_read_only_where_it_is_little(step: int) -> None:
+    group = [(at * step, 100) for at in range(5000)]
+    spans = _join(group)
+    covered = sum(size for _, size in spans)
+    assert covered <= 2 * 100 * len(group) + (32 << 10)
+    at = 0
+    for position, length in group:  # each lies in one span, in order
+        while position >= spans[at][0] + spans[at][1]:
+            at += 1
+        assert spans[at][0] <= position
+        assert position + length <= spans[at][0] + spans[at][1]
+    assert len(spans) == 1 or step > 200

@@ -1,0 +1,150 @@
+"""Produces that are served in slices: of many partitions, or with batches of many records."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kafkawire.codec.batches import build
+from kafkawire.codec.compression import GZIP, ZSTD
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.codec.produce import MAX_ITEMS
+from kafkawire.codec.validate import MAX_RECORDS_AT_ONCE
+from kafkawire.messages.create_topics import CreateTopicsRequest
+from kafkawire.messages.produce import PartitionProduceData
+from kafkawire.server.run import Server
+from tests.handlers.test_produce_fetch import fetch, latest_offset, make, produce, values
+from tests.kit.client import Client, batch
+from tests.kit.server import port_of, running
+
+MANY = MAX_ITEMS * 5
+NOW = 1_700_000_000_000
+LONG = MAX_RECORDS_AT_ONCE + 1000
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    async with running(tmp_path / "data", flush="commit") as started:
+        yield started
+
+
+@pytest.fixture
+async def client(server: Server) -> AsyncIterator[Client]:
+    connected = await Client.connect(port_of(server))
+    yield connected
+    await connected.close()
+
+
+def long_batch(count: int = LONG, codec: int = ZSTD, key: bytes | None = b"k") -> bytes:
+    return bytes(build([(key, b"")] * count, timestamp_ms=NOW, codec=codec))
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 13])
+@pytest.mark.parametrize("acks", [1, -1])
+async def test_many_partitions_each_with_its_own_outcome(
+    client: Client, version: int, acks: int
+) -> None:
+    topic_id = await make(client, "t", MANY - 1)  # the last index does not exist
+    request = produce(topic_id if version >= 13 else "t", *[batch(b"x")] * MANY, acks=acks)
+    rows = request.topic_data[0].partition_data
+    rows[3] = PartitionProduceData(3, None)  # type: ignore[arg-type]
+    rows[4] = PartitionProduceData(4, batch(b"damaged")[:-1])
+    for attempt in range(2):
+        answer = await client.call(request, version)
+        (topic,) = answer.responses
+        found = {row.index: (row.error_code, row.base_offset) for row in topic.partition_responses}
+        assert found.pop(3) == (ErrorCode.INVALID_RECORD, -1)
+        assert found.pop(4) == (ErrorCode.INVALID_RECORD, -1)
+        assert found.pop(MANY - 1)[0] == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert found == {index: (0, attempt) for index in range(MANY - 1) if index not in (3, 4)}
+
+
+async def test_what_follows_on_the_connection_follows_in_the_log(client: Client) -> None:
+    await make(client, "t", MANY)
+    client.send(produce("t", *[batch(b"first")] * MANY, acks=1), 9)
+    client.send(produce("t", batch(b"second"), acks=1, index=MANY - 1), 9)
+    client.send(latest_offset("t"), 7)
+    answers = [await client.receive() for _ in range(3)]
+    assert answers[1].responses[0].partition_responses[0].base_offset == 1
+    assert answers[2].topics[0].partitions[0].offset == 1
+
+
+async def test_acks_0_of_many_partitions_is_not_answered(client: Client) -> None:
+    await make(client, "t", MANY)
+    client.send(produce("t", *[batch(b"x")] * MANY, acks=0), 9, answered=False)
+    latest = await client.call(latest_offset("t"), 7)
+    assert latest.topics[0].partitions[0].offset == 1
+
+
+@pytest.mark.parametrize("codec", [0, GZIP, ZSTD])
+async def test_a_batch_of_many_records_is_looked_at(client: Client, codec: int) -> None:
+    await make(client, "t", cleanup_policy="compact")
+    good, keyless = long_batch(codec=codec), long_batch(codec=codec, key=None)
+    for raw in (good, keyless, batch(b"no key"), good):
+        client.send(produce("t", raw), 9)
+    rows = [(await client.receive()).responses[0].partition_responses[0] for _ in range(4)]
+    assert [row.error_code for row in rows] == [0, ErrorCode.INVALID_RECORD, 87, 0]
+    assert (rows[0].base_offset, rows[3].base_offset) == (0, LONG)
+    assert len(rows[1].record_errors) == 1000
+    assert f"{LONG} of" in rows[1].error_message
+    damaged = bytearray(good)
+    damaged[-1] ^= 1
+    answer = await client.call(produce("t", bytes(damaged)), 9)
+    assert answer.responses[0].partition_responses[0].error_code == ErrorCode.CORRUPT_MESSAGE
+
+
+async def test_a_long_batch_among_others_of_a_request(client: Client) -> None:
+    await make(client, "t", 3, cleanup_policy="compact")
+    short = bytes(build([(b"k", b"v")], timestamp_ms=NOW))
+    answer = await client.call(produce("t", short, long_batch(), short), 9)
+    rows = answer.responses[0].partition_responses
+    assert [(row.index, row.error_code, row.base_offset) for row in rows] == [
+        (0, 0, 0), (1, 0, 0), (2, 0, 0),
+    ]  # fmt: skip
+
+
+async def test_a_record_of_many_headers(client: Client) -> None:
+    await make(client, "t")
+    headers = b"\0\1" * 300_000  # an empty key, no value
+    body = b"\0\0\0\1\1" + b"\xc0\xcf\x24" + headers  # no key, no value, 300,000 of them
+    size = len(body) << 1
+    record = bytes((size & 0x7F | 0x80, size >> 7 & 0x7F | 0x80, size >> 14 & 0x7F | 0x80,
+                    size >> 21)) + body  # fmt: skip
+    raw = bytearray(build([(None, b"")], timestamp_ms=NOW))[:61] + record
+    from kafkawire.codec.batches import resum
+
+    raw[8:12] = (len(raw) - 12).to_bytes(4, "big")
+    resum(raw, 0, len(raw))
+    answer = await client.call(produce("t", bytes(raw)), 9)
+    row = answer.responses[0].partition_responses[0]
+    assert (row.error_code, row.base_offset) == (0, 0), row.error_message
+
+
+@pytest.mark.parametrize("codec", ["gzip", "uncompressed"])
+async def test_a_long_batch_is_converted(client: Client, codec: str) -> None:
+    await make(client, "t", compression_type=codec, message_timestamp_type="LogAppendTime")
+    answer = await client.call(produce("t", long_batch(20_000)), 9)
+    row = answer.responses[0].partition_responses[0]
+    assert row.error_code == 0
+    assert row.log_append_time_ms > 0
+    asked = fetch("t", 0, wait_ms=5000)
+    got = (await client.call(asked, 11)).responses[0].partitions[0]
+    assert len(values(got)) == 20_000
+    stored = bytes(got.records or b"")
+    assert stored[22] & 7 == (GZIP if codec == "gzip" else 0)
+
+
+async def test_a_client_that_goes_leaves_nothing_behind(server: Server) -> None:
+    client = await Client.connect(port_of(server))
+    await make(client, "t", MANY)
+    client.send(produce("t", *[batch(b"x")] * MANY), 9)
+    await client.writer.drain()
+    await client.close()
+    other = await Client.connect(port_of(server))
+    answer = await other.call(CreateTopicsRequest(topics=[]), 7)
+    assert answer.topics == []
+    taken = server.host.memory.taken_bytes
+    assert taken < 1 << 20
+    await other.close()

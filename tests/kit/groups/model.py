@@ -1,0 +1,102 @@
+"""What consumers of a simulated broker were promised, the consumers, and what a shard knows."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from kafkawire.groups.shard import Shard
+from tests.kit.groups.script import frozen
+from tests.kit.log.logs import settings
+from tests.kit.memfs import MemFileSystem
+from tests.kit.memory_metadata import MemoryDatabase
+
+Key = tuple[str, str, int]
+GROUPS = ("g", "h")
+
+
+class Consumer:
+    """A client that outlives brokers. Static ones have their name as instance id."""
+
+    def __init__(self, name: str, group: str, static: bool, version: int) -> None:
+        self.name = name
+        self.group = group
+        self.instance = name if static else None
+        self.version = version
+        self.member_id = ""
+        self.generation = -1
+        self.positions: dict[int, int] = {}
+        self.leads = False
+
+
+class Model:
+    """What the world was promised."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.database = MemoryDatabase(seed)
+        self.fs = MemFileSystem(self.rng)
+        self.config = settings(
+            journal_bytes=self.rng.choice((1 << 14, 1 << 18)),
+            flush=self.rng.choice(("commit", "commit", "os")),
+            group_initial_rebalance_delay_ms=self.rng.choice((0, 500)),
+            offsets_retention_check_interval_ms=2000,
+        )
+        self.acked: dict[Key, int] = {}
+        self.seen: dict[Key, int] = {}
+        self.owners: dict[tuple[str, int, int], str] = {}
+        self.commits = 0
+        self.trace: list[Any] = []
+        self.consumers = [
+            Consumer(f"{group}{n}", group, static=n % 3 == 2, version=self.rng.choice((3, 5, 9)))
+            for group in GROUPS
+            for n in range(self.rng.randrange(2, 5))
+        ]
+        for consumer in self.consumers:
+            if consumer.instance is not None:
+                consumer.version = self.rng.choice((5, 9))
+
+    def forget(self) -> None:
+        """Under flush=os a power cut may take anything of the last second."""
+        self.acked.clear()
+        self.seen.clear()
+        self.owners.clear()
+
+    def acknowledge(self, key: Key, offset: int) -> None:
+        assert offset >= self.acked.get(key, -1)
+        self.acked[key] = offset
+        self.commits += 1
+
+    def read(self, key: Key, offset: int, floor: int) -> None:
+        """A group's offset was read; `floor` had been promised before the question."""
+        assert offset >= floor, f"{key} went back from {floor} to {offset}"
+        self.seen[key] = max(offset, self.seen.get(key, -1))
+
+    def floor(self, key: Key) -> int:
+        return max(self.acked.get(key, -1), self.seen.get(key, -1))
+
+    def assign(self, consumer: Consumer, partitions: list[int]) -> None:
+        for partition in partitions:
+            key = consumer.group, consumer.generation, partition
+            owner = self.owners.setdefault(key, consumer.name)
+            assert owner == consumer.name, f"{key} is given to {owner} and {consumer.name}"
+
+
+def known(shard: Shard) -> dict[str, Any]:
+    """Everything a shard knows that is durable."""
+    groups = {}
+    for group_id, group in shard.groups.items():
+        facts = frozen(group)
+        facts.pop("group_id")
+        facts["unsynced"] = facts["pending"] = facts["window"] = None
+        facts["members"] = {
+            m.id: (m.instance_id, m.client_id, m.session_timeout_ms, m.assignment)
+            for m in group.members.values()
+        }
+        facts["spoken"] = {name: count for name, count in facts["spoken"].items() if count}
+        groups[group_id] = facts
+    offsets = {
+        group_id: {topic: dict(partitions) for topic, partitions in topics.items()}
+        for group_id, topics in shard.offsets.by_group.items()
+    }
+    return {"groups": groups, "offsets": offsets}

@@ -1,0 +1,198 @@
+"""Lives of a simulated log between which the disk loses something that was acknowledged.
+
+After an end a byte of a journal is flipped, a journal is removed or cut short: one thing at a time,
+and only within what the ledger says was committed (what the end of the machine takes from the
+ledger, a second at most, nobody can miss). What was promised may be gone then, but every offset of
+it answers an error, none is assigned again, everything else is there, and fsck says so first. Now
+and then `fsck --repair --skip-lost` gives up what is lost: readers may go over exactly that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection
+from itertools import count
+
+from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
+from kafkawire.log.fsck.check import check as fsck
+from kafkawire.log.journal.file import POSITION_MASK, journal_name
+from kafkawire.log.journal.ledger import read_ledger
+from kafkawire.log.partition.partition import Partition
+from kafkawire.log.recovery.given_up import read_given_up
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.offsets.catalog.memory import MemoryStorage
+from tests.kit.log.life import LastLife, Life, expect
+from tests.kit.log.logs import FOLDER, values
+from tests.kit.log.model import Model, Producer
+from tests.kit.memfs import Node
+
+JOURNALS = f"{FOLDER}/journals"
+VERSION_FIELD = range(8, 12)
+"""Of a journal's header: damage there looks like a newer format, which a start refuses to touch."""
+
+
+class DamagedModel(Model):
+    """`excused`: promised records that are known to be lost; `harmed`: what was done so far;
+    `given_up`: offsets by partition that readers may go over."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.config.flush = "commit"
+        self.excused: set[tuple[int, int]] = set()
+        self.harmed: list[str] = []
+        self.given_up: dict[int, set[int]] = defaultdict(set)
+
+
+class DamagedLife(Life):
+    """A life that may find damage, and leave some."""
+
+    model: DamagedModel
+
+    async def end(self, tasks: list[asyncio.Task[None]]) -> None:
+        await super().end(tasks)
+        if self.rng.random() < 0.7:
+            harm = harm_journal(self.model)
+            if harm:
+                self.model.harmed.append(harm)
+                self.model.trace.append(harm)
+                # What was known of a producer's last batches may have been in what is lost.
+                self.model.producers = [
+                    Producer(self.model, self.rng.randrange(1 << 40)) for _ in self.model.producers
+                ]
+
+    async def inspect(self, catalog: Catalog, storage: MemoryStorage) -> None:
+        report = await fsck(self.env, FOLDER, 1, catalog, storage, self.metadata)
+        self.clean = report.clean
+        assert report.clean or self.model.harmed, report.problems
+        if not report.clean and self.rng.random() < 0.4:
+            await report.repair(skip_lost=True)
+            self.model.trace.append("gave up what is lost")
+            for number, (_, ranges) in read_given_up(self.env.fs, FOLDER).ranges.items():
+                for one in ranges:
+                    self.model.given_up[number].update(range(one.first, one.end))
+            again = await fsck(self.env, FOLDER, 1, catalog, storage, self.metadata)
+            assert again.clean, [p for p in again.problems if not p.harmless]
+
+    async def check(self) -> None:
+        model = self.model
+        for partition in self.partitions:
+            given_up = model.given_up[partition.number]
+            found, refused = await read_left(partition, given_up)
+            assert set(found.values()) <= model.sent, "something is there that nobody sent"
+            assert len(set(found.values())) == len(found), "a record is there twice"
+            for key, value in model.promised.items():
+                number, offset = key
+                if number != partition.number or offset < partition.log_start:
+                    continue
+                assert offset < partition.next_offset, f"offset {key} will be given again"
+                if found.get(offset) == value:
+                    continue
+                assert model.harmed, f"{partition.index} lost offset {offset}"
+                if offset not in given_up:
+                    assert offset in refused, f"offset {key} is missing without an error"
+                    assert not self.clean, f"fsck does not know that offset {key} is lost"
+                model.excused.add(key)
+            for offset, stored in found.items():
+                model.promise(partition, offset, stored)
+
+    async def reader(self) -> None:
+        """As of old, and where it is refused it goes elsewhere."""
+        while True:
+            await self.env.sleep(self.rng.random() * 0.1)
+            partition = self.rng.choice(self.partitions)
+            if self.rng.random() < 0.5:
+                self.log.commit_log.want_commit()
+            try:
+                given_up = self.model.given_up[partition.number]
+                found, _ = await read_left(partition, given_up)
+            except KafkaError as failure:
+                expect(failure, ErrorCode.OFFSET_OUT_OF_RANGE)
+                continue
+            if not self.over:
+                for offset, value in found.items():
+                    self.model.promise(partition, offset, value)
+
+
+class DamagedLastLife(DamagedLife, LastLife):
+    """The end, after which nothing is harmed."""
+
+
+async def read_left(
+    partition: Partition, given_up: Collection[int] = ()
+) -> tuple[dict[int, bytes], set[int]]:
+    """Everything below the high watermark that can be read, and the offsets that answer an error.
+    No offset above the log start is anywhere else, but for what was given up."""
+    found: dict[int, bytes] = {}
+    refused: set[int] = set()
+    offset = partition.log_start
+    while offset < partition.high_watermark:
+        try:
+            got = await read_some(partition, offset)
+        except DamagedOffsets as failure:
+            refused.update(range(offset, failure.end))
+            offset = failure.end
+            continue
+        if offset in given_up and (not got or min(got) > offset):
+            offset += 1
+            continue
+        assert got, f"nothing at {offset}, before {partition.high_watermark}"
+        assert min(got) <= offset, f"offset {offset} is skipped without an error"
+        found.update(got)
+        offset = next(at for at in count(offset) if at not in got)
+    return {at: value for at, value in found.items() if at >= partition.log_start}, refused
+
+
+async def read_some(partition: Partition, offset: int) -> dict[int, bytes]:
+    """What one Fetch gives."""
+    plan = partition.plan(offset, 1 << 20, partition.high_watermark, True)
+    if plan.hot:
+        views, release = partition.log.views(plan)
+        got = values(list(views))
+        release()
+    else:
+        got = values(await partition.log.read(plan))
+    return {at: value or b"" for at, value in got}
+
+
+def harm_journal(model: DamagedModel) -> str:
+    """Damage one journal of a log that is not running; what was done, "" if there is nothing."""
+    rng, fs = model.rng, model.fs
+    ledger = read_ledger(fs, FOLDER)
+    assert ledger is not None, "a ledger is written before anything is served"
+    ends = {number: end for number, end in ledger.journals.items() if end > 0}
+    last = ledger.committed >> 32
+    if ledger.committed & POSITION_MASK:
+        ends[last] = ledger.committed & POSITION_MASK
+    there = [n for n in sorted(ends) if f"{JOURNALS}/{journal_name(n)}" in fs.files]
+    if not there:
+        return ""
+    number = rng.choice([*there, there[-1]])
+    path = f"{JOURNALS}/{journal_name(number)}"
+    how = rng.choice(("flip", "flip", "remove", "cut"))
+    node = fs.files[path]
+    if how == "remove":
+        _forget(model, path)
+        return f"removed {number}"
+    if how == "cut":
+        size = rng.randrange(ends[number])
+        node.resize(size)
+        settle(node)
+        return f"cut {number} at {size}"
+    at = rng.randrange(ends[number])
+    if at in VERSION_FIELD:
+        return ""
+    node.data[at] ^= 1 << rng.randrange(8)
+    settle(node)
+    return f"flipped {number} at {at}"
+
+
+def settle(node: Node) -> None:
+    """The disk has it so too."""
+    node.writes.clear()
+    node.durable = bytearray(node.data)
+
+
+def _forget(model: DamagedModel, path: str) -> None:
+    model.fs.files.pop(path, None)
+    model.fs.durable.pop(path, None)

@@ -1,0 +1,43 @@
+"""Logs that are filled, rolled and spoiled, for tests of what a start makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkawire.log.journal.file import POSITION_MASK, journal_name
+from kafkawire.log.partition.partition import Partition
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import FOLDER, World, batch, read_all
+
+JOURNALS = f"{FOLDER}/journals"
+
+
+async def start(*values: bytes, **settings: Any) -> tuple[World, Partition]:
+    """A log whose only partition holds these values, each committed by itself."""
+    world = World(**settings)
+    await world.start()
+    (partition,) = await world.topic("t")
+    for value in values:
+        partition.append(batch(value), EPOCH_MS)
+        await world.log.commit_log.committed()
+    return world, partition
+
+
+def spoil(world: World, place: int, *, bit: int = 1) -> None:
+    """Rot: one bit at a place is not what was written."""
+    node = world.fs.files[f"{JOURNALS}/{journal_name(place >> 32)}"]
+    node.data[place & POSITION_MASK] ^= bit
+    node.durable[place & POSITION_MASK] ^= bit
+
+
+async def everything(world: World) -> list[bytes | None]:
+    return [value for _, value in await read_all(world.find("t"))]
+
+
+async def roll(world: World, count: int, size_bytes: int = 1000) -> None:
+    """Append until journals have been rolled."""
+    for _ in range(count):
+        world.find("t").append(batch(bytes(size_bytes)), EPOCH_MS)
+        await world.log.commit_log.committed()
+    for _ in range(20):
+        await world.env.sleep(0)

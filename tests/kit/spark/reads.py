@@ -1,0 +1,88 @@
+"""Tasks read in the test itself, from files made by hand: rows and accounts of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.files.locations import Place, open_place
+from kafkawire.spark.source.model import Account, OffsetRange, Source, Task
+from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.spark.source.read_task import read_task
+from tests.kit.spark.files import Files, Share, batches, value
+
+SELECTION = Selection(("topic", "partition", "offset", "value"))
+Row = tuple[str, int, int]
+
+
+@pytest.fixture(name="files")
+def tier_files(tmp_path: Path) -> Files:
+    return Files(open_place(str(tmp_path / "tier")))
+
+
+def source_of(files: Files, **more: Any) -> Source:
+    return Source(files.place.url, **more)
+
+
+def read(
+    source: Source, places: Sequence[Place], task: Task, **more: Any
+) -> tuple[list[Row], list[Account]]:
+    """Rows, whose values are looked at, and accounts, which are complete."""
+    accounts: list[Account] = []
+    rows: list[Row] = []
+    for made in read_task(source, places, task, SELECTION, accounts=accounts, **more):
+        for topic, partition, offset, data in zip(
+            *[column.to_pylist() for column in made.columns], strict=True
+        ):
+            assert data == value(offset, len(data))
+            rows.append((topic, partition, offset))
+    assert [account.range for account in accounts] == [part.range for part in task.parts]
+    assert [account.missing for account in accounts] == [0] * len(accounts)
+    return rows, accounts
+
+
+def whole(catalog: Catalog, *topics: str) -> list[OffsetRange]:
+    return [
+        OffsetRange(topic, partition, *catalog.bounds(topic, partition)[::2])
+        for topic in topics or catalog.topics
+        for partition in range(catalog.topics[topic])
+    ]
+
+
+def everything(
+    files: Files, ranges: Iterable[OffsetRange] | None = None, *, size: int = 1 << 30, **more: Any
+) -> tuple[list[Row], list[Account]]:
+    """All tasks of ranges, one after the other."""
+    more_source = {k: more.pop(k) for k in ("isolation", "fail_on_data_loss") if k in more}
+    source = source_of(files, **more_source)
+    catalog = open_catalog(source)
+    parts = [catalog.part(each) for each in ranges or whole(catalog)]
+    rows: list[Row] = []
+    accounts: list[Account] = []
+    for task in plan_tasks(parts, task_bytes=size):
+        found, told = read(source, catalog.places, task, **more)
+        rows += found
+        accounts += told
+    return rows, accounts
+
+
+def rows_of(topic: str, partition: int, offsets: Iterable[int]) -> list[Row]:
+    return [(topic, partition, offset) for offset in offsets]
+
+
+def at_batch(number: int) -> int:
+    """Where a batch of `blocks` begins."""
+    return 64 + sum(len(each) for each in batches(0, [10] * number))
+
+
+def blocks(files: Files, count: int = 40) -> str:
+    """A segment of many index blocks: five batches of ten records each."""
+    [number] = files.topic("t")
+    key = files.put(1, Share(number, batches(0, [10] * 5 * count)))
+    files.publish()
+    return key

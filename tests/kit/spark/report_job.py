@@ -1,0 +1,31 @@
+"""All reports as one Spark program, run in a process of its own on the cluster that it is told:
+
+    python tests/kit/spark/report_job.py MASTER CONF SOURCE
+
+It prints what they say (tests.kit.spark.reports.said_of) as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+from kafkawire.spark.reports.jobs import REPORTS, report
+from kafkawire.spark.reports.scope import Request
+from kafkawire.spark.session import open_session
+from kafkawire.spark.source.model import Source
+from tests.kit.spark.reports import said_of
+
+
+def main(master: str, conf: str, source: str) -> None:
+    spark = open_session(master, conf=json.loads(conf), app_name="reports test")
+    made = {name: report(spark, name, Request(Source(source))) for name in REPORTS}
+    print(json.dumps(said_of(made)))
+    sys.stdout.flush()
+    spark.stop()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    main(*sys.argv[1:])

@@ -1,0 +1,95 @@
+"""A full and a busy disk: who is warned, what is refused, and when that is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from kafkawire.log.io.disk_watch import DiskWatch
+from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
+from tests.kit.log.logs import World, batch
+
+GIB = 1 << 30
+
+
+class Disk:
+    """A log whose disk has 1 TiB, and as much of it free as is said."""
+
+    def __init__(self) -> None:
+        self.world = World(busy_disk_ms=1000)
+        self.relieved: list[float] = []
+
+    async def start(self) -> DiskWatch:
+        self.log = await self.world.start()
+        return DiskWatch(self.log.commit_log, self.world.folder, self.relieve)
+
+    async def relieve(self) -> None:
+        self.relieved.append(0.0)
+
+    def free(self, size_bytes: int) -> None:
+        self.world.fs.faults.room_bytes = size_bytes
+
+
+async def test_a_filling_disk_is_warned_of_once_then_relieved_then_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = Disk()
+    watch = await disk.start()
+    commit_log = disk.log.commit_log
+    caplog.set_level(logging.WARNING)
+    disk.free(500 * GIB)
+    await watch.measure()
+    assert not caplog.records
+    disk.free(150 * GIB)
+    await watch.measure()
+    await watch.measure()
+    assert [record.message for record in caplog.records] == [
+        f"85 % of the disk of {disk.world.folder} are used, 153600 MiB are free"
+    ]
+    assert not disk.relieved
+    disk.free(100 * GIB)
+    await watch.measure()
+    assert len(disk.relieved) == 1
+    disk.free(20 * GIB)  # 98 %, but much
+    await watch.measure()
+    assert commit_log.refusal is None
+    disk.free(15 * GIB)
+    await watch.measure()
+    assert commit_log.refusal == f"98 % of the disk of {disk.world.folder} are used"
+    assert commit_log.full
+    disk.free(500 * GIB)
+    await watch.measure()
+    assert commit_log.refusal is None
+    assert not commit_log.full
+
+
+async def test_a_busy_disk_lets_go_of_those_who_wait() -> None:
+    disk = Disk()
+    watch = await disk.start()
+    (partition,) = await disk.world.topic("t")
+    commit_log, env = disk.log.commit_log, disk.world.env
+    assert isinstance(env.offload, InlineOffload)
+    assert isinstance(env.clock, SettableClock)
+    env.offload.hold("commit")
+    partition.append(batch(b"one"), EPOCH_MS)
+    committed = asyncio.ensure_future(commit_log.committed())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    env.clock.ms += 1000
+    watch.look()
+    assert commit_log.refusal is None, "not longer than busy.disk.ms"
+    woken: list[int] = []
+    commit_log.full = True
+    commit_log.when_room(lambda: woken.append(1))
+    env.clock.ms += 1
+    watch.look()
+    assert commit_log.refusal == "the disk is busy: a write has been on its way for 1.0 s"
+    await asyncio.sleep(0)
+    assert woken, "it is told now, not when there is room"
+    env.offload.let_go("commit")
+    await committed
+    watch.look()
+    assert commit_log.refusal is None
+    assert not commit_log.full

@@ -1,0 +1,354 @@
+"""The worker process: the real one answers, is replaced, rests, and dies with whom it works for.
+
+That it keeps the promises the one of the simulation keeps is in here too: the first tests run
+against both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from kafkawire.log.io import worker_process as worker
+from kafkawire.log.io.disk import DiskFileSystem, real_env
+from kafkawire.log.io.ports import FileSystem, Worker, WorkerError
+from kafkawire.log.io.worker_process import Child, Throttle, WorkerProcess, answer
+from kafkawire.log.segments import jobs
+from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, entries_of
+from tests.kit.env import InlineOffload, OffloadWorker
+from tests.kit.log import segments
+from tests.kit.log.segments import Part, batch, cutting, journal, output, segment, wanted
+from tests.kit.waiting import until
+
+Port = tuple[Worker, FileSystem, str]
+
+
+@pytest.fixture(params=["process", "inline"])
+async def port(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Port]:
+    fs = DiskFileSystem()
+    made: Worker
+    made = WorkerProcess() if request.param == "process" else OffloadWorker(InlineOffload(), fs)
+    yield made, fs, str(tmp_path)
+    await made.close()
+
+
+def put(folder: str | Path, data: bytes | None = None) -> str:
+    path = Path(folder, "a.segment")
+    path.write_bytes(segment([Part(3, [batch(0)])]) if data is None else data)
+    return str(path)
+
+
+async def scrubbed(port: Worker | Child, path: str) -> list[str]:
+    result = await port.run("scrub", ScrubArguments(path), -1)
+    assert isinstance(result, ScrubResult)
+    return result.problems
+
+
+async def test_jobs_are_done_and_failures_told(port: Port) -> None:
+    run, _, folder = port
+    assert await scrubbed(run, put(folder)) == []
+    assert "does not begin as" in (await scrubbed(run, put(folder, bytes(200))))[0]
+    with pytest.raises(FileNotFoundError) as caught:
+        await scrubbed(run, folder + "/none")
+    assert caught.value.filename == folder + "/none"
+    with pytest.raises(WorkerError, match="the job 'polish' failed"):
+        await run.run("polish", None)
+    with pytest.raises(WorkerError, match="the job 'scrub' failed"):
+        await run.run("scrub", None)
+    assert await scrubbed(run, put(folder)) == []
+
+
+async def test_a_cut(port: Port, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, fs, folder = port
+    monkeypatch.setattr(segments, "FOLDER", folder)
+    file = journal(fs, 1, [(3, [batch(0, 2)]), (4, [batch(0)]), (3, [batch(2)])])
+    job = cutting([file], [wanted(3, 0, 3), wanted(4, 0, 1)], [output(1, 3, 4)])
+    result = await run.run("cut", job)
+    assert [entry.number for entry in entries_of(result.made[0])] == [3, 4]
+    assert await scrubbed(run, result.made[0].path) == []
+
+
+async def test_jobs_wait_for_each_other_and_each_gets_its_own(port: Port) -> None:
+    run, _, folder = port
+    good, path = put(folder), folder + "/none"
+    asked = [scrubbed(run, good if n % 2 else path) for n in range(6)]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [isinstance(outcome, FileNotFoundError) for outcome in outcomes] == [True, False] * 3
+
+
+async def test_nothing_runs_once_it_is_closed(port: Port) -> None:
+    run, _, folder = port
+    path = put(folder)
+    assert await scrubbed(run, path) == []
+    await run.close()
+    await run.close()
+    with pytest.raises(WorkerError, match="closed"):
+        await scrubbed(run, path)
+
+
+async def test_a_cut_waits_for_no_other_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(segments, "FOLDER", str(tmp_path))
+    process = WorkerProcess()
+    await scrubbed(process, put(tmp_path))
+    other = process._long.pid
+    assert other is not None
+    os.kill(other, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(scrubbed(process, put(tmp_path)))
+    file = journal(DiskFileSystem(), 1, [(3, [batch(0)])])
+    result = await process.run("cut", cutting([file], [wanted(3, 0, 1)], [output(1, 3)]))
+    assert result.damaged == []
+    assert not waiting.done()
+    os.kill(other, signal.SIGCONT)
+    assert await waiting == []
+    await process.close()
+
+
+# One child
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[Child]:
+    made = Child(60.0)
+    yield made
+    await made.close()
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+async def test_it_starts_at_the_first_job_and_is_nice(process: Child, tmp_path: Path) -> None:
+    assert process.pid is None
+    await scrubbed(process, put(tmp_path))
+    first = process.pid
+    assert first is not None
+    assert os.getsid(first) == first, "a terminal's Ctrl-C is for the broker alone"
+    assert first is not None
+    assert os.getpriority(os.PRIO_PROCESS, first) >= min(19, os.nice(0) + worker.NICE)
+    await scrubbed(process, put(tmp_path))
+    assert process.pid == first
+
+
+async def test_a_crash_fails_the_job_and_the_next_has_another_process(
+    process: Child, tmp_path: Path
+) -> None:
+    path = put(tmp_path)
+    await scrubbed(process, path)
+    first = process.pid
+    assert first is not None
+    os.kill(first, signal.SIGSTOP)  # so that the job is under way when it is killed
+    waiting = asyncio.ensure_future(scrubbed(process, path))
+    behind = asyncio.ensure_future(scrubbed(process, path))
+    await asyncio.sleep(0.01)
+    os.kill(first, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="ended with SIGKILL during 'scrub'"):
+        await waiting
+    assert await behind == []
+    assert process.pid not in (None, first)
+
+
+@pytest.mark.skipif(not hasattr(os, "waitid"), reason="this system has no waitid")
+async def test_how_it_ended_is_told_however_late_the_loop_hears_of_it(
+    process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waitpid = os.waitpid
+
+    def late(pid: int, options: int) -> tuple[int, int]:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        threading.Event().wait(0.1)
+        return waitpid(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", late)
+    path = put(tmp_path)
+    await scrubbed(process, path)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(scrubbed(process, path))
+    await asyncio.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    with pytest.raises(WorkerError, match="ended with SIGKILL during 'scrub'"):
+        await waiting
+
+
+async def test_one_that_died_while_idle_is_replaced(process: Child, tmp_path: Path) -> None:
+    path = put(tmp_path)
+    await scrubbed(process, path)
+    first = process.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    await until(lambda: process.pid is None)
+    assert await scrubbed(process, path) == []
+    assert process.pid != first
+
+
+async def test_it_rests_when_it_has_nothing_to_do(tmp_path: Path) -> None:
+    process = Child(0.01)
+    await scrubbed(process, put(tmp_path))
+    first = process.pid
+    await until(lambda: process.pid is None)
+    assert first is not None
+    await until(lambda: gone(first))
+    assert await scrubbed(process, put(tmp_path)) == []
+    await process.close()
+
+
+async def test_a_caller_that_gave_up_does_not_leave_its_answer(
+    process: Child, tmp_path: Path
+) -> None:
+    path = put(tmp_path)
+    await scrubbed(process, path)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGSTOP)
+    waiting = asyncio.ensure_future(scrubbed(process, str(tmp_path / "none")))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert await scrubbed(process, path) == []
+
+
+async def test_closing_fails_the_job_under_way(process: Child, tmp_path: Path) -> None:
+    path = put(tmp_path)
+    await scrubbed(process, path)
+    first = process.pid
+    assert first is not None
+    os.kill(first, signal.SIGSTOP)
+    waiting = [asyncio.ensure_future(scrubbed(process, path)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    await process.close()
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [WorkerError] * 2
+    assert gone(first)
+    assert process.pid is None
+
+
+async def test_a_job_too_large_is_not_sent(process: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "FRAME_BYTES_AT_MOST", 1000)
+    with pytest.raises(WorkerError, match="is too large: 1000 are allowed"):
+        await process.run("scrub", bytes(2000), -1)
+    assert process.pid is None
+
+
+async def test_an_answer_that_is_none_ends_the_process(
+    process: Child, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = bytearray(segment([Part(3, [batch(n, size=5000) for n in range(60)])]))
+    for at in range(1000, 290_000, 2 * len(batch(0, size=5000))):
+        data[at] ^= 1
+    path = put(tmp_path, bytes(data))
+    monkeypatch.setattr(worker, "FRAME_BYTES_AT_MOST", 1000)
+    with pytest.raises(WorkerError, match="ended with SIGKILL"):
+        await scrubbed(process, path)
+    monkeypatch.undo()
+    assert len(await scrubbed(process, path)) > 25
+
+
+PARENT = """
+import asyncio, os, sys
+from kafkawire.log.segments.jobs import ScrubArguments
+from kafkawire.log.io.worker_process import Child
+
+async def main():
+    process = Child(60.0)
+    await process.run("scrub", ScrubArguments(sys.argv[1]), -1)
+    print(process.pid, flush=True)
+    await asyncio.get_running_loop().create_future()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PARENT, put(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    asyncio.run(until(lambda: gone(child)))
+
+
+def test_it_ends_when_its_input_does() -> None:
+    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_process", str(os.getpid())]
+    ended = subprocess.run(command, input=b"\0" * 7 + b"\1", capture_output=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+
+
+def test_it_does_not_begin_without_its_broker() -> None:
+    command = [sys.executable, "-P", "-m", "kafkawire.log.io.worker_process", "0"]
+    ended = subprocess.run(command, stdin=subprocess.DEVNULL, timeout=60)
+    assert ended.returncode == 1
+
+
+async def test_the_real_world_has_one() -> None:
+    env = real_env()
+    assert isinstance(env.worker, WorkerProcess)
+    await env.worker.close()
+
+
+def test_writing_to_a_dead_process_is_a_connection_error() -> None:
+    """uvloop raises RuntimeError there, until the end of the process has been reported."""
+
+    async def write_to_the_dead() -> None:
+        dying = await asyncio.create_subprocess_exec("sleep", "100", stdin=subprocess.PIPE)
+        worker.send(dying, (b"x",))
+        dying.kill()
+        assert dying.stdin is not None
+        await until(dying.stdin.is_closing)
+        with pytest.raises(ConnectionResetError):
+            worker.send(dying, (b"x",))
+        await dying.wait()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(write_to_the_dead())
+
+
+def test_answers_never_raise() -> None:
+    for request in (b"", b"garbage", pickle.dumps(("scrub",))):
+        assert pickle.loads(answer(DiskFileSystem(), request, lambda: None))[0] == "failed"
+
+
+def test_the_throttle_keeps_a_rate() -> None:
+    now, looks = [0.0], []
+
+    def sleep(seconds: float) -> None:
+        assert 0 < seconds <= worker.NAP_S
+        now[0] += seconds
+
+    pace = Throttle(1000, lambda: looks.append(now[0]), lambda: now[0], sleep)
+    for _ in range(10):
+        pace(500)
+    assert now[0] == pytest.approx(5.0)
+    pace(10_000)
+    assert now[0] == pytest.approx(15.0)
+    assert len(looks) >= 30  # whoever should end, ends within a nap
+    now[0] += 60  # it waited for the disk: that is not made up for
+    pace(1000)
+    pace(1000)
+    assert now[0] >= 75 + 1.4
+    free = Throttle(-1, lambda: looks.append(now[0]), lambda: now[0], sleep)
+    before = now[0]
+    free(1 << 40)
+    assert now[0] == before
+
+
+def test_every_job_has_its_module() -> None:
+    for name in jobs.JOBS:
+        if name != "compact":
+            assert callable(jobs.find_job(name))

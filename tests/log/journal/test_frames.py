@@ -1,0 +1,162 @@
+"""The byte layout: heads, checksums, names, and finding the next frame in rubbish."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkawire.codec.batches import HEAD_BYTES as BATCH_HEAD
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.format import HEADER_BYTES, FormatError, Header, Naming
+from kafkawire.log.journal.scan import scan
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import World, batch
+
+INT64 = st.integers(0, (1 << 63) - 1)
+
+
+@given(INT64, INT64, INT64, INT64)
+def test_a_header_comes_back(journal: int, run: int, previous_end: int, created: int) -> None:
+    header = Header(journal, run, previous_end, created)
+    data = frame.write_header(header)
+    assert len(data) == HEADER_BYTES
+    assert frame.read_header(data, "x") == header
+
+
+@given(st.binary(max_size=100))
+def test_rubbish_is_no_header(data: bytes) -> None:
+    assert frame.read_header(data, "x") is None
+
+
+@given(st.integers(16, HEADER_BYTES - 1), st.integers(0, 7))
+def test_a_damaged_header_is_none(at: int, bit: int) -> None:
+    data = bytearray(frame.write_header(Header(1, 2, 3, 4)))
+    data[at] ^= 1 << bit
+    assert frame.read_header(data, "x") is None
+
+
+def test_a_newer_header_is_refused() -> None:
+    data = bytearray(frame.write_header(Header(1, 2, 3, 4)))
+    data[11] = 2
+    with pytest.raises(FormatError, match=r"x has format version 2.*start the newer version"):
+        frame.read_header(data, "x")
+
+
+@given(
+    st.binary(min_size=16, max_size=16),
+    st.text(max_size=80),
+    st.integers(0, (1 << 31) - 1),
+    INT64,
+)
+def test_a_naming_comes_back(topic_id: bytes, name: str, index: int, offset: int) -> None:
+    naming = Naming(topic_id, name, index, 5, offset, offset)
+    assert frame.read_naming(frame.write_naming(naming)) == naming
+
+
+def test_catalog_frames_come_back_and_newer_ones_are_refused() -> None:
+    assert frame.read_catalog(frame.write_catalog({"id": "x"}))["id"] == "x"
+    several = frame.read_catalog(frame.write_catalog({"topics": [{"id": "x"}, {"id": "y"}]}))
+    assert [topic["id"] for topic in frame.topics_of(several)] == ["x", "y"]
+    assert frame.topics_of({"id": "x"}) == [{"id": "x"}]
+    assert frame.topics_of({}) == []  # of a roll
+    for data in (b'{"version":3}', b"[]", b"{", b"\xff"):
+        with pytest.raises(FormatError):
+            frame.read_catalog(data)
+    with pytest.raises(FormatError):
+        frame.read_naming(b"short")
+
+
+async def journal() -> tuple[bytearray, list[int]]:
+    """A journal with a few frames of one and of several batches; where the batch frames begin."""
+    world = World()
+    log = await world.start()
+    one, two = await world.topic("t", 2)
+    for count in (1, 3, 2):
+        for _ in range(count):
+            one.append(batch(b"a", b"b"), EPOCH_MS)
+            two.append(batch(b"c"), EPOCH_MS)
+        await log.commit_log.committed()
+    active = log.journals.active
+    assert active.view is not None
+    data = bytearray(active.view[: active.end])
+    places = sorted([*one.rows.place, *two.rows.place])
+    return data, [(place & 0xFFFFFFFF) - frame.HEAD_BYTES for place in places]
+
+
+async def test_every_frame_is_aligned_and_found() -> None:
+    data, starts = await journal()
+    assert all(start % 8 == 0 for start in starts)
+    found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 0)
+    assert found.gaps == []
+    assert found.end == len(data)
+    assert sum(len(rows) for rows in found.rows.values()) == len(starts)
+    assert {naming.index for _, naming in found.named.values()} == {0, 1}
+
+
+async def test_any_flipped_bit_is_found_out() -> None:
+    """In the head, in the batches' heads (also of the second and third) and in their records."""
+    data, starts = await journal()
+    start = starts[2]
+    head = frame.read_head(data, start)
+    assert head is not None
+    assert head.batches == 3
+    end = start + frame.HEAD_BYTES + head.length
+    for at in range(start, end):
+        spoiled = bytearray(data)
+        spoiled[at] ^= 0x10
+        found = scan(memoryview(spoiled), 1, HEADER_BYTES, len(data), 0)
+        assert len(found.gaps) == 1, at
+        assert found.gaps[0].start == start
+        assert sum(len(rows) for rows in found.rows.values()) == len(starts) - 1
+
+
+async def test_the_next_frame_is_found_behind_rubbish() -> None:
+    data, starts = await journal()
+    view = memoryview(data)
+    for start in starts:
+        assert frame.find_frame(view, start, len(data), 1) == start
+        assert frame.find_frame(view, start - 8, len(data), 1) <= start
+    assert frame.find_frame(view, starts[-1] + 8, len(data), 1) == -1
+    assert frame.find_frame(view, 0, len(data), 2) == -1, "frames of another journal do not count"
+    moved = memoryview(bytes(8) + bytes(data))
+    assert frame.find_frame(moved, 0, len(moved), 1) == -1, "nor do frames at another place"
+
+
+@given(st.binary(max_size=300))
+def test_rubbish_holds_no_frame_and_no_batches(data: bytes) -> None:
+    assert frame.find_frame(memoryview(data), 0, len(data), 1) == -1
+    starts = frame.batch_starts(data, 0, len(data))
+    assert starts is None or all(0 <= at <= len(data) - BATCH_HEAD for at in starts)
+
+
+async def test_an_older_run_after_a_newer_one_is_not_taken() -> None:
+    data, starts = await journal()
+    found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 1 << 40)
+    assert (found.rows, found.end) == ({}, HEADER_BYTES)
+    assert starts
+
+
+async def test_a_scan_notes_what_a_replay_needs_and_nothing_of_damaged_frames() -> None:
+    """Each batch of a producer, and the first of each leader epoch that is sound."""
+    world = World()
+    log = await world.start()
+    (one,) = await world.topic("t")
+    producer = {"producer_id": 9, "producer_epoch": 1}
+    for epoch, more in (
+        (3, {}), (3, {}), (4, {}), (4, {}),
+        (4, {**producer, "base_sequence": 0}), (4, {**producer, "base_sequence": 1}),
+    ):  # fmt: skip
+        one.lead(epoch)
+        one.append(batch(b"x", **more), EPOCH_MS)
+        await log.commit_log.committed()
+    active = log.journals.active
+    assert active.view is not None
+    for spoiled in (None, 2):
+        data = bytearray(active.view[: active.end])
+        if spoiled is not None:
+            data[(one.rows.place[spoiled] & 0xFFFFFFFF) + BATCH_HEAD] ^= 1
+        found = scan(memoryview(data), 1, HEADER_BYTES, len(data), 0)
+        noted = [(fields[0], fields[2]) for _, fields in found.facts[one.number]]
+        assert noted == [(0, 3), (2 if spoiled is None else 3, 4), (4, 4), (5, 4)]
+        assert [gap.first for gap in found.gaps] == ([] if spoiled is None else [spoiled])

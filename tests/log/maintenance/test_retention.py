@@ -1,0 +1,254 @@
+"""Retention and recycling: log starts move in SQL first, dead journals are written over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.types import uuid_text
+from kafkawire.log.io.ports import LogError
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.dump import FrameShown, walk
+from kafkawire.log.partition.partition import Partition
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
+from tests.kit.env import EPOCH_MS, SettableClock
+from tests.kit.log.logs import FOLDER, World, batch, read_all
+
+HOUR_MS = 3_600_000
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def append(world: World, partition: Partition, count: int, at_ms: int) -> None:
+    for _ in range(count):
+        partition.append(batch(bytes(1000), timestamp_ms=at_ms), at_ms)
+        await world.log.commit_log.committed()
+    await settle()
+
+
+async def started(**configs: Any) -> tuple[World, Partition]:
+    world = World(journal_bytes=4096, recycle_bytes=1 << 20)
+    await world.start()
+    (partition,) = await world.topic("t", **configs)
+    return world, partition
+
+
+def oldest(world: World) -> int:
+    """The number of the oldest journal."""
+    return next(iter(world.log.journals)).number
+
+
+def move_clock(world: World, ms: int) -> None:
+    assert isinstance(world.env.clock, SettableClock)
+    world.env.clock.ms = EPOCH_MS + ms
+
+
+async def test_what_is_older_than_retention_ms_goes_journal_by_journal() -> None:
+    world, partition = await started(retention_ms=str(HOUR_MS))
+    await append(world, partition, 9, EPOCH_MS)
+    await append(world, partition, 9, EPOCH_MS + HOUR_MS)
+    move_clock(world, HOUR_MS + 1)
+    await world.log.retention.run()
+    assert 3 <= partition.log_start <= 9
+    journals = len(list(world.log.journals))
+    move_clock(world, 2 * HOUR_MS + 1)
+    await world.log.checkpoint()
+    await world.log.retention.run()
+    assert partition.log_start == 18
+    assert len(list(world.log.journals)) == 1 < journals
+    assert partition.size_bytes == 0
+    await append(world, partition, 1, EPOCH_MS + 2 * HOUR_MS)
+    for again in (world.crash, world.restart):
+        await again()
+        assert [offset for offset, _ in await read_all(world.find("t"))] == [18]
+
+
+async def test_what_is_more_than_retention_bytes_goes() -> None:
+    world, partition = await started(retention_bytes="5000")
+    await append(world, partition, 20, EPOCH_MS)
+    await world.log.retention.run()
+    assert 5000 <= partition.size_bytes < 5000 + 4096
+    assert partition.log_start > 10
+
+
+async def test_a_compacted_topic_is_not_expired() -> None:
+    world, partition = await started(retention_ms="1", cleanup_policy="compact")
+    for _ in range(8):
+        keyed = batch(b"x" * 1000)
+        partition.config.cleanup_compact = False  # the values have no keys
+        partition.append(keyed, EPOCH_MS)
+        partition.config.cleanup_compact = True
+        await world.log.commit_log.committed()
+    move_clock(world, HOUR_MS)
+    await world.log.retention.run()
+    assert partition.log_start == 0
+
+
+async def test_partitions_are_looked_at_that_the_journals_name_or_that_were_touched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, partition = await started(retention_ms=str(HOUR_MS))
+    idle = (await world.topic("idle"))[0]
+    await append(world, partition, 1, EPOCH_MS)
+    looked: list[int] = []
+
+    def look(partition: Partition, _: int) -> int:
+        looked.append(partition.number)
+        return partition.log_start
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kafkawire.log.maintenance.retention.due", look)
+        await world.log.retention.run()
+        assert looked == [partition.number]
+        world.log.retention.touched.add(idle.number)
+        await world.log.retention.run()
+        assert looked[1:] == [partition.number, idle.number]
+    partition.config.retention_ms = 5  # acts at the next look
+    move_clock(world, 6)
+    await world.log.retention.run()
+    assert partition.log_start == 1
+
+
+async def test_a_pinned_journal_is_not_recycled_and_its_views_do_not_change() -> None:
+    world, partition = await started()
+    await append(world, partition, 12, EPOCH_MS)
+    plan = partition.plan(0, 1 << 20, 3, True)
+    views, release = partition.log.views(plan)
+    before = [bytes(view) for view in views]
+    await partition.delete_records(12)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    numbers = [journal.number for journal in world.log.journals]
+    assert numbers[0] == 1
+    assert world.log.journals.spares
+    await append(world, partition, 12, EPOCH_MS)
+    assert [bytes(view) for view in views] == before
+    release()
+    await world.log.retention.reclaim()
+    assert oldest(world) > 1
+
+
+async def test_a_journal_is_kept_while_one_partition_lives_in_it() -> None:
+    world, one = await started()
+    (two,) = await world.topic("u")
+    for _ in range(6):
+        await append(world, one, 1, EPOCH_MS)
+        await append(world, two, 1, EPOCH_MS)
+    await one.delete_records(6)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    assert oldest(world) == 1
+    await world.metadata.delete_topics([two.topic_id])
+    world.log.remove_topic(world.catalog.remove_topic(two.topic_id))
+    await world.log.commit_log.committed()
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    assert len(list(world.log.journals)) == 1
+    await world.crash()
+    assert world.find("t").log_start == 6
+
+
+async def test_a_journal_no_checkpoint_covers_is_kept() -> None:
+    world, partition = await started()
+    await append(world, partition, 6, EPOCH_MS)
+    world.log.checkpoints.place = 0
+    await partition.delete_records(6)
+    await world.log.retention.reclaim()
+    assert oldest(world) == 1
+
+
+async def test_spares_are_bounded() -> None:
+    world, partition = await started()
+    world.log.journals.recycle_bytes = 2 * 4096
+    await append(world, partition, 30, EPOCH_MS)
+    await partition.delete_records(30)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    assert len(world.log.journals.spares) == 2
+    names = world.fs.listdir(f"{FOLDER}/journals")
+    assert sum(name.startswith("spare-") for name in names) == 2
+
+
+def topics_in_journals(world: World) -> dict[str, list[str]]:
+    """Topic id -> the catalog frames that name it."""
+    found: dict[str, list[str]] = {}
+    for journal in world.log.journals:
+        assert journal.view is not None
+        for item in walk(journal.view, journal.number):
+            if isinstance(item, FrameShown) and item.head.kind >= frame.KIND_TOPIC_CREATED:
+                for topic in frame.topics_of(item.says):
+                    found.setdefault(topic["id"], []).append(item.kind)
+    return found
+
+
+async def test_the_journals_alone_name_every_topic_also_after_recycling() -> None:
+    world, partition = await started()
+    info = world.catalog.by_name["t"]
+    for _ in range(2):
+        await append(world, partition, 12, EPOCH_MS)
+        await partition.delete_records(partition.high_watermark)
+        await world.log.checkpoint()
+        await world.log.retention.reclaim()
+        assert oldest(world) > 1
+        assert uuid_text(info.id) in topics_in_journals(world)
+        await world.restart()  # what lies where is not known any more
+        partition = world.find("t")
+    world.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "t", "retention.ms", "5"))
+    world.log.alter_topic(world.catalog.by_name["t"])
+    assert partition.config.retention_ms == 5
+    await world.log.commit_log.committed()
+    assert topics_in_journals(world)[uuid_text(info.id)][-1] == "configs"
+
+
+async def test_only_the_newest_frame_of_a_topic_is_carried() -> None:
+    """Topics made together share a frame; one that was changed since lies in a later journal."""
+    world = World(journal_bytes=4096, recycle_bytes=1 << 20)
+    await world.start()
+    new = [NewTopic(name, [1], {}) for name in ("t", "changed", "same", "gone")]
+    made = await world.metadata.create_topics(new)
+    for info in made:
+        world.catalog.add_topic(info)
+    world.log.add_topics(made)
+    await world.log.commit_log.committed()
+    first = topics_in_journals(world)
+    assert [first[uuid_text(info.id)] for info in made] == [["topic created"]] * 4
+    partition = world.find("t")
+    await append(world, partition, 4, EPOCH_MS)
+    world.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "changed", "retention.ms", "5"))
+    world.log.alter_topic(world.catalog.by_name["changed"])
+    await world.metadata.delete_topics([made[3].id])
+    world.log.remove_topic(world.catalog.remove_topic(made[3].id))
+    await append(world, partition, 4, EPOCH_MS)
+    assert oldest(world) == 1
+    assert await world.log.catalog_frames.carry(1, 2)
+    await world.log.commit_log.committed()
+    newest = world.log.journals.active.number
+    where = {info.name: world.catalog.described_in(info.id) for info in made[:3]}
+    assert where["t"] == where["same"] == newest
+    assert where["changed"] > 1
+    assert not await world.log.catalog_frames.carry(1, 2)  # nothing is left in it
+    frames = topics_in_journals(world)
+    assert frames[uuid_text(made[1].id)] == ["topic created", "configs"]
+    assert frames[uuid_text(made[2].id)] == ["topic created"] * 2
+    assert frames[uuid_text(made[3].id)] == ["topic created", "topic deleted"]
+
+
+async def test_idle_producers_are_forgotten_by_the_clock() -> None:
+    world, partition = await started()
+    partition.append(batch(b"x", producer_id=1, producer_epoch=0, base_sequence=0), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await world.log.checkpoint()
+    move_clock(world, 25 * HOUR_MS)
+    await world.log.upkeep.expire_producers()
+    assert partition.producers.states == {}
+    await world.restart()
+    assert world.find("t").producers.states == {}
+
+
+def test_log_errors_are_for_operators() -> None:
+    assert issubclass(frame.FormatError, LogError)

@@ -1,0 +1,68 @@
+"""A journal that is old is rolled though it is not full, and nothing is lost of it at any end."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import World, batch, read_all
+
+
+async def settle() -> None:
+    for _ in range(30):
+        await asyncio.sleep(0)
+
+
+async def one_more(world: World, value: bytes) -> None:
+    world.find("t").append(batch(value), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await settle()
+
+
+async def ready(world: World) -> None:
+    world.log.journals._tried = -1
+    world.log.journals.prepare()
+    await settle()
+
+
+async def test_a_roll_begins_the_next_journal_and_recovery_reads_both() -> None:
+    world = World()
+    await world.start()
+    await world.topic("t")
+    await one_more(world, b"one")
+    first = world.log.journals.active
+    await ready(world)
+    world.log.commit_log.roll()
+    await settle()
+    assert world.log.journals.active is not first
+    assert first.rolled
+    assert not world.log.journals.rolling
+    await one_more(world, b"two")
+    await world.crash()
+    assert await read_all(world.find("t")) == [(0, b"one"), (1, b"two")]
+    assert len(list(world.log.journals)) == 2
+
+
+async def test_an_empty_journal_is_not_rolled() -> None:
+    world = World()
+    await world.start()
+    world.log.commit_log.roll()
+    await settle()
+    assert len(list(world.log.journals)) == 1
+
+
+async def test_a_roll_that_cannot_be_written_comes_with_the_next_turn() -> None:
+    world = World()
+    await world.start()
+    await world.topic("t")
+    await one_more(world, b"one")
+    first = world.log.journals.active
+    await ready(world)
+    world.fs.faults.failing_writes = 1
+    world.log.commit_log.roll()
+    await settle()
+    assert world.log.journals.active is first
+    await one_more(world, b"two")
+    assert world.log.journals.active is not first
+    await world.crash()
+    assert await read_all(world.find("t")) == [(0, b"one"), (1, b"two")]

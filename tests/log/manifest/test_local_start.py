@@ -1,0 +1,163 @@
+"""What a start believes of the local manifest: after a clean end, a crash, damage."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from unittest.mock import patch
+
+import pytest
+
+from kafkawire.manifest.keys import sequence_of
+from kafkawire.manifest.reader import NoManifest
+from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.store import MetadataError
+from tests.kit.log.local_manifest import (
+    ManifestWorld,
+    at_once,  # noqa: F401  (a fixture, by name)
+    begun,
+    flip,
+    read_local,
+)
+from tests.kit.log.logs import FOLDER
+
+
+async def test_a_clean_end_is_believed_and_costs_nothing() -> None:
+    async with begun(2) as world:
+        await world.said()
+        await world.topic("more")
+        await world.fill(world.find("t"), 40)
+        await world.cut()
+        await world.end()  # the last changes were not written when it began
+        left = world.states()
+        await world.start()
+        await world.said()
+        assert world.states() == left
+        await world.topic("others")
+        assert "others" in (await world.said()).topics
+        assert set(left) < set(world.names())
+
+
+@pytest.mark.parametrize("power", [False, True])
+async def test_after_a_crash_it_is_written_anew(power: bool) -> None:
+    async with begun(2) as world:
+        before = await world.said()
+        await world.restart()
+        await world.crash(power)
+        after = await world.said()
+        assert after.sequence > before.sequence
+        numbers = [sequence_of(f"manifest/{name}") or 0 for name in world.names()]
+        assert not [number for number in numbers if 0 < number <= before.sequence]
+
+
+def cut_short(world: ManifestWorld, name: str) -> None:
+    data = world.fs.files[f"{FOLDER}/manifest/{name}"].data
+    del data[len(data) // 2 :]
+
+
+def remove(world: ManifestWorld, name: str) -> None:
+    del world.fs.files[f"{FOLDER}/manifest/{name}"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("harm", [flip, cut_short, remove])
+async def test_whatever_is_damaged_is_made_anew(harm: Callable[[ManifestWorld, str], None]) -> None:
+    async with begun() as world:
+        await world.said()
+        await world.end()
+        for at in range(len(world.names())):
+            name = world.names()[at]
+            harm(world, name)
+            await world.start()
+            await world.said()
+            await world.end()
+            assert name in ("current", "ended") or name not in world.names()
+
+
+async def test_a_folder_that_is_gone_is_made_anew() -> None:
+    async with begun() as world:
+        await world.said()
+        await world.end()
+        for name in world.names():
+            remove(world, name)
+        with pytest.raises(NoManifest):
+            read_local(world.fs, FOLDER)
+        await world.start()
+        await world.said()
+
+
+async def test_a_mark_of_an_older_end_is_not_believed() -> None:
+    """Its counts fit, but a process came between that wrote no mark."""
+    async with begun() as world:
+        await world.said()
+        await world.end()
+        mark = world.states()["ended"]
+        await world.start()
+        await world.find("t").delete_records(3)
+        await world.log.close()  # without the manifest's: as if it could not be written
+        await world.abandon()
+        world.fs.kill()
+        assert world.states()["ended"] == mark
+        await world.start()
+        assert world.log.after_clean_end
+        await world.said()
+
+
+async def test_what_another_hand_did_to_the_metadata_is_seen() -> None:
+    async with begun() as world:
+        await world.said()
+        await world.end()
+        await world.metadata.open()
+        await world.metadata.create_topics([NewTopic("by hand", [1], {})])
+        await world.start()
+        assert "by hand" in (await world.said()).topics
+
+
+async def test_metadata_of_an_earlier_time_are_not_those_of_the_mark() -> None:
+    """A backup of SQL was put back: it knows nothing of the deletion, but has the same topics."""
+    async with begun() as world:
+        await world.said()
+        before = copy.deepcopy(world.database)
+        partition = world.find("t")
+        await world.fill(partition, 3)
+        await partition.delete_records(3)
+        await world.said()
+        await world.end()
+        world.database = before
+        await world.start()
+        row = (await world.said()).partition(world.find("t").number)
+        assert row is not None
+        assert row.log_start == world.find("t").log_start == 0
+
+
+async def test_what_changes_after_the_mark_takes_it_away() -> None:
+    async with begun() as world:
+        await world.said()
+        await world.log.upkeep.stop()
+        await world.manifest.close()
+        assert "ended" in world.names()
+        await world.find("t").delete_records(3)
+        assert "ended" not in world.names()
+        await world.log.close()
+        await world.start()
+        await world.said()
+
+
+async def test_a_transaction_of_unknown_fate_leaves_no_mark() -> None:
+    """Done in SQL, and nobody was told: the next start must not believe the manifest."""
+    async with begun() as world:
+        await world.said()
+        save = world.storage.save_checkpoint
+
+        async def done_and_lost(checkpoint: object) -> None:
+            await save(checkpoint)  # type: ignore[arg-type]
+            raise MetadataError("the connection was lost")
+
+        with (
+            patch.object(world.storage, "save_checkpoint", done_and_lost),
+            pytest.raises(MetadataError),
+        ):
+            await world.log.checkpoints.move_log_starts({world.find("t").number: 3})
+        await world.restart()
+        assert world.find("t").log_start == 3
+        await world.said()

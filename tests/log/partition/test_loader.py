@@ -1,0 +1,272 @@
+"""Partitions that are loaded when first touched: failures, races, and what a load must find."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from kafkawire.broker.partitions import PartitionTable
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.manager import Log
+from kafkawire.log.partition.loader import REFUSE_S, Loader, NotLoaded
+from kafkawire.log.partition.partition import Partition
+from kafkawire.metadata.catalog import TOPIC_RESOURCE, ConfigChange, NewTopic
+from kafkawire.metadata.store import MetadataError
+from kafkawire.offsets.catalog.memory import MemoryStorage
+from kafkawire.offsets.catalog.port import PartitionRow
+from tests.kit.env import EPOCH_MS, SettableClock
+from tests.kit.log.logs import World, batch, read_all
+from tests.kit.waiting import until
+
+
+class Lazy(World):
+    """A world in which a start loads nothing but what lies in the journals."""
+
+    async def start(self, *, load: bool = False) -> Log:
+        log = await super().start(load=load)
+        self.table = PartitionTable(self.catalog, self.loader, 1)
+        return log
+
+    @property
+    def loader(self) -> Loader:
+        return self.log.loader
+
+    def number(self, name: str, index: int = 0) -> int:
+        return self.catalog.by_name[name].partitions[index].number
+
+
+class Reads:
+    """Between loader and storage: counts round trips, holds them back, lets them fail."""
+
+    def __init__(self, storage: MemoryStorage) -> None:
+        self.trips: list[list[int]] = []
+        self.failure: Exception | None = None
+        self.open = asyncio.Event()
+        self.open.set()
+        self._load = storage.load_partitions
+        storage.load_partitions = self  # type: ignore[method-assign, assignment]
+
+    async def __call__(self, numbers: list[int]) -> list[PartitionRow]:
+        self.trips.append(list(numbers))
+        await self.open.wait()
+        if self.failure is not None:
+            raise self.failure
+        return await self._load(numbers)
+
+
+async def quiet(names: int = 3) -> tuple[Lazy, Reads]:
+    """Topics t0.. of two partitions, nothing of them in the journals, after a restart."""
+    world = Lazy()
+    await world.start()
+    new = [NewTopic(f"t{n}", [1, 1], {}) for n in range(names)]
+    for info in await world.metadata.create_topics(new):
+        world.catalog.add_topic(info)
+        world.log.add_topics([info])
+    await world.log.commit_log.committed()
+    await world.restart()
+    assert world.log.partitions == {}
+    return world, Reads(world.storage)
+
+
+async def test_a_new_topic_is_touched_without_asking_sql() -> None:
+    world = Lazy()
+    await world.start()
+    reads = Reads(world.storage)
+    (partition,) = await world.topic("t")
+    assert world.table.named("t", 0) is partition
+    partition.append(batch(b"a"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    assert reads.trips == []
+
+
+async def test_a_partition_not_loaded_is_loaded_once_for_all_who_ask() -> None:
+    world, reads = await quiet()
+    with pytest.raises(NotLoaded) as missing:
+        world.table.named("t0", 0)
+    assert missing.value.numbers == (world.number("t0"),)
+    reads.open.clear()
+    first = asyncio.gather(*(world.table.load([("t0", 0)]) for _ in range(5)))
+    await until(lambda: len(reads.trips) == 1)
+    second = asyncio.gather(*(world.table.load([("t0", 0), ("t1", n % 2)]) for n in range(4)))
+    await until(lambda: world.loader._next is not None and len(world.loader._next.numbers) == 2)
+    reads.open.set()
+    await asyncio.gather(first, second)
+    assert reads.trips == [
+        [world.number("t0")], [world.number("t1", 0), world.number("t1", 1)]
+    ]  # fmt: skip
+    assert world.table.named("t0", 0) is world.log.partitions[world.number("t0")]
+    assert world.table.identified(world.catalog.by_name["t1"].id, 1).index == 1
+    with pytest.raises(NotLoaded):
+        world.table.named("t2", 0)
+
+
+async def test_what_there_is_not_is_said_at_once() -> None:
+    world, _ = await quiet(1)
+    refusals: list[tuple[Callable[[], Partition], ErrorCode]] = [
+        (lambda: world.table.named("t0", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: world.table.named("t0", -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: world.table.named("no", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (lambda: world.table.identified(b"i" * 16, 0), ErrorCode.UNKNOWN_TOPIC_ID),
+    ]
+    for find, code in refusals:
+        with pytest.raises(KafkaError) as refused:
+            find()
+        assert refused.value.code is code
+    (other,) = await world.metadata.create_topics([NewTopic("far", [2, 1], {})])
+    world.catalog.add_topic(other)
+    with pytest.raises(KafkaError) as refused:
+        world.table.named("far", 0)
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert world.table.named("far", 1).index == 1
+
+
+async def test_while_sql_fails_who_asks_is_told_and_later_it_is_tried_again() -> None:
+    world, reads = await quiet()
+    reads.failure = MetadataError("the database is gone")
+    with pytest.raises(MetadataError):
+        await world.loader.load([world.number("t0")])
+    for _ in range(3):
+        await world.table.load([("t0", 0)])  # raises nothing, asks nobody
+        with pytest.raises(KafkaError, match="the database is gone") as refused:
+            world.table.named("t0", 0)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(reads.trips) == 1
+    with pytest.raises(NotLoaded):
+        world.table.named("t1", 0)  # only what failed is refused
+    reads.failure = None
+    clock = world.env.clock
+    assert isinstance(clock, SettableClock)
+    clock.ms += int(REFUSE_S * 1000) + 10
+    await world.table.load([("t0", 0)])
+    assert world.table.named("t0", 0).next_offset == 0
+
+
+async def test_a_topic_deleted_while_it_loads_does_not_come_back() -> None:
+    world, reads = await quiet()
+    number = world.number("t0")
+    reads.open.clear()
+    loading = asyncio.ensure_future(world.table.load([("t0", 0), ("t1", 0)]))
+    while not reads.trips:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    info = world.catalog.by_name["t0"]
+    await world.metadata.delete_topics([info.id])
+    gone = world.catalog.remove_topic(info.id)
+    world.table.remove(gone)
+    world.log.remove_topic(gone)
+    (made,) = await world.topic("t0")  # again, with the same name
+    reads.open.set()
+    await loading
+    assert number not in world.log.partitions
+    assert world.table.named("t0", 0) is made
+    assert world.table.named("t1", 0).index == 0
+    with pytest.raises(KafkaError):
+        world.table.identified(info.id, 0)
+
+
+async def test_rows_exchanged_while_they_are_read_are_read_again() -> None:
+    world, reads = await quiet()
+    version = [0]
+    world.loader.version = lambda: version[0]
+    reads.open.clear()
+    loading = asyncio.ensure_future(world.table.load([("t0", 0)]))
+    while not reads.trips:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    version[0] = 1
+    reads.open.set()
+    await loading
+    assert len(reads.trips) == 2
+    assert world.table.named("t0", 0).index == 0
+
+
+async def test_what_was_stored_is_there_after_a_load() -> None:
+    """Offsets, log start, epochs and producers of a partition whose journals are recycled."""
+    world = Lazy(journal_bytes=4096, recycle_bytes=1 << 20)
+    await world.start()
+    (partition,) = await world.topic("t", retention_ms="123456")
+    (other,) = await world.topic("u")
+    producer = {"producer_id": 7, "producer_epoch": 1, "base_sequence": 0}
+    partition.append(batch(b"a", b"b", **producer), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await partition.delete_records(2)
+    for _ in range(12):
+        other.append(batch(bytes(1000)), EPOCH_MS)
+        await world.log.commit_log.committed()
+    await other.delete_records(12)
+    await world.log.checkpoint()
+    await world.log.retention.reclaim()
+    await world.restart()
+    assert world.number("t") not in world.log.partitions
+    await world.table.load([("t", 0)])
+    found = world.table.named("t", 0)
+    assert (found.next_offset, found.log_start, found.high_watermark) == (2, 2, 2)
+    assert (found.epochs, list(found.producers.states)) == ([(0, 0)], [7])
+    assert found.config.retention_ms == 123456
+    assert found in world.log.commit_log.producing
+    assert not found.dirty
+    found.append(batch(b"c"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    assert await read_all(found) == [(2, b"c")]
+
+
+async def test_epochs_raised_for_all_reach_who_is_loaded_later() -> None:
+    world, _ = await quiet()
+    world.config.flush = "os"
+    await world.restart()
+    await world.crash(power=False)
+    assert [p.leader_epoch for p in world.catalog.by_name["t0"].partitions] == [1, 1]
+    await world.table.load([("t0", 0)])
+    found = world.table.named("t0", 0)
+    assert (found.leader_epoch, found.epochs) == (1, [(1, 0)])
+
+
+async def test_a_checkpoint_holds_what_is_dirty_and_goes_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kafkawire.log.maintenance.checkpoints.ROWS_AT_ONCE", 2)
+    world = Lazy()
+    await world.start()
+    partitions = await world.topic("t", partitions=5)
+    await world.topic("untouched")
+    for partition in partitions:
+        partition.append(batch(b"x"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    saved: list[tuple[int, list[int]]] = []
+    save = world.storage.save_checkpoint
+
+    async def note(checkpoint: object) -> None:
+        saved.append((checkpoint.place, [row.number for row in checkpoint.partitions]))  # type: ignore[attr-defined]
+        if len(saved) == 2:
+            raise MetadataError("just once")
+        await save(checkpoint)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(world.storage, "save_checkpoint", note)
+    before = world.log.checkpoints.place
+    with pytest.raises(MetadataError):
+        await world.log.checkpoint()
+    assert world.log.checkpoints.place == before
+    await world.log.checkpoint()
+    parts = saved[2:]
+    assert [len(numbers) for _, numbers in parts] == [2, 1]  # two were stored before
+    assert [place for place, _ in parts] == [before, world.log.commit_log.written]
+    stored = {n for at, (_, numbers) in enumerate(saved) if at != 1 for n in numbers}
+    assert stored == {partition.number for partition in partitions}
+    assert world.log.commit_log.dirty == []
+
+
+async def test_topics_without_settings_share_one_object_until_one_gets_its_own() -> None:
+    world = Lazy()
+    await world.start()
+    (one,) = await world.topic("a")
+    (two,) = await world.topic("b")
+    assert one.config is two.config
+    for value in ("5", "6"):
+        world.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, "a", "retention.ms", value))
+        world.log.alter_topic(world.catalog.by_name["a"])
+        assert (one.config.retention_ms, two.config.retention_ms) == (int(value), 604800000)
+    held: Partition = one
+    config = held.config
+    world.config.texts["log.retention.ms"] = "9"
+    await world.log.alter_defaults()
+    assert (held.config, held.config.retention_ms, two.config.retention_ms) == (config, 6, 9)

@@ -1,0 +1,177 @@
+"""Idempotence: what a partition remembers of each producer (protocol.md section 4)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.partition.producers import Producers, last_sequence
+from tests.kit.env import EPOCH_MS, InlineOffload
+from tests.kit.log.logs import World, batch, read_all
+
+PRODUCER = 7
+
+
+def stored(producers: Producers, *firsts: int, epoch: int = 0) -> None:
+    """Batches of two records that were written."""
+    for first in firsts:
+        last = last_sequence(first, 2)
+        assert producers.check(PRODUCER, epoch, first, last) is None
+        producers.queue(PRODUCER, epoch, first, last, first * 10, EPOCH_MS + first)
+        producers.depart()
+        producers.apply()
+
+
+def refused(producers: Producers, epoch: int, first: int, last: int) -> ErrorCode:
+    with pytest.raises(KafkaError) as caught:
+        producers.check(PRODUCER, epoch, first, last)
+    return caught.value.code
+
+
+def test_an_unknown_producer_may_begin_anywhere() -> None:
+    producers = Producers()
+    assert producers.check(PRODUCER, 3, 42, 42) is None
+
+
+def test_the_next_sequence_follows_the_last() -> None:
+    producers = Producers()
+    stored(producers, 0, 2)
+    assert producers.check(PRODUCER, 0, 4, 4) is None
+    assert refused(producers, 0, 5, 5) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 0, 3, 3) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_the_last_five_batches_are_answered_with_their_own_offsets() -> None:
+    producers = Producers()
+    stored(producers, 0, 2, 4, 6, 8, 10)
+    for first in (2, 4, 6, 8, 10):
+        assert producers.check(PRODUCER, 0, first, first + 1) == (first * 10, EPOCH_MS + first)
+    assert refused(producers, 0, 0, 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refused(producers, 0, 10, 12) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_sequences_wrap() -> None:
+    producers = Producers()
+    first = (1 << 31) - 1
+    assert last_sequence(first, 2) == 0
+    stored(producers, first)
+    assert producers.check(PRODUCER, 0, 1, 1) is None
+    assert producers.check(PRODUCER, 0, first, 0) is not None
+
+
+def test_epochs_only_rise_and_start_anew() -> None:
+    producers = Producers()
+    stored(producers, 0, 2, epoch=5)
+    assert refused(producers, 4, 4, 4) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refused(producers, 6, 4, 4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    stored(producers, 0, epoch=6)
+    assert producers.check(PRODUCER, 6, 2, 2) is None
+    assert refused(producers, 5, 4, 4) == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+def test_what_is_queued_counts_until_it_fails() -> None:
+    producers = Producers()
+    stored(producers, 0)
+    producers.queue(PRODUCER, 0, 2, 3, 20, EPOCH_MS)
+    assert producers.check(PRODUCER, 0, 2, 3) == (20, EPOCH_MS)
+    producers.depart()
+    assert producers.check(PRODUCER, 0, 2, 3) == (20, EPOCH_MS)
+    producers.queue(PRODUCER, 0, 4, 5, 40, EPOCH_MS)
+    producers.rollback()
+    assert producers.check(PRODUCER, 0, 2, 3) is None
+    assert producers.check(PRODUCER, 0, 0, 1) == (0, EPOCH_MS)
+
+
+def test_a_written_turn_does_not_forget_the_one_queued_behind_it() -> None:
+    producers = Producers()
+    producers.queue(PRODUCER, 0, 0, 0, 0, EPOCH_MS)
+    producers.depart()
+    producers.queue(PRODUCER, 0, 1, 1, 1, EPOCH_MS)
+    producers.apply()
+    assert producers.check(PRODUCER, 0, 1, 1) == (1, EPOCH_MS)
+    producers.depart()
+    producers.apply()
+    assert producers.check(PRODUCER, 0, 2, 2) is None
+
+
+def test_the_state_survives_a_checkpoint() -> None:
+    producers, again = Producers(), Producers()
+    stored(producers, 0, 2, 4)
+    again.load(producers.entries())
+    assert again.states == producers.states
+
+
+def test_replaying_what_the_checkpoint_has_changes_nothing() -> None:
+    producers = Producers()
+    stored(producers, 0, 2)
+    before = dict(producers.states)
+    producers.replay(PRODUCER, 0, 0, 1, 0, EPOCH_MS)
+    assert producers.states == before
+    producers.replay(PRODUCER, 0, 4, 5, 40, EPOCH_MS)
+    assert producers.check(PRODUCER, 0, 6, 6) is None
+
+
+def test_idle_producers_are_forgotten() -> None:
+    producers = Producers()
+    stored(producers, 0)
+    producers.queue(8, 0, 0, 0, 5, EPOCH_MS - 100)
+    assert producers.expire(EPOCH_MS) == []
+    assert producers.expire(EPOCH_MS + 1) == [PRODUCER]
+    assert producers.check(PRODUCER, 0, 99, 99) is None
+    assert producers.check(8, 0, 0, 0) is not None
+
+
+def numbered(sequence: int, *values: bytes) -> memoryview:
+    return batch(
+        *(values or (b"x",)), producer_id=PRODUCER, producer_epoch=0, base_sequence=sequence
+    )
+
+
+async def test_a_duplicate_in_the_same_turn_is_stored_once_and_answered_after_the_commit() -> None:
+    world = World()
+    log = await world.start()
+    (partition,) = await world.topic("t")
+    assert isinstance(world.env.offload, InlineOffload)
+    world.env.offload.hold("commit")
+    first = partition.append(numbered(0), EPOCH_MS)
+    again = partition.append(numbered(0), EPOCH_MS)
+    assert (first.base_offset, again.base_offset) == (0, 0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    late = partition.append(numbered(0), EPOCH_MS)
+    answered: list[BaseException | None] = []
+    log.commit_log.after_commit(answered.append)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert (late.base_offset, answered) == (0, [])
+    world.env.offload.let_go("commit")
+    await log.commit_log.committed()
+    assert answered == [None]
+    assert await read_all(partition) == [(0, b"x")]
+
+
+async def test_a_retry_after_a_failed_turn_is_stored() -> None:
+    world = World()
+    log = await world.start()
+    (partition,) = await world.topic("t")
+    partition.append(numbered(0), EPOCH_MS)
+    await log.commit_log.committed()
+    world.fs.faults.failing_writes = 1
+    partition.append(numbered(1, b"again"), EPOCH_MS)
+    with pytest.raises(KafkaError):
+        await log.commit_log.committed()
+    assert partition.append(numbered(1, b"again"), EPOCH_MS).base_offset == 1
+    await log.commit_log.committed()
+    assert await read_all(partition) == [(0, b"x"), (1, b"again")]
+
+
+async def test_a_refused_batch_leaves_no_trace_of_its_producer() -> None:
+    world = World()
+    await world.start()
+    (partition,) = await world.topic("t", max_message_bytes="300", compression_type="gzip")
+    with pytest.raises(KafkaError):
+        partition.append(numbered(0, world.env.random.randbytes(400)), EPOCH_MS)
+    assert partition.producers.fresh == {}
+    partition.append(numbered(5), EPOCH_MS)

@@ -1,0 +1,116 @@
+"""Damage to acknowledged frames: no offset is assigned twice, and what is lost is named."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.fsck.check import check
+from kafkawire.log.journal.format import HEAD_BYTES
+from kafkawire.log.partition.partition import Partition
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import FOLDER, World, batch, read_all
+from tests.kit.log.recovery import spoil
+from tests.kit.memory_metadata import MemoryMetadata
+
+SETTINGS = {"log_flush_offset_checkpoint_interval_ms": 1 << 40}
+
+
+async def three(**settings: int) -> tuple[World, list[Partition]]:
+    """Three partitions of one topic; the first ends with a frame of two batches, five records."""
+    world = World(**SETTINGS, **settings)
+    await world.start()
+    partitions = await world.topic("t", 3)
+    for partition in partitions:
+        await put(world, partition, b"a", b"b")
+    partitions[0].append(batch(b"c", b"d", b"e"), EPOCH_MS)
+    await put(world, partitions[0], b"f", b"g")
+    for partition in partitions[1:]:
+        await put(world, partition, b"c")
+    return world, partitions
+
+
+async def put(world: World, partition: Partition, *values: bytes) -> int:
+    """Append one batch; its base offset, once it is committed."""
+    done = partition.append(batch(*values), EPOCH_MS)
+    await world.log.commit_log.committed()
+    return done.base_offset
+
+
+def refused(partition: Partition, offset: int) -> bool:
+    with pytest.raises(KafkaError) as failure:
+        partition.plan(offset, 1 << 20, partition.high_watermark, True)
+    return failure.value.code in (ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.CORRUPT_MESSAGE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+async def test_the_last_frame_of_a_partition_with_any_byte_flipped(
+    part: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The others go on where they ended; this one goes on after what was lost, exactly."""
+    _, partitions = await three()
+    rows = partitions[0].rows
+    size = HEAD_BYTES + rows.length[-1]
+    for at in range(part, size, 4):
+        world, partitions = await three()
+        spoil(world, partitions[0].rows.place[-1] - HEAD_BYTES + at, bit=1 << at % 8)
+        caplog.clear()
+        await world.crash()
+        assert "offsets 2-6 of t-0" in caplog.text, at
+        first, *others = (world.find("t", index) for index in range(3))
+        assert [partition.next_offset for partition in others] == [3, 3], at
+        assert first.next_offset == first.high_watermark == 7, at
+        assert first.leader_epoch == 1
+        assert first.epoch_end(0) == (0, 7)
+        for offset in (2, 4, 6):
+            assert refused(first, offset)
+        assert await put(world, first, b"h") == 7
+        assert await read_all(first, 7) == [(7, b"h")]
+        await world.restart()
+        assert world.find("t").next_offset == 8
+        assert refused(world.find("t"), 6)
+
+
+@pytest.mark.parametrize("count", [3, 17, 80, 300])
+async def test_what_nobody_can_read_any_more_is_bounded_by_its_length(
+    count: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So many bytes from the frame's head on are zeros: nobody knows whose it was."""
+    world, partitions = await three()
+    place = partitions[0].rows.place[-1] - HEAD_BYTES
+    for at in range(min(count, HEAD_BYTES + partitions[0].rows.length[-1])):
+        node = world.fs.files[f"{FOLDER}/journals/{place >> 32:010d}.journal"]
+        spoil(world, place + at, bit=node.data[(place & 0xFFFFFFFF) + at])
+    await world.crash()
+    first, *others = (world.find("t", index) for index in range(3))
+    assert [partition.next_offset for partition in others] == [3, 3], "they have later frames"
+    assert first.next_offset >= 7
+    assert refused(first, 2)
+    assert refused(first, first.next_offset - 1)
+    assert "is damaged in bytes" in caplog.text
+    assert await put(world, first, b"h") == first.next_offset - 1
+    assert (await read_all(first, first.next_offset - 1))[0][1] == b"h"
+
+
+async def test_fsck_says_the_same_before_the_next_start_and_after() -> None:
+    world, partitions = await three()
+    spoil(world, partitions[0].rows.place[-1] + 70)
+    await world.abandon()
+    world.fs.crash()
+    world.metadata = MemoryMetadata(world.database)
+    world.catalog = await world.metadata.open()
+    world.storage = world.metadata.storage(world.env.clock.now_ms)
+    for _ in range(2):
+        report = await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
+        texts = [f"{problem.where}: {problem.text}" for problem in report.problems]
+        assert any("offsets 2-6 of t-0 are lost" in text for text in texts), texts
+        assert "t-0: offsets 2-6 are in no segment and no journal" in texts
+        assert not report.clean
+        await report.repair()
+        await world.start()
+        assert world.find("t").next_offset == 7
+        await world.log.close()
+        world.metadata = MemoryMetadata(world.database)
+        world.catalog = await world.metadata.open()
+        world.storage = world.metadata.storage(world.env.clock.now_ms)

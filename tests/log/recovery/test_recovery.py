@@ -1,0 +1,204 @@
+"""Recovery, as a table of ends: what is torn, rotten or not acknowledged, and what counts."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.log.journal import format as frame
+from kafkawire.log.journal.file import POSITION_MASK, journal_name
+from kafkawire.log.journal.run_file import read_run, write_run
+from kafkawire.log.manager import Log
+from tests.kit.env import EPOCH_MS
+from tests.kit.log.logs import FOLDER, World, batch, read_all
+from tests.kit.log.recovery import JOURNALS, everything, spoil, start
+
+
+async def test_after_a_clean_end_nothing_is_scanned_and_no_epoch_rises(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, partition = await start(b"a", b"b")
+    await world.log.close()
+
+    def no_scan(*_: object) -> None:
+        raise AssertionError("the index file covers everything")
+
+    monkeypatch.setattr("kafkawire.log.recovery.recover.scan", no_scan)
+    await world.start()
+    assert await everything(world) == [b"a", b"b"]
+    assert world.find("t").leader_epoch == partition.leader_epoch
+
+
+@pytest.mark.parametrize("power", [True, False])
+async def test_any_other_end_raises_the_epoch_of_what_was_written(power: bool) -> None:
+    world = World()
+    await world.start()
+    one, idle = await world.topic("t", 2)
+    one.append(batch(b"a"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await world.crash(power)
+    one, idle = world.find("t", 0), world.find("t", 1)
+    assert (one.leader_epoch, idle.leader_epoch) == (1, 0)
+    assert one.epochs == [(0, 0), (1, 1)]
+    assert one.epoch_end(0) == (0, 1)
+    assert one.epoch_end(1) == (1, 1)
+    assert one.epoch_end(2) == (-1, -1)
+
+
+async def test_under_flush_os_every_epoch_rises_since_a_tail_may_be_lost_unseen() -> None:
+    world = World(flush="os")
+    await world.start()
+    await world.topic("t", 2)
+    await world.crash()
+    assert [world.find("t", index).leader_epoch for index in (0, 1)] == [1, 1]
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 30, 48, 60, 100])
+async def test_a_torn_tail_that_was_never_acknowledged_is_cut(cut_bytes: int) -> None:
+    world, partition = await start(b"a", b"b")
+    partition.append(batch(b"torn"), EPOCH_MS)
+    await world.env.sleep(0)
+    place = partition.rows.place[-1] - frame.HEAD_BYTES
+    assert partition.next_offset == 3
+    await world.abandon()
+    world.fs.kill()
+    node = world.fs.files[f"{JOURNALS}/{journal_name(1)}"]
+    start_at = (place & POSITION_MASK) + cut_bytes
+    node.data[start_at : start_at + 200] = bytes(200)
+    await world.start()
+    assert await everything(world) == [b"a", b"b"]
+    assert world.log.commit_log.written == place
+    world.find("t").append(batch(b"c"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await world.crash()
+    assert await everything(world) == [b"a", b"b", b"c"]
+
+
+async def test_what_lies_behind_a_torn_frame_goes_with_it() -> None:
+    """Writes reach the disk in any order: the second turn's bytes came through, not the first's."""
+    world, partition = await start(b"a")
+    for value in (b"torn", b"whole"):
+        partition.append(batch(value), EPOCH_MS)
+        await world.env.sleep(0)
+    spoil(world, partition.rows.place[1] + 70)
+    await world.crash(power=False)
+    assert await everything(world) == [b"a"]
+
+
+@pytest.mark.parametrize("at", [-48, -44, -36, -20, 0, 8, 30, 65])
+async def test_damage_to_acknowledged_data_is_quarantined(
+    at: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A flipped bit in the magic, checksum, place, run, batch head or records of a frame."""
+    world, partition = await start(b"a", b"rotten", b"c", b"d")
+    spoil(world, partition.rows.place[1] + at)
+    with caplog.at_level(logging.CRITICAL):
+        await world.crash()
+    assert "is damaged in bytes" in caplog.text
+    partition = world.find("t")
+    assert partition.next_offset == 4
+    plan = partition.plan(0, 1 << 20, 4, True)
+    views, release = world.log.commit_log.views(plan)
+    assert len(views) == 1
+    release()
+    with pytest.raises(KafkaError) as refused:
+        partition.plan(1, 1 << 20, 4, True)
+    assert refused.value.code == ErrorCode.CORRUPT_MESSAGE
+    assert await read_all(partition, 2) == [(2, b"c"), (3, b"d")]
+    assert await partition.delete_records(2) == 2
+    assert await everything(world) == [b"c", b"d"]
+    assert partition.append(batch(b"e"), EPOCH_MS).base_offset == 4
+    await world.log.commit_log.committed()
+
+
+async def test_a_rotten_end_of_what_a_checkpoint_covers_is_damage_too(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world, partition = await start(b"a", b"b")
+    await world.log.checkpoint()
+    spoil(world, partition.rows.place[1] + 65)
+    with caplog.at_level(logging.CRITICAL):
+        await world.crash()
+    assert "is damaged in bytes" in caplog.text
+    partition = world.find("t")
+    assert partition.append(batch(b"c"), EPOCH_MS).base_offset == 2
+    await world.log.commit_log.committed()
+    await world.crash()
+    partition = world.find("t")
+    assert await read_all(partition, 2) == [(2, b"c")]
+    with pytest.raises(KafkaError):
+        partition.plan(1, 1 << 20, 3, True)
+
+
+async def test_frames_of_an_older_run_after_a_cut_never_come_back() -> None:
+    world, partition = await start(b"a")
+    for value in (b"torn", b"stale"):
+        partition.append(batch(value), EPOCH_MS)
+        await world.env.sleep(0)
+    spoil(world, partition.rows.place[1] + 70)
+    await world.crash(power=False)
+    partition = world.find("t")
+    partition.append(batch(b"new!"), EPOCH_MS)  # ends exactly where the stale frame begins
+    await world.log.commit_log.committed()
+    await world.crash(power=False)
+    assert await everything(world) == [b"a", b"new!"]
+
+
+async def test_a_mark_of_a_clean_end_is_not_believed_if_the_log_goes_on() -> None:
+    world, _ = await start(b"a")
+    await world.log.close()
+    mark = read_run(world.fs, FOLDER)
+    assert mark is not None
+    assert mark.end > 0
+    await world.start()
+    world.find("t").append(batch(b"b"), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await world.abandon()
+    world.fs.crash()
+    write_run(world.fs, FOLDER, mark)  # somebody put an old file back
+    await world.start()
+    assert await everything(world) == [b"a", b"b"]
+    assert world.find("t").leader_epoch == 1
+
+
+async def test_producers_are_known_after_any_end() -> None:
+    world = World()
+    await world.start()
+    (partition,) = await world.topic("t")
+
+    def numbered(sequence: int) -> memoryview:
+        return batch(b"%d" % sequence, producer_id=7, producer_epoch=0, base_sequence=sequence)
+
+    for sequence in range(3):
+        partition.append(numbered(sequence), EPOCH_MS)
+    await world.log.commit_log.committed()
+    await world.log.checkpoint()
+    partition.append(numbered(3), EPOCH_MS)
+    await world.log.commit_log.committed()
+    for _ in range(2):
+        await world.crash()
+        partition = world.find("t")
+        for sequence in range(4):
+            assert partition.append(numbered(sequence), EPOCH_MS).base_offset == sequence
+        with pytest.raises(KafkaError) as refused:
+            partition.append(numbered(9), EPOCH_MS)
+        assert refused.value.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    await world.restart()
+    assert world.find("t").append(numbered(3), EPOCH_MS).base_offset == 3
+
+
+async def test_a_deleted_topic_stays_deleted_and_its_frames_harm_nobody() -> None:
+    world = World()
+    log: Log = await world.start()
+    (old,) = await world.topic("t")
+    old.append(batch(b"old"), EPOCH_MS)
+    await log.commit_log.committed()
+    await world.metadata.delete_topics([old.topic_id])
+    log.remove_topic(world.catalog.remove_topic(old.topic_id))
+    (new,) = await world.topic("t")
+    new.append(batch(b"new"), EPOCH_MS)
+    await log.commit_log.committed()
+    await world.crash()
+    assert await read_all(world.find("t")) == [(0, b"new")]

@@ -1,0 +1,144 @@
+"""The job that leaves damaged batches out, and its account, which later jobs carry on."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.codec.batches import HEAD_BYTES, empty_batches, iter_batches
+from kafkawire.codec.segment.format import LostRange, PartitionState
+from kafkawire.log.segments.file.open import read_lost_ranges
+from kafkawire.log.segments.jobs import (
+    Input,
+    Keep,
+    Lost,
+    RewriteArguments,
+    SkipArguments,
+    SkipResult,
+    find_job,
+    no_pace,
+    pack,
+    unpack_all,
+)
+from tests.kit.log.segment_jobs import (
+    BadDisk,
+    files_in_memory,  # noqa: F401  (a fixture, by name)
+    put,
+    run,
+    scrub,
+)
+from tests.kit.log.segments import FOLDER, Part, batch, everything, output, read, segment, write
+from tests.kit.memfs import MemFileSystem
+from tests.log.segments.test_compact_job import Shelf, keyed, share
+
+NOW = 77
+GAPS = (44, 48), (90, 92)
+
+
+def skip(fs: MemFileSystem, path: str, sound: bytes, name: int = 9) -> tuple[str, list[Lost]]:
+    """Where the segment of `path` went, whose rows are those of `sound`; what it has lost."""
+    entries = pack(everything(sound).entries)
+    arguments = SkipArguments(1, NOW, path, entries, output(name))
+    result: SkipResult = find_job("skip")(fs, arguments, no_pace)
+    if isinstance(fs, BadDisk):
+        fs.bad = range(0)
+    assert scrub(fs, result.made.path) == []
+    return result.made.path, list(unpack_all(result.lost))
+
+
+def spoil(fs: MemFileSystem, path: str, *places: int) -> bytes:
+    """Flip bits; the bytes before."""
+    sound = read(fs, path)
+    data = bytearray(sound)
+    for at in places:
+        data[at] ^= 8
+    write(fs, path, bytes(data))
+    return sound
+
+
+def test_only_damaged_batches_are_left_out(fs: MemFileSystem) -> None:
+    batches = [batch(at * 2, 2, size=300) for at in range(60)]
+    path = put(fs, 1, [Part(3, batches), Part(4, [batch(7)], base=7)])
+    size = len(batches[0])
+    sound = spoil(fs, path, 64 + size * 22 + 100, 64 + size * 23 + 100, 64 + size * 45 + 100)
+    made, lost = skip(fs, path, sound)
+    assert lost == [Lost(3, "t3", 2, 44, 48), Lost(3, "t3", 2, 90, 92)]
+    whole = everything(read(fs, made))
+    gaps = [bytes(empty_batches(first, end)) for first, end in GAPS]
+    kept = [*batches[:22], gaps[0], *batches[24:45], gaps[1], *batches[46:]]
+    assert whole.batches == [kept, [batch(7)]]
+    assert whole.entries[0].records == 114
+    assert read_lost_ranges(fs, made) == {3: [LostRange(*each, NOW, 1) for each in GAPS]}
+
+
+@pytest.mark.parametrize("what", ["trailer", "directory", "index", "state"])
+def test_damage_elsewhere_costs_no_batch(fs: MemFileSystem, what: str) -> None:
+    state = PartitionState(1, aborted=[(5, 1, 2)])
+    path = put(fs, 1, [Part(3, [batch(at) for at in range(9)], state=state)])
+    trailer = everything(read(fs, path)).trailer
+    starts = {section.name: section.body_start for section in trailer.sections}
+    sound = spoil(fs, path, starts.get(what, len(read(fs, path)) - 20) + 10)
+    made, lost = skip(fs, path, sound)
+    assert lost == []
+    whole = everything(read(fs, made))
+    assert whole.batches == [[batch(at) for at in range(9)]]
+    assert (whole.states[3].aborted == state.aborted) == (what == "index")
+
+
+def test_a_file_cut_short_keeps_what_is_there(fs: MemFileSystem) -> None:
+    batches = [batch(at, size=3000) for at in range(9)]
+    path = put(fs, 1, [Part(3, batches)])
+    sound = read(fs, path)
+    write(fs, path, sound[: 64 + len(batches[0]) * 5 + 50])
+    made, lost = skip(fs, path, sound)
+    assert lost == [Lost(3, "t3", 2, 5, 9)]
+    assert everything(read(fs, made)).batches[0][:5] == batches[:5]
+
+
+def test_a_file_that_is_gone_leaves_a_gap(fs: MemFileSystem) -> None:
+    sound = read(fs, put(fs, 1, [Part(3, [batch(0), batch(1)])]))
+    for name, path in ((8, ""), (9, f"{FOLDER}/none")):
+        made, lost = skip(fs, path, sound, name)
+        assert lost == [Lost(3, "t3", 2, 0, 2)]
+        assert read_lost_ranges(fs, made) == {3: [LostRange(0, 2, NOW, 2)]}
+
+
+def test_what_the_disk_cannot_read_is_left_out() -> None:
+    fs = BadDisk()
+    fs.name = "segment"
+    fs.makedirs(FOLDER)
+    batches = [batch(at, size=5000) for at in range(40)]
+    path = put(fs, 1, [Part(3, batches)])
+    sound = read(fs, path)
+    fs.bad = range(70_000, 70_001)
+    _, lost = skip(fs, path, sound)
+    assert lost == [Lost(3, "t3", 2, 12, 26)]
+
+
+def test_a_rewrite_carries_the_account_of_what_it_keeps(fs: MemFileSystem) -> None:
+    ranges = [LostRange(2, 4, NOW, 1), LostRange(6, 8, NOW, 2)]
+    parts = [batch(0, 2), bytes(empty_batches(2, 4)), batch(4, 2), bytes(empty_batches(6, 8))]
+    path = put(fs, 1, [Part(3, parts, state=PartitionState(lost=ranges)), Part(4, [batch(0)])])
+    keeps = pack([Keep(3, 4, 8, 0), Keep(4, 0, 1, 0)])
+    result = run(fs, "rewrite", RewriteArguments(1, 6, [Input(path, b"", keeps)], output(9)))
+    assert read_lost_ranges(fs, result.made[0].path) == {3: ranges[1:]}
+
+
+def test_a_cleaning_carries_the_account() -> None:
+    shelf = Shelf()
+    lost = LostRange(2, 4, NOW, 1)
+    one = shelf.write({1: [keyed(0, (b"a", b"1"), (b"b", b"1")), bytes(empty_batches(2, 4))]})
+    two = shelf.write({1: [keyed(4, (b"a", b"2"))]})
+    sound = everything(read(shelf.fs, one[1].path))
+    state = PartitionState(lost=[lost])
+    write(shelf.fs, one[1].path, segment([Part(1, sound.batches[0], state=state)], one[1].uuid))
+    result = shelf.clean(share(one[1], two[1]))
+    assert read_lost_ranges(shelf.fs, result.made[0].path) == {1: [lost]}
+
+
+def test_empty_batches_cover_any_range() -> None:
+    heads = [head for _, head in iter_batches(empty_batches(5, 5 + (1 << 31) + 3))]
+    assert [(head.base_offset, head.last_offset) for head in heads] == [
+        (5, 5 + (1 << 31) - 1),
+        (5 + (1 << 31), 5 + (1 << 31) + 2),
+    ]
+    assert all(head.size_bytes == HEAD_BYTES and not head.count for head in heads)

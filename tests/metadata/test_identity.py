@@ -1,0 +1,261 @@
+"""Data folder and metadata recognize each other: wrong pairs are refused, crashes never are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from crc32c import crc32c
+
+from kafkawire.log.identity import (
+    Folder,
+    Identity,
+    IdentityError,
+    IdentityRecorder,
+    check_pairing,
+    inspect_folder,
+    read_identity,
+    write_identity,
+)
+from kafkawire.log.io.ports import Env
+from kafkawire.log.journal.format import FormatError
+from kafkawire.metadata import pairing, schema
+from kafkawire.metadata.catalog import Catalog
+from kafkawire.metadata.pairing import StoredPairing
+from kafkawire.metadata.session import Session, SqliteSession
+from kafkawire.metadata.store import MetadataError
+from tests.kit.env import memory_env
+from tests.kit.log.logs import FOLDER, World
+from tests.kit.memfs import MemFileSystem
+from tests.kit.server import running
+from tests.log.segments.test_cutting import fill, started
+
+T = TypeVar("T")
+
+ID = bytes(range(16))
+OURS = Identity("cluster-a", 1, ID.hex(), 7)
+STORED = StoredPairing("cluster-a", 3, ID, 7, place=100)
+PAIRED = Folder("/data", 1, OURS, True)
+OLD = replace(PAIRED, identity=None)
+EMPTY = replace(OLD, has_log=False)
+
+
+def test_an_identity_is_read_as_it_was_written_and_damage_is_none() -> None:
+    env = memory_env()
+    env.fs.makedirs(FOLDER)
+    assert read_identity(env.fs, FOLDER) is None
+    write_identity(env.fs, FOLDER, OURS)
+    assert read_identity(env.fs, FOLDER) == OURS
+    file = env.fs.open(f"{FOLDER}/identity")
+    whole = file.pread(4096, 0)
+    for at in range(len(whole) - 1):
+        file.pwritev([bytes([whole[at] ^ 1])], at)
+        assert read_identity(env.fs, FOLDER) is None, at
+        file.pwritev([whole[at : at + 1]], at)
+    line = json.dumps({"version": 2}).encode()
+    file.pwritev([b"%s\n%08x\n" % (line, crc32c(line))], 0)
+    with pytest.raises(FormatError, match="format version 2"):
+        read_identity(env.fs, FOLDER)
+
+
+@pytest.mark.parametrize(
+    ("folder", "stored", "why"),
+    [
+        (PAIRED, StoredPairing("new", 0), "missing or empty, and /data holds the log of broker 1"),
+        (OLD, StoredPairing("new", 0), "missing or empty, and /data holds the log of broker 1"),
+        (PAIRED, replace(STORED, cluster_id="b"), "belongs to cluster b, /data to cluster clus"),
+        (PAIRED, replace(STORED, metadata_id=bytes(16)), "not the metadata that /data was last"),
+        (PAIRED, replace(STORED, metadata_id=b"", generation=0), "generation 0, .* recorded 7"),
+        (PAIRED, replace(STORED, generation=6), "older than /data .generation 6, .* recorded 7"),
+        (replace(PAIRED, node_id=2), STORED, "rename it to brokers/1"),
+        (EMPTY, STORED, "holds nothing of broker 1, whose records m.db describes"),
+        (EMPTY, replace(STORED, place=0), "holds nothing of broker 1"),
+    ],
+)
+def test_what_does_not_belong_together_is_refused_and_names_a_command(
+    folder: Folder, stored: StoredPairing, why: str
+) -> None:
+    with pytest.raises(IdentityError, match=why) as refused:
+        check_pairing(folder, stored, "m.db")
+    assert "`kafkawire " in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("folder", "stored"),
+    [
+        (PAIRED, STORED),
+        (PAIRED, replace(STORED, generation=8)),  # ended before the folder recorded it
+        (OLD, STORED),  # the identity is lost or damaged
+        (OLD, replace(STORED, metadata_id=b"", generation=0)),  # of an older version
+        (EMPTY, StoredPairing("new", 0)),
+        (EMPTY, StoredPairing("restored", 5)),  # from a backup: topics, no records
+        (EMPTY, StoredPairing("new", 1, ID, 1)),  # ended while it was paired
+    ],
+)
+def test_what_a_crash_or_a_restore_leaves_is_accepted(
+    folder: Folder, stored: StoredPairing
+) -> None:
+    check_pairing(folder, stored, "m.db")
+
+
+class Sql:
+    """The tables in memory; `left` more transactions and writes of files succeed."""
+
+    def __init__(self, left: int = 1 << 30) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection.executescript(schema.SQLITE_TABLES)
+        self.connection.execute("INSERT INTO cluster VALUES (1, 'cluster-a', 1, 1, 0, 0)")
+        self.left = left
+
+    def step(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise MetadataError("the process has ended")
+
+    async def transact(self, work: Callable[[Session], T]) -> T:
+        self.step()
+        self.connection.execute("BEGIN")
+        done = work(SqliteSession(self.connection))
+        self.connection.execute("COMMIT")
+        self.step()
+        return done
+
+
+async def life(env: Env, sql: Sql) -> None:
+    """A start, two changes and an end; raises where it ends too early."""
+    folder = inspect_folder(env.fs, "/data", FOLDER, 1)
+    stored = pairing.load(SqliteSession(sql.connection), 1)
+    check_pairing(folder, stored, "m.db")
+    recorder = IdentityRecorder(env, sql, FOLDER, 1, "cluster-a")
+    env.fs.open(f"{FOLDER}/journals/0000000001.journal", create=True).close()
+    env.fs.sync_dir(f"{FOLDER}/journals")
+    await recorder.start(folder, stored)
+    try:
+        for _ in range(2):
+            recorder.changed()
+            await recorder.record()
+    finally:
+        sql.left, left = max(sql.left, 0), sql.left
+        await recorder.close()
+        sql.left = left
+
+
+@pytest.mark.parametrize("power", [True, False])
+async def test_no_crash_makes_a_pair_look_wrong(power: bool) -> None:
+    for ends in range(10):
+        env = memory_env()
+        assert isinstance(env.fs, MemFileSystem)
+        env.fs.makedirs(f"{FOLDER}/journals")
+        sql = Sql(ends)
+        for _ in range(3):
+            with suppress(MetadataError):
+                await life(env, sql)
+            sql.left = ends
+            env.fs.crash() if power else env.fs.kill()
+        sql.left = 1 << 30
+        await life(env, sql)
+        identity = read_identity(env.fs, FOLDER)
+        stored = pairing.load(SqliteSession(sql.connection), 1)
+        assert identity is not None
+        assert (identity.metadata_id, identity.generation) == (
+            stored.metadata_id.hex(),
+            stored.generation,
+        )
+
+
+async def forgotten(world: World, name: str) -> int:
+    """Make the database forget a topic, as an older copy of it would; its partition number."""
+    assert world.database.catalog is not None
+    info = world.database.catalog.remove_topic(world.database.catalog.by_name[name].id)
+    return info.partitions[0].number
+
+
+async def test_records_of_a_topic_that_metadata_does_not_know_refuse_the_start() -> None:
+    world = await started(2)
+    await fill(world.find("t0"), 60)
+    await fill(world.find("t1"), 5)
+    await world.log.close()
+    before = {name: world.fs.open(f"{FOLDER}/journals/{name}").size() for name in journals(world)}
+    await forgotten(world, "t0")
+    with pytest.raises(IdentityError, match="does not know t0, whose records are in the log"):
+        await world.start()
+    assert journals(world) == list(before)
+
+
+def journals(world: World) -> list[str]:
+    return world.fs.listdir(f"{FOLDER}/journals")
+
+
+async def test_records_of_a_topic_that_is_deleted_do_not() -> None:
+    world = await started(2)
+    await fill(world.find("t0"), 20)
+    await fill(world.find("t1"), 20)
+    info = world.catalog.by_name["t0"]
+    await world.metadata.delete_topics([info.id])  # ended before the journals say so
+    await world.crash()
+    other = world.catalog.by_name["t1"]
+    await world.metadata.delete_topics([other.id])
+    world.log.remove_topic(world.catalog.remove_topic(other.id))
+    await world.log.commit_log.committed()
+    world.database.deleted_partitions.discard(other.partitions[0].number)  # the journals say so
+    await world.crash()
+
+
+async def test_a_number_that_means_another_topic_refuses_the_start() -> None:
+    world = await started(2)
+    await fill(world.find("t1"), 20)
+    await world.abandon()
+    world.fs.kill()
+    before = world.database.catalog
+    assert before is not None
+    catalog = world.database.catalog = Catalog(before.cluster_id)
+    catalog.add_topic(before.by_name["t0"])
+    catalog.add_topic(replace(before.by_name["t1"], id=b"another topic id"))
+    with pytest.raises(IdentityError, match="does not know t1"):
+        await world.start()
+
+
+def put(source: Path, target: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        (target / f"metadata.db{end}").unlink(missing_ok=True)
+        if (source / f"metadata.db{end}").exists():
+            shutil.copy(source / f"metadata.db{end}", target / f"metadata.db{end}")
+
+
+@pytest.mark.slow
+async def test_a_broker_refuses_metadata_that_is_gone_old_or_anothers(tmp_path: Path) -> None:
+    one, two, copy = tmp_path / "one", tmp_path / "two", tmp_path / "copy"
+    copy.mkdir()
+    async with running(one):
+        shutil.copy(one / "metadata.db", copy / "metadata.db")
+    for folder in (one, two):
+        async with running(folder):
+            pass
+    newest = tmp_path / "newest"
+    newest.mkdir()
+    put(one, newest)
+    for source, why in [
+        (copy, "is older than"),
+        (two, "belongs to cluster"),
+        (tmp_path / "nowhere", "is missing or empty"),
+    ]:
+        put(source, one)
+        with pytest.raises(IdentityError, match=why):
+            async with running(one):
+                pass
+    assert not (one / "metadata.db").exists(), "what is missing is not created"
+    put(newest, one)
+    async with running(one):
+        pass
+    shutil.rmtree(one / "brokers")
+    with pytest.raises(IdentityError, match="holds nothing of broker 1"):
+        async with running(one):
+            pass

@@ -1,0 +1,359 @@
+"""S3's ways of failing: what they are taken for, against a server that says what a test wants.
+
+MinIO's are in test_tier_s3_minio. What S3 promises when all is well is in test_tier_store.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore import exceptions as boto
+
+from kafkawire.tiering.store import s3
+from kafkawire.tiering.store.open import parse_tier
+from kafkawire.tiering.store.port import (
+    ConditionFailed,
+    NoSuchObject,
+    Refused,
+    SlowDown,
+    StoreError,
+)
+from kafkawire.tiering.store.process import StoreProcess
+from kafkawire.tiering.store.provider import Call
+from kafkawire.tiering.store.s3 import S3Provider
+from kafkawire.tiering.store.s3_errors import failure_of, kind_of
+from tests.kit.s3_stub import Reply, Stub, error, ranged, serving
+from tests.kit.tier.stores import PART_BYTES
+
+# Kinds
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (503, "SlowDown", SlowDown), (429, "TooManyRequests", SlowDown), (503, "x", SlowDown),
+        (400, "ThrottlingException", SlowDown), (0, "SlowDown", SlowDown),
+        (500, "InternalError", StoreError), (502, "502", StoreError), (504, "x", StoreError),
+        (408, "x", StoreError), (400, "RequestTimeout", StoreError), (0, "0", StoreError),
+        (400, "BadDigest", StoreError), (416, "InvalidRange", StoreError),
+        (404, "NoSuchUpload", StoreError), (409, "OperationAborted", StoreError),
+        (403, "AccessDenied", Refused), (403, "InvalidAccessKeyId", Refused),
+        (403, "SignatureDoesNotMatch", Refused), (401, "x", Refused), (400, "x", Refused),
+        (404, "NoSuchBucket", Refused), (501, "NotImplemented", Refused),
+        (301, "PermanentRedirect", Refused), (400, "ExpiredToken", Refused),
+        (404, "NoSuchKey", NoSuchObject), (404, "404", NoSuchObject),
+        (412, "PreconditionFailed", ConditionFailed), (412, "412", ConditionFailed),
+        (409, "ConditionalRequestConflict", ConditionFailed),
+    ],
+)  # fmt: skip
+def test_kinds_of_answers(status: int, code: str, kind: type[StoreError]) -> None:
+    assert kind_of(status, code) is kind
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (boto.NoCredentialsError(), Refused),
+        (boto.PartialCredentialsError(provider="env", cred_var="x"), Refused),
+        (boto.ProfileNotFound(profile="x"), Refused),
+        (boto.SSLError(endpoint_url="x", error=OSError("certificate")), Refused),
+        (boto.EndpointConnectionError(endpoint_url="x"), StoreError),
+        (boto.ConnectTimeoutError(endpoint_url="x"), StoreError),
+        (boto.ReadTimeoutError(endpoint_url="x"), StoreError),
+        (boto.ConnectionClosedError(endpoint_url="x"), StoreError),
+        (boto.IncompleteReadError(actual_bytes=1, expected_bytes=2), StoreError),
+        (boto.ResponseStreamingError(error="x"), StoreError),
+        (ConnectionResetError(104, "reset"), StoreError),
+        (KeyError("a bug"), StoreError),
+    ],
+)
+def test_kinds_of_exceptions(failure: Exception, kind: type[StoreError]) -> None:
+    made = failure_of("segments/k", failure)
+    assert type(made) is kind
+    assert made.code == type(failure).__name__
+    assert made.text.startswith("segments/k: ")
+
+
+# Answers
+
+
+@pytest.fixture(scope="module")
+def module_stub() -> Iterator[Stub]:
+    """One for all: a client takes a while to make, and finds the endpoint once."""
+    with pytest.MonkeyPatch.context() as patched, serving(lambda *asked: Reply()) as server:
+        patched.setenv("AWS_ACCESS_KEY_ID", "key")
+        patched.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        patched.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield server
+
+
+@pytest.fixture
+def stub(module_stub: Stub) -> Stub:
+    """With nothing asked yet."""
+    module_stub.asked.clear()
+    return module_stub
+
+
+@pytest.fixture(scope="module")
+def made(module_stub: Stub) -> S3Provider:
+    """A provider that tries everything once, parts too."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(s3, "PART_ATTEMPTS", 1)
+        return provider(module_stub)
+
+
+def provider(
+    stub: Stub, options: str = "", seen: bool = True, storage_class: str = ""
+) -> S3Provider:
+    tier = parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}")
+    made = S3Provider(tier, PART_BYTES, 4, 2, storage_class)
+    made.seen = seen
+    return made
+
+
+def always(stub: Stub, reply: Reply) -> None:
+    stub.answer = lambda method, path, headers: reply
+
+
+def calls(made: S3Provider, path: str) -> list[Callable[[], Any]]:
+    """One of each."""
+    memory, call = memoryview(bytearray(10)), Call()
+    return [
+        lambda: made.put("k", b"x", None, False, call),
+        lambda: made.get("k", 0, None, call),
+        lambda: made.get("k", 5, 5, call),
+        lambda: made.head("k", call),
+        lambda: made.delete(["k"], call),
+        lambda: made.list("", "", 5, call),
+        lambda: made.read("k", 0, [memory], call),
+        lambda: made.upload("k", __file__, -1, call),
+        lambda: made.download("k", path, -1, call),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("reply", "kind", "code"),
+    [
+        (error(503, "SlowDown"), SlowDown, "SlowDown"),
+        (error(500, "InternalError"), StoreError, "InternalError"),
+        (error(403, "InvalidAccessKeyId"), Refused, "InvalidAccessKeyId"),
+        (Reply(200, b"<html>a login page</html>"), StoreError, None),
+        (Reply(403, b"<html>a proxy says no</html>"), Refused, None),
+    ],
+)
+def test_every_call_says_what_happened(
+    stub: Stub, made: S3Provider, tmp_path: Path,
+    reply: Reply, kind: type[StoreError], code: str | None,
+) -> None:  # fmt: skip
+    always(stub, reply)
+    for number, ask in enumerate(calls(made, str(tmp_path / "new"))):
+        stub.asked.clear()
+        with pytest.raises(StoreError) as caught:
+            ask()
+        if code is not None and number not in (3, 8):  # an answer to HEAD has no text
+            assert caught.value.code == code
+        unranged = reply.status == 200 and number in (2, 6)
+        assert type(caught.value) is (Refused if unranged else kind), number
+        # Who asked knows when to try again; a download asks for the size first.
+        assert len(stub.asked) == (2 if reply.status == 200 and number == 8 else 1), number
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_body_that_ends_early(stub: Stub, made: S3Provider) -> None:
+    memory = memoryview(bytearray(100))
+    always(stub, ranged(b"x" * 40, 0, 1000, length=100))
+    with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
+        made.read("k", 0, [memory], Call())
+    always(stub, Reply(200, b"x" * 40, {"ETag": '"e"'}, length=100))
+    with pytest.raises(StoreError, match=r"IncompleteRead|ResponseStreaming"):
+        made.get("k", 0, None, Call())
+    always(stub, ranged(b"y" * 100, 0, 1000))
+    made.read("k", 0, [memory], Call())  # the connection after a broken one is another
+    assert bytes(memory) == b"y" * 100
+
+
+def test_an_object_too_large_to_be_got(stub: Stub, made: S3Provider) -> None:
+    always(stub, Reply(200, b"x", {"ETag": '"e"'}, length=1 << 40))
+    with pytest.raises(Refused, match="EntityTooLarge"):
+        made.get("k", 0, None, Call())
+
+
+def test_a_slow_read_can_be_given_up(stub: Stub, made: S3Provider) -> None:
+    call, hold = Call(), threading.Event()
+    always(stub, ranged(b"x" * 100, 0, 1000, hold=hold))
+    memory, failures = memoryview(bytearray(100)), []
+
+    def read() -> None:
+        try:
+            made.read("k", 0, [memory], call)
+        except StoreError as failure:
+            failures.append(failure)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    while not stub.asked:
+        time.sleep(0.005)
+    time.sleep(0.05)
+    began = time.monotonic()
+    call.cancel()
+    reader.join(15)
+    assert time.monotonic() - began < 10  # not the read timeout of half a minute
+    hold.set()
+    assert len(failures) == 1
+    assert bytes(memory[50:]) == bytes(50)
+
+
+def test_a_read_given_up_before_its_answer_writes_nothing(stub: Stub, made: S3Provider) -> None:
+    call = Call()
+    memory = memoryview(bytearray(100))
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        assert call.cancel()  # nothing was written, nor will it be
+        return ranged(b"x" * 100, 0, 1000)
+
+    stub.answer = answer
+    with pytest.raises(StoreError, match="Cancelled"):
+        made.read("k", 0, [memory], call)
+    assert bytes(memory) == bytes(100)
+
+
+def test_segments_have_the_storage_class_and_nothing_else(stub: Stub, tmp_path: Path) -> None:
+    made = provider(stub, storage_class="STANDARD_IA")
+    begun = (
+        b'<?xml version="1.0"?><InitiateMultipartUploadResult><UploadId>u1</UploadId>'
+        b"</InitiateMultipartUploadResult>"
+    )
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        if method == "POST" and "uploads" in path:
+            return Reply(200, begun)
+        if method == "HEAD":
+            size = PART_BYTES + 1 if "large" in path else 5
+            return Reply(200, b"", {"ETag": '"e"'}, length=size)
+        done = b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
+        return Reply(200, done if method == "POST" else b"", {"ETag": '"e"'})
+
+    stub.answer = answer
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"small")
+    large.write_bytes(bytes(PART_BYTES + 1))
+    made.upload("segments/small", str(small), -1, Call())
+    made.upload("segments/large", str(large), -1, Call())
+    made.put("manifest/x", b"x", None, False, Call())
+    made.put("owner", b"x", None, True, Call())
+    classes = {
+        (method, path.split("?")[0].rsplit("/", 1)[1], "uploads" in path): headers.get(
+            "x-amz-storage-class"
+        )
+        for method, path, headers in stub.asked
+        if method in ("PUT", "POST") and "partNumber" not in path and "uploadId" not in path
+    }
+    assert classes == {
+        ("PUT", "small", False): "STANDARD_IA",
+        ("POST", "large", True): "STANDARD_IA",
+        ("PUT", "x", False): None,
+        ("PUT", "owner", False): None,
+    }
+
+
+def test_a_multipart_upload_that_fails_is_aborted(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(s3, "PART_ATTEMPTS", 2)
+    begun = (
+        b'<?xml version="1.0"?><InitiateMultipartUploadResult><UploadId>u1</UploadId>'
+        b"</InitiateMultipartUploadResult>"
+    )
+
+    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+        if method == "POST" and "uploads" in path:
+            return Reply(200, begun)
+        if method == "PUT" and "partNumber=2" in path:
+            return error(500, "InternalError")
+        return Reply(204 if method == "DELETE" else 200, b"", {"ETag": '"e"'})
+
+    stub.answer = answer
+    (tmp_path / "here").write_bytes(bytes(2 * PART_BYTES))
+    with pytest.raises(StoreError) as caught:
+        provider(stub).upload("k", str(tmp_path / "here"), -1, Call())
+    assert type(caught.value) is StoreError
+    asked = [(method, path) for method, path, _ in stub.asked]
+    assert sum("partNumber=2" in path for _, path in asked) == 2  # a part is tried again
+    assert [path for method, path in asked if method == "DELETE"] == ["/bucket/p/k?uploadId=u1"]
+    assert not any(method == "POST" and "uploadId" in path for method, path in asked)
+
+
+def test_encryption_and_sums_are_asked_for(stub: Stub) -> None:
+    always(stub, Reply(200, b"", {"ETag": '"e"'}))
+    made = provider(stub, "&sse=aws:kms&sse_kms_key_id=k1")
+    made.put("k", b"x", '"e"', False, Call())
+    (_, _, headers) = stub.asked[-1]
+    assert headers["x-amz-server-side-encryption"] == "aws:kms"
+    assert headers["x-amz-server-side-encryption-aws-kms-key-id"] == "k1"
+    assert "x-amz-checksum-crc32" in headers
+    assert "kafkawire" in headers["user-agent"]
+
+
+@pytest.mark.slow
+def test_the_bucket_is_looked_for_once(stub: Stub) -> None:
+    made = provider(stub, seen=False)
+    always(stub, Reply(200, b"", {"ETag": '"e"'}))
+    for _ in range(3):
+        made.put("k", b"x", None, False, Call())
+    assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT", "PUT"]
+
+
+def test_who_may_not_look_for_the_bucket_may_use_it(stub: Stub) -> None:
+    made = provider(stub, seen=False)
+    ok = Reply(200, b"", {"ETag": '"e"'})
+    stub.answer = lambda method, path, headers: error(403, "x") if method == "HEAD" else ok
+    made.put("k", b"x", None, False, Call())
+    made.put("k", b"x", None, False, Call())
+    assert [method for method, _, _ in stub.asked] == ["HEAD", "PUT", "PUT"]
+
+
+def test_a_region_is_named_when_the_bucket_is_made(stub: Stub) -> None:
+    made = provider(stub, "&region=eu-central-1", seen=False)
+    ok = Reply(200, b"", {"ETag": '"e"'})
+    stub.answer = lambda method, path, headers: error(404, "x") if method == "HEAD" else ok
+    made.put("k", b"x", None, False, Call())
+    assert [(method, path) for method, path, _ in stub.asked][1:] == [
+        ("PUT", "/bucket"), ("PUT", "/bucket/p/k"),
+    ]  # fmt: skip
+    assert int(stub.asked[1][2]["content-length"]) > 0
+
+
+def test_no_credentials(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, "/dev/null")
+    with pytest.raises(Refused, match="NoCredentialsError"):
+        provider(stub).get("k", 0, None, Call())
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(Refused, match="ProfileNotFound"):
+        provider(stub)
+
+
+@pytest.mark.slow
+async def test_the_endpoint_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    store = StoreProcess(parse_tier("s3://bucket"))
+    try:
+        for _ in range(2):
+            with pytest.raises(StoreError, match="EndpointConnectionError") as caught:
+                await store.get("k")
+            assert caught.value.retryable
+    finally:
+        await store.close()

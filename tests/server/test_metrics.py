@@ -1,0 +1,272 @@
+"""The metrics page and the health page of a running broker, read as a monitor reads them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from kafkawire.codec.counts import SECONDS, Histogram
+from kafkawire.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from kafkawire.server import http_pages as page
+from kafkawire.server.metrics import families
+from kafkawire.server.run import Server
+from kafkawire.tiering.store.open import parse_tier
+from tests.handlers.test_produce_fetch import fetch, make, produce
+from tests.kit.client import Client, batch
+from tests.kit.server import port_of, running
+from tests.kit.waiting import until
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@asynccontextmanager
+async def watched(data: Path, **settings: str) -> AsyncIterator[tuple[Server, int]]:
+    """A broker and the port of its pages."""
+    async with running(data, metrics_listener="127.0.0.1:0", **settings) as server:
+        assert server.monitors is not None
+        yield server, server.monitors[1]
+
+
+async def ask(port: int, head: bytes) -> tuple[str, bytes]:
+    """(status line, body) of one request."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head)
+    raw = await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+    first, _, rest = raw.partition(b"\r\n")
+    return first.decode(), rest.partition(b"\r\n\r\n")[2]
+
+
+async def scrape(port: int) -> Samples:
+    status, body = await ask(port, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert status == "HTTP/1.1 200 OK"
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(body.decode())
+        for sample in family.samples
+    }
+
+
+def of(samples: Samples, name: str, **labels: str) -> float:
+    return samples[name, frozenset(labels.items())]
+
+
+async def test_what_clients_did_is_counted(tmp_path: Path) -> None:
+    async with watched(tmp_path / "data") as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "metered")
+        for _ in range(3):
+            await client.call(produce("metered", batch(b"one", b"two")), 7)
+        await client.call(fetch("metered", 0), 11)
+        await client.call(produce("metered", b"no batch at all, but long enough to look"), 7)
+        samples = await scrape(port)
+        await client.close()
+    assert of(samples, "kafkawire_requests_total", api="Produce") == 4
+    assert of(samples, "kafkawire_requests_total", api="Fetch") == 1
+    assert of(samples, "kafkawire_log_appended_records_total") == 6
+    size = len(batch(b"one", b"two"))
+    assert of(samples, "kafkawire_log_appended_bytes_total") >= 3 * size
+    assert of(samples, "kafkawire_fetched_bytes_total") == 3 * size
+    refused = [value for (name, _), value in samples.items() if "request_errors" in name]
+    assert sum(refused) == 1
+    assert of(samples, "kafkawire_partition_high_watermark", topic="metered", partition="0") == 6
+    assert of(samples, "kafkawire_connections") == 1
+    assert of(samples, "kafkawire_log_commit_seconds_count") >= 1
+    assert of(samples, "process_resident_memory_bytes") > 1 << 20
+
+
+async def test_how_far_a_group_is_behind(tmp_path: Path) -> None:
+    async with watched(tmp_path / "data") as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "read")
+        await client.call(produce("read", batch(b"1", b"2", b"3", b"4", b"5")), 7)
+        await server.broker.groups.open()
+        commit = OffsetCommitRequest(
+            group_id="readers",
+            generation_id_or_member_epoch=-1,
+            member_id="",
+            topics=[
+                OffsetCommitRequestTopic(
+                    name="read",
+                    partitions=[
+                        OffsetCommitRequestPartition(partition_index=0, committed_offset=2)
+                    ],
+                )
+            ],
+        )
+        answer = await client.call(commit, 7)
+        assert answer.topics[0].partitions[0].error_code == 0
+        samples = await scrape(port)
+        await client.close()
+    labels = {"group": "readers", "topic": "read", "partition": "0"}
+    assert of(samples, "kafkawire_group_lag_records", **labels) == 3
+    assert of(samples, "kafkawire_group_lag_records_sum") == 3
+    assert of(samples, "kafkawire_groups", state="Empty") == 1
+
+
+async def test_many_partitions_make_no_series_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(families, "SERIES_AT_MOST", 5)
+    async with watched(tmp_path / "data") as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "many", partitions=6)
+        for index in range(6):
+            await client.call(produce("many", batch(b"x"), index=index), 7)
+        samples = await scrape(port)
+        await client.close()
+    assert not [name for name, _ in samples if name.startswith("kafkawire_partition_")]
+    assert of(samples, "kafkawire_loaded_partitions") >= 6
+
+
+async def test_health(tmp_path: Path) -> None:
+    async with watched(tmp_path / "data") as (server, port):
+        status, body = await ask(port, b"GET /health HTTP/1.1\r\n\r\n")
+        assert status == "HTTP/1.1 200 OK"
+        assert json.loads(body)["status"] == "ok"
+        server.broker.log.commit_log.refuse("the disk is full of figs")
+        status, body = await ask(port, b"GET /health?verbose HTTP/1.0\r\n\r\n")
+        assert status == "HTTP/1.1 503 Service Unavailable"
+        assert json.loads(body)["reason"] == "the disk is full of figs"
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"GET /nowhere HTTP/1.1\r\n\r\n", "404 Not Found"),
+        (b"POST /metrics HTTP/1.1\r\n\r\n", "405 Method Not Allowed"),
+        (b"\x16\x03\x01 tls?\r\n\r\n", "405 Method Not Allowed"),
+        (b"GET / HTTP/1.1\r\nX: " + b"y" * page.HEAD_BYTES_MAX, "431 Request Header Fields"),
+    ],
+)
+async def test_what_is_no_such_request(tmp_path: Path, head: bytes, status: str) -> None:
+    async with watched(tmp_path / "data") as (_, port):
+        first, _ = await ask(port, head)
+        assert first.startswith(f"HTTP/1.1 {status}")
+        assert (await ask(port, b"HEAD /health HTTP/1.1\r\n\r\n"))[1] == b""
+
+
+async def test_monitors_that_stay_are_bounded(tmp_path: Path) -> None:
+    async with watched(tmp_path / "data") as (_, port):
+        stay = [
+            await asyncio.open_connection("127.0.0.1", port) for _ in range(page.CONNECTIONS_MAX)
+        ]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with pytest.raises((ConnectionError, AssertionError)):
+            assert await asyncio.wait_for(reader.read(), 20) != b""
+        for _, other in [*stay, (reader, writer)]:
+            other.close()
+
+
+async def test_a_page_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_server: Server) -> object:
+        raise RuntimeError("figs")
+
+    monkeypatch.setattr(page, "health", broken)
+    async with watched(tmp_path / "data") as (_, port):
+        status, _ = await ask(port, b"GET /health HTTP/1.1\r\n\r\n")
+        assert status == "HTTP/1.1 500 Internal Server Error"
+
+
+def test_histogram() -> None:
+    found = Histogram()
+    for value in (0.00005, 0.001, 0.0011, 99.0):
+        found.add(value)
+    buckets = dict(found.buckets())
+    assert buckets["0.0001"] == 1
+    assert buckets["0.001"] == 2
+    assert buckets["0.003"] == 3
+    assert buckets["+Inf"] == 4
+    assert len(buckets) == len(SECONDS) + 1
+    assert found.total == pytest.approx(99.00215)
+
+
+DOCUMENT = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
+DASHBOARD = Path(__file__).parent.parent.parent / "docs" / "grafana.json"
+BEGIN, END = (
+    "<!-- families: UPDATE_DOCS=1 pytest tests/server/test_metrics.py -->\n",
+    "<!-- /families -->",
+)
+
+
+async def families_of(data: Path, tier: Path) -> list[tuple[str, str, str]]:
+    """(name, type, words) of everything a broker with a tier and a group has to say."""
+    async with watched(data, backup_url=f"{data}-backups", tier_url=parse_tier(str(tier)).url) as (
+        server,
+        port,
+    ):
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await client.call(produce("t", batch(b"x")), 7)
+        await server.broker.groups.open()
+        _, body = await ask(port, b"GET /metrics HTTP/1.1\r\n\r\n")
+        await client.close()
+    return [
+        (family.name, family.type, family.documentation)
+        for family in text_string_to_metric_families(body.decode())
+        if family.name.startswith("kafkawire")
+    ]
+
+
+async def test_the_document_names_every_family(tmp_path: Path) -> None:
+    found = await families_of(tmp_path / "data", tmp_path / "bucket")
+    assert len({name for name, _, _ in found}) == len(found)
+    rows = ["| name | type | |", "|---|---|---|"]
+    for name, kind, words in found:
+        shown = f"{name}_total" if kind == "counter" else name
+        rows.append(f"| `{shown}` | {kind} | {words} |")
+    wanted = BEGIN + "\n" + "\n".join(rows) + "\n\n" + END
+    text = DOCUMENT.read_text(encoding="utf-8")
+    start, stop = text.index(BEGIN), text.index(END) + len(END)
+    if "UPDATE_DOCS" in os.environ:
+        DOCUMENT.write_text(text[:start] + wanted + text[stop:], encoding="utf-8")
+    else:
+        assert text[start:stop] == wanted, "UPDATE_DOCS=1 pytest tests/server/test_metrics.py"
+
+
+def test_the_dashboard_asks_for_what_there_is() -> None:
+    known = set(re.findall(r"`(kafkawire\w*)`", DOCUMENT.read_text(encoding="utf-8")))
+    panels = json.loads(DASHBOARD.read_text(encoding="utf-8"))["panels"]
+    asked = {
+        re.sub(r"_bucket$", "", name)
+        for panel in panels
+        for target in panel.get("targets", ())
+        for name in re.findall(r"kafkawire\w+", target["expr"])
+    }
+    assert len(asked) > 20
+    assert asked <= known
+
+
+@pytest.mark.real
+async def test_the_tier_is_watched(tmp_path: Path) -> None:
+    settings = {"tier_url": parse_tier(str(tmp_path / "bucket")).url, "cut_interval_ms": "20"}
+    async with watched(tmp_path / "data", **settings) as (server, port):
+        client = await Client.connect(port_of(server))
+        await make(client, "t", tiering_max_lag_ms="5000")
+        await client.call(produce("t", batch(b"x", b"y")), 7)
+        before = await scrape(port)
+        loaded = server.broker.log.partitions
+        await until(lambda: all(p.commit_offset == 2 for p in loaded.values()))
+        after = await scrape(port)
+        await client.close()
+    assert of(before, "kafkawire_tier_lag_records") == 2
+    assert of(before, "kafkawire_tier_partition_lag_records", topic="t", partition="0") == 2
+    assert of(after, "kafkawire_tier_lag_records") == 0
+    assert of(after, "kafkawire_tier_attached") == 1
+    assert of(after, "kafkawire_tier_uploaded_bytes_total") > 0
+    assert of(after, "kafkawire_tier_requests_total", kind="PUT") >= 2
+    assert of(after, "kafkawire_tier_lag_seconds") == 0
+    assert of(after, "kafkawire_tier_promise_missed_total") == 0
+    assert of(after, "kafkawire_tier_last_upload_timestamp_seconds") > 1.6e9

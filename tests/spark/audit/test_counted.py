@@ -1,0 +1,378 @@
+"""`pipeline audit --source` compares counts: tables that runs wrote of tiers made by hand, and what
+has happened since to the table, its accounts or the source."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from kafkawire.cli.pipeline import audit as pipeline_audit
+from kafkawire.codec.batches import build
+from kafkawire.spark import session
+from kafkawire.spark.audit import counting, through
+from kafkawire.spark.audit.counting import FEWER, MORE
+from kafkawire.spark.audit.job import audit
+from kafkawire.spark.audit.through import in_process
+from kafkawire.spark.audit.verdict import Counts, TableReport, Uncompared
+from kafkawire.spark.pipeline.engine import Engine
+from kafkawire.spark.pipeline.executors import Inline
+from kafkawire.spark.pipeline.job import from_dict
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Source
+from tests.kit.fake_kafka import FakeKafka, Log, serving
+from tests.kit.spark.files import Files, Share, batch, batches, marker
+from tests.kit.spark.pipeline_tables import forge
+
+PRODUCER = 7
+
+
+class World:
+    """orders-0 in segments of 40 offsets, and a table of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url, self.table = str(folder / "tier"), folder / "table"
+        self.dead = folder / "dead"
+        self.files = Files(open_place(self.url))
+        (self.number,) = self.files.topic("orders")
+        self.end = 0
+
+    def grow(self, *segments: list[bytes]) -> None:
+        """More segments, of 40 offsets each."""
+        for some in segments:
+            name = 1 + self.end // 40
+            self.files.put(name, Share(self.number, some, self.end, self.end + 40))
+            self.end += 40
+        self.files.publish()
+
+    def run(self, bootstrap: str = "", **more: Any) -> None:
+        """A run of the job, with more settings of its source; dead letters are what is no UTF-8."""
+        plain: dict[str, Any] = {
+            "job": {"name": "orders"},
+            "source": {"url": self.url, "subscribe": "orders", **more},
+            "table": {"path": str(self.table)},
+            "value": {"format": "text"},
+            "dead_letter": {"path": str(self.dead)},
+        }
+        if bootstrap:
+            plain["source"]["bootstrap"] = bootstrap
+        job = from_dict(plain)
+        job = replace(job, running=replace(job.running, task_bytes=2000))
+        Engine(job, Inline()).run()
+
+    def report(self, bootstrap: str = "", *, url: bool = True) -> TableReport:
+        source = Source(self.url if url else "", bootstrap)
+        return audit(str(self.table), in_process, source)[0]
+
+    def counts(self, bootstrap: str = "") -> Counts:
+        """Of a table that is clean."""
+        report = self.report(bootstrap)
+        assert list(report.sentences()) == []
+        (only,) = report.partitions
+        assert only.counts is not None
+        return only.counts
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = World(tmp_path)
+    made.grow(*(batches(base, [10] * 4) for base in (0, 40, 80)))
+    made.run()
+    return made
+
+
+def test_whole_segments_are_counted_by_the_manifest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkawire.spark.source.read_task.read_task", None)  # nothing is read
+    assert world.counts() == Counts(120, 120)
+    assert world.counts().verdict == "equal"
+
+
+def test_a_topic_made_anew_at_the_source_says_nothing_of_the_table(world: World) -> None:
+    topics = world.files.topics
+    world.files.drop(topics["orders"].id)
+    topics["orders"] = topics["orders"]._replace(id=b"another".ljust(16))
+    world.files.publish()
+    report = world.report()
+    (only,) = report.partitions
+    assert report.clean
+    assert only.source is None
+    assert only.counts is None
+    assert only.notes == ["the source's topic of this name is another, made anew since the run"]
+
+
+def test_a_row_that_is_gone_with_its_account_is_told_by_the_count_alone(world: World) -> None:
+    forge(world.table, "orders", 53, COMPACTED)
+    assert audit(str(world.table), in_process)[0].clean
+    report = world.report()
+    (only,) = report.partitions
+    (problem,) = only.problems
+    assert problem.kind == FEWER
+    assert (problem.offsets, problem.ranges) == (1, ((53, 54),))
+    assert list(report.sentences()) == [
+        "orders-0: the source has 40 records in offsets [40, 80), the table 39 rows and dead "
+        "letters; there is one at offset 53 where its run saw none"
+    ]
+    assert only.counts is not None
+    assert only.counts.verdict == "differ"
+    assert not report.clean
+
+
+def test_more_than_may_be_read_is_told_by_the_manifest(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forge(world.table, "orders", 53, COMPACTED)
+    monkeypatch.setattr(counting, "READ_IN_ALL", 0)
+    (sentence,) = world.report().sentences()
+    assert sentence.endswith(
+        "has 40 records in offsets [40, 80), the table 39 rows and dead letters (by its manifest: "
+        "too many to be read)"
+    )
+
+
+def test_a_row_that_is_only_gone_is_told_once(world: World) -> None:
+    file = next(world.table.glob("*-p00000-*.parquet"))
+    rows = pq.read_table(file)
+    pq.write_table(rows.slice(1), file)
+    (only,) = world.report().partitions
+    assert [problem.kind for problem in only.all_problems()] == ["missing rows"]
+    assert only.counts is not None
+    assert only.counts.differ
+
+
+def test_compaction_after_the_run_is_explained(world: World) -> None:
+    left = [batch(40, 3), batch(60, 10)]
+    world.files.put(9, Share(world.number, left, 40, 80), generation=1)
+    world.files.publish()
+    assert world.counts() == Counts(93, 120, cleaned=27)
+    (note,) = world.counts().notes()
+    assert note == "the source was compacted after the run: the table has 27 records more"
+    assert world.counts().verdict == "equal, 27 cleaned since"
+    forge(world.table, "orders", 5, COMPACTED)  # of another segment
+    assert [problem.ranges for problem in world.report().partitions[0].problems] == [((5, 6),)]
+
+
+def test_a_row_more_than_a_segment_that_nobody_cleaned_ever_had(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.grow([*batches(0, [10]), *batches(20, [20])])
+    world.run()
+    forge(world.table, "orders", 15, None)
+    (problem,) = world.report().partitions[0].problems
+    assert problem.kind == MORE
+    assert "30 records in offsets [0, 40), the table 31 rows" in problem.text
+
+
+def test_retention_after_the_run_is_said(world: World) -> None:
+    world.files.publish(starts={world.number: 52}, gone=[1])
+    counts = world.counts()
+    assert (counts.records, counts.offsets, counts.read) == (68, 68, 28)
+    assert [tuple(each) for each in counts.uncompared] == [
+        (0, 52, "the source has deleted what is below 52")
+    ]
+    assert counts.verdict == "equal, 52 offsets not compared"
+    forge(world.table, "orders", 60, COMPACTED)
+    (problem,) = world.report().partitions[0].problems
+    assert problem.ranges == ((60, 61),)
+    assert "28 records in offsets [52, 80)" in problem.text
+
+
+def test_dead_letters_are_records(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    pairs = [(None, b"\xff" if n % 4 else b"text") for n in range(40)]
+    world.grow([bytes(build(pairs, base_offset=0, timestamp_ms=1_700_000_000_000))])
+    world.run()
+    assert world.counts() == Counts(40, 40)
+    assert world.report().partitions[0].dead == 30
+
+
+def test_markers_and_aborted_records_are_counted_out(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    ours = {"producer_id": PRODUCER, "producer_epoch": 0, "attributes": 0x10}
+    some = [batch(0, 10), batch(10, 5, **ours), marker(15, PRODUCER, commits=False)]
+    more = [batch(16, 5, **ours), marker(21, PRODUCER, commits=True), batch(22, 18)]
+    share = Share(world.number, [*some, *more], 0, 40, [(PRODUCER, 10, 15)])
+    world.files.put(1, share)
+    world.files.publish()
+    world.run()
+    report = world.report()
+    assert report.partitions[0].gaps == {ABORTED: 5, CONTROL: 2}
+    assert world.counts() == Counts(40, 40, trusted=7)
+    assert "7 of the source's records are control" in next(world.counts().notes())
+    forge(world.table, "orders", 30, COMPACTED)
+    (problem,) = world.report().partitions[0].problems
+    assert "the table 32 rows and dead letters, and 7 that were control" in problem.text
+
+
+def test_a_table_that_ends_within_a_segment_is_read_there(world: World) -> None:
+    world.grow(batches(120, [10] * 4))
+    world.run(ending_offsets={"orders": {0: 133}})
+    assert world.counts() == Counts(133, 133, 13)
+    forge(world.table, "orders", 125, COMPACTED)
+    (problem,) = world.report().partitions[0].problems
+    assert "13 records in offsets [120, 133), the table 12 rows" in problem.text
+
+
+def test_what_is_too_much_to_read_is_not_compared(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.grow(batches(120, [10] * 4))
+    world.run(ending_offsets={"orders": {0: 133}})
+    monkeypatch.setattr(counting, "READ_AT_MOST", 100)
+    ((base, end, why),) = world.counts().uncompared
+    assert (base, end) == (120, 133)
+    assert why == "they are no whole segment, and 1 MiB are more than the 0 read to count them"
+
+
+def test_a_segment_that_begins_below_its_log_start_counts_what_nobody_can_read(
+    tmp_path: Path,
+) -> None:
+    """Its first batch has 10 records, of which deleted ones are 4: reading has the last word."""
+    world = World(tmp_path)
+    world.files.put(1, Share(world.number, batches(0, [10] * 4), 4, 40))
+    world.files.publish(starts={world.number: 4})
+    world.run(fail_on_data_loss=False)
+    report = world.report()
+    assert report.clean
+    (only,) = report.partitions
+    assert only.counts == Counts(36, 36)
+    assert only.notes == ["its manifest counts 40 records in offsets [4, 40), and there are 36"]
+
+
+def test_of_a_segment_that_holds_in_part_nothing_is_said(world: World) -> None:
+    catalog = open_catalog(Source(world.url))
+    assert [column.tolist() for column in catalog.counted("orders", 0)] == [
+        [0, 40, 80], [40, 80, 120], [40, 40, 40], [0, 0, 0],
+    ]  # fmt: skip
+    world.files.put(9, Share(world.number, batches(40, [10] * 2), 40, 60), generation=2)
+    world.files.put(10, Share(world.number, batches(120, [10] * 4), 120, 160))
+    world.files.publish(starts={world.number: 7}, ends={world.number: 130})
+    counted = open_catalog(Source(world.url)).counted("orders", 0)
+    assert [column.tolist() for column in counted] == [
+        [7, 40, 60, 80, 120], [40, 60, 80, 120, 130], [-1, 20, -1, 40, -1], [0, 2, 0, 0, 0],
+    ]  # fmt: skip
+
+
+def test_a_table_without_accounts_is_compared_once_its_gaps_are_explained(world: World) -> None:
+    world.files.put(9, Share(world.number, [batch(40, 3), batch(60, 10)], 40, 80), generation=1)
+    world.files.publish()
+    other = world.table.with_name("other")
+    other.mkdir()
+    for file in world.table.glob("*.parquet"):
+        pq.write_table(pq.read_table(file), other / file.name)
+    world.table = other
+    assert world.counts() == Counts(93, 120, cleaned=27)
+    file = max(other.glob("*.parquet"))
+    pq.write_table(pq.read_table(file).slice(2), file)
+    (only,) = world.report().partitions
+    assert [problem.kind for problem in only.all_problems()] == ["missing rows"]
+
+
+@pytest.fixture
+def kafka(world: World) -> Any:
+    """A broker that has 30 offsets more than the tier."""
+    data = [*batches(0, [10] * 15)]
+    logs = {("orders", 0): Log(data, end=150)}
+    with serving(logs) as made:
+        made.ids = {"orders": world.files.topics["orders"].id}
+        yield made
+
+
+def test_the_tail_is_counted_by_reading_it(world: World, kafka: FakeKafka) -> None:
+    world.run(kafka.address)
+    assert world.counts(kafka.address) == Counts(150, 150, 30)
+    assert world.counts().uncompared == [(120, 150, "the source ends at 120")]  # without a broker
+    forge(world.table, "orders", 140, COMPACTED)
+    (problem,) = world.report(kafka.address).partitions[0].problems
+    assert problem.ranges == ((140, 141),)
+    assert "30 records in offsets [120, 150), the table 29 rows" in problem.text
+
+
+def test_a_broker_that_is_no_kafkawire_is_read_as_far_as_that_is_little(
+    world: World, kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run(kafka.address)
+    monkeypatch.setattr(
+        "kafkawire.spark.source.broker_queries.Broker.segments", lambda self: ("", [])
+    )
+    (only,) = world.report(kafka.address, url=False).partitions
+    assert only.counts == Counts(150, 150, 150)
+    kafka.logs["orders", 0].batches = [*batches(0, [10]), *batches(30, [10] * 12)]
+    (only,) = world.report(kafka.address, url=False).partitions
+    assert only.counts == Counts(130, 150, 150, cleaned=20)
+    monkeypatch.setattr(counting, "READ_AT_MOST", 1000)
+    (only,) = world.report(kafka.address, url=False).partitions
+    assert only.counts is not None
+    assert only.counts.verdict == "not compared"
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`kafkawire pipeline audit`, without Spark."""
+    monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(through, "through_spark", lambda spark, told: in_process)
+    return pipeline_audit.audit
+
+
+def test_the_command_shows_counts(
+    world: World, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(str(world.table), source=world.url)
+    printed = capsys.readouterr()
+    shown = [re.split(r"\s{2,}", line.strip()) for line in printed.out.splitlines()]
+    assert [row for row in shown if row[0] in ("topic", "orders")] == [
+        [
+            "topic", "partition", "first", "last", "rows", "dead letters", "source",
+            "records", "counts", "verdict",
+        ],
+        ["orders", "0", "0", "119", "120", "0", "0..120", "120", "equal", "ok"],
+    ]  # fmt: skip
+    assert "partitions compared with the source: 1 of 1" in printed.err
+    command(str(world.table), source=world.url, as_json=True)
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["partitions"][0]["counts"] == {
+        "verdict": "equal", "records": 120, "offsets": 120, "read": 0, "cleaned": 0,
+        "trusted": 0, "differ": False, "uncompared": [],
+    }  # fmt: skip
+    forge(world.table, "orders", 53, COMPACTED)
+    with pytest.raises(SystemExit, match="1"):
+        command(str(world.table), source=world.url)
+    assert "there is one at offset 53" in capsys.readouterr().err
+
+
+def test_the_page_tells_every_verdict_and_the_bounds() -> None:
+    page = Path(__file__).parent.parent.parent.parent / "docs" / "pipeline.md"
+    audited = page.read_text(encoding="utf-8").partition("\n## Audit\n")[2].partition("\n## ")[0]
+    left = [Uncompared(0, 7, "why")]
+    every = (
+        Counts(9, 9), Counts(9, 9, cleaned=7), Counts(9, 9, uncompared=left),
+        Counts(9, 9, differ=True), Counts(uncompared=left),
+    )  # fmt: skip
+    told = re.findall(r"^\| `([^`]+)` \|", audited, re.MULTILINE)
+    assert told == ["counts", *(counts.verdict.replace("7", "N") for counts in every)]
+    assert f"{counting.READ_AT_MOST >> 20} MiB for a range" in audited
+    assert f"{counting.READ_IN_ALL >> 30} GiB in all" in audited
+
+
+def test_the_command_takes_a_broker_as_the_source(
+    world: World,
+    kafka: FakeKafka,
+    command: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world.run(kafka.address)
+    monkeypatch.setattr(
+        "kafkawire.spark.source.broker_queries.Broker.segments", lambda self: ("", [])
+    )
+    for given in ({"source": kafka.address}, {"bootstrap": kafka.address}):
+        command(str(world.table), **given)
+        assert "0..150" in capsys.readouterr().out

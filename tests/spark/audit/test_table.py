@@ -1,0 +1,231 @@
+"""`pipeline audit` over tables that are as they should be, and over tables that somebody has
+touched: everything but Spark, which only spreads the same functions over tasks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+
+from kafkawire.cli.pipeline import audit as pipeline_audit
+from kafkawire.spark import session
+from kafkawire.spark.audit import through
+from kafkawire.spark.audit.job import audit
+from kafkawire.spark.audit.listing import AuditError
+from kafkawire.spark.audit.scanning import ScanFile
+from kafkawire.spark.audit.through import in_process, spread
+from kafkawire.spark.audit.verdict import TableReport
+from kafkawire.spark.source.files.locations import PlaceError
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, OffsetRange
+from tests.kit.spark.pipeline_tables import DEAD, ROW, MadeTable, rows_table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MadeTable:
+    made = MadeTable(tmp_path / "table")
+    fates = [ROW] * 4 + [COMPACTED, ROW, ABORTED, ABORTED, CONTROL] + [ROW] * 11
+    made.run({0: fates, 1: [ROW] * 9, 2: [CONTROL]}, files=2)
+    made.run({0: [ROW] * 10, 1: []})
+    return made
+
+
+def report_of(table: MadeTable) -> TableReport:
+    return audit(str(table.folder), in_process)[0]
+
+
+def kinds(report: TableReport) -> set[str]:
+    return {problem.kind for problem in report.problems} | {
+        problem.kind for each in report.partitions for problem in each.all_problems()
+    }
+
+
+def test_a_table_as_it_was_written_is_clean(table: MadeTable) -> None:
+    report = report_of(table)
+    assert list(report.sentences()) == []
+    assert report.clean
+    first, second, third = report.partitions
+    assert (first.first, first.last, first.rows, first.next) == (0, 29, 26, 30)
+    assert first.gaps == {COMPACTED: 1, ABORTED: 2, CONTROL: 1}
+    assert (second.rows, second.gaps) == (9, {})
+    assert (third.rows, third.first, third.gaps) == (0, -1, {CONTROL: 1})
+    plain = report.plain()
+    assert plain["rows"] == 35
+    assert plain["partitions"][2]["first"] is None
+
+
+def test_a_row_that_was_removed_is_unexplained(table: MadeTable) -> None:
+    file = table.files[0]
+    table.change(file, [offset for offset in table.offsets(file) if offset != 2])
+    report = report_of(table)
+    assert kinds(report) == {"unexplained", "row count"}
+    assert "t-0: 1 offset without a row or a reason: 2" in report.sentences()
+
+
+def test_a_row_that_is_there_twice_is_a_duplicate(table: MadeTable) -> None:
+    file = table.files[0]
+    offsets = table.offsets(file)
+    table.change(file, [*offsets, offsets[1]])
+    assert kinds(report_of(table)) == {"duplicate", "row count"}
+
+
+def test_a_row_that_took_the_place_of_another_is_both(table: MadeTable) -> None:
+    file = table.files[0]
+    table.change(file, [3 if offset == 2 else offset for offset in table.offsets(file)])
+    assert kinds(report_of(table)) == {"duplicate", "unexplained"}
+
+
+def test_a_row_that_moved_to_another_file_is_misplaced(table: MadeTable) -> None:
+    one, other = table.files[0], table.files[1]
+    *kept, moved = table.offsets(one)
+    table.change(one, kept)
+    table.change(other, [moved, *table.offsets(other)])
+    assert kinds(report_of(table)) == {"misplaced rows", "row count"}
+
+
+def test_a_row_of_another_partition_is_misplaced(table: MadeTable) -> None:
+    file = table.files[0]
+    rows = rows_table("t", 1, table.offsets(file))
+    pq.write_table(rows, table.folder / file.path)
+    assert kinds(report_of(table)) >= {"misplaced rows", "unexplained", "duplicate"}
+
+
+def test_a_row_where_the_account_has_none_is_unexpected(table: MadeTable) -> None:
+    file = table.files[0]
+    table.change(file, sorted([*table.offsets(file), 4]))
+    assert kinds(report_of(table)) == {"unexpected", "row count"}
+
+
+def test_a_row_that_no_run_has_read_is_outside(table: MadeTable) -> None:
+    file = table.files[-2]
+    table.change(file, [*table.offsets(file), 99])
+    report = report_of(table)
+    assert kinds(report) == {"outside", "row count", "misplaced rows"}
+
+
+def test_dead_letters_stand_for_their_rows(table: MadeTable, tmp_path: Path) -> None:
+    fates = [ROW, DEAD, DEAD, DAMAGED, DAMAGED, ROW, DEAD]
+    table.run({0: fates}, dead=tmp_path / "dead")
+    report = report_of(table)
+    assert list(report.sentences()) == []
+    assert (report.partitions[0].dead, report.partitions[0].gaps[DAMAGED]) == (3, 2)
+    (letters,) = (tmp_path / "dead").rglob("*.parquet")
+    pq.write_table(pq.read_table(letters).slice(1), letters)
+    assert kinds(report_of(table)) == {"row count", "unexplained"}
+    letters.unlink()
+    assert kinds(report_of(table)) == {"missing file", "unexplained"}
+
+
+def test_a_file_that_was_removed_is_missing(table: MadeTable) -> None:
+    file = table.files[1]
+    (table.folder / file.path).unlink()
+    report = report_of(table)
+    assert kinds(report) == {"missing file", "unexplained"}
+    assert any(file.path in sentence for sentence in report.sentences())
+
+
+def test_a_file_that_was_cut_short_is_unreadable(table: MadeTable) -> None:
+    path = table.folder / table.files[1].path
+    path.write_bytes(path.read_bytes()[:-20])
+    assert kinds(report_of(table)) == {"unreadable file", "unexplained"}
+
+
+def test_a_file_that_no_commit_lists_is_foreign(table: MadeTable) -> None:
+    pq.write_table(rows_table("t", 0, [1, 2]), table.folder / "part-0000.parquet")
+    report = report_of(table)
+    assert kinds(report) == {"foreign file"}
+    assert "part-0000.parquet" in next(report.sentences())
+
+
+def test_a_file_of_a_run_in_progress_is_a_note(table: MadeTable) -> None:
+    table.runs += 1
+    table.write(OffsetRange("t", 0, 30, 40), range(30, 40))
+    report = report_of(table)
+    assert report.clean
+    assert "a run in progress" in report.notes[0]
+
+
+def test_a_commit_that_is_gone_leaves_offsets_uncovered(table: MadeTable) -> None:
+    record = table.folder / "_kafkawire" / "commits" / f"{2:020}.json"
+    record.unlink()
+    report = report_of(table)
+    # the files of the run look like those of one that is not committed yet, which is what they are
+    assert report.runs == 1
+    assert report.notes
+
+
+def test_a_table_of_somebody_else_is_held_against_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "other"
+    (folder / "day=1").mkdir(parents=True)
+    rows = rows_table("t", 0, [5, 6, 9, 7]).rename_columns(
+        ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+    )
+    pq.write_table(rows, folder / "day=1" / "part-0.parquet")
+    pq.write_table(rows_table("u", 3, [1, 1]), folder / "part-1.parquet")
+    report = audit(str(folder), in_process)[0]
+    assert list(report.sentences()) == [
+        "t-0: 1 offset without a row or a reason: 8",
+        "u-3: 1 offset more than once: 1",
+    ]
+    assert "no run" in report.notes[0]
+
+
+def test_what_is_no_table_is_said(tmp_path: Path) -> None:
+    with pytest.raises(AuditError, match="there is no table"):
+        audit(str(tmp_path), in_process)
+    with pytest.raises(PlaceError):
+        audit("ftp://x", in_process)
+    pq.write_table(rows_table("t", 0, [1]).drop(["_offset"]), tmp_path / "a.parquet")
+    assert kinds(audit(str(tmp_path), in_process)[0]) == {"unreadable file"}
+
+
+def test_files_are_spread_by_their_bytes() -> None:
+    files = [ScanFile(0, f"f{i}", size) for i, size in enumerate([100, 1, 1, 1, 50, 48])]
+    piles = spread(files, 2)
+    assert sorted(sum(file.size_bytes for file in pile) for pile in piles) == [100, 101]
+    assert spread(files[:1], 8) == [files[:1]]
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """`kafkawire pipeline audit`, without Spark."""
+    monkeypatch.setattr(session, "open_session", lambda *a, **k: SimpleNamespace(stop=lambda: None))
+    monkeypatch.setattr(through, "through_spark", lambda spark, told: in_process)
+    return pipeline_audit.audit
+
+
+def test_a_clean_table_is_shown(
+    table: MadeTable, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command(str(table.folder))
+    printed = capsys.readouterr().out
+    assert "every offset once" in printed
+    heads = next(line.split() for line in printed.splitlines() if "partition" in line)
+    assert heads[:8] == [
+        "topic", "partition", "first", "last", "rows", "aborted", "compacted", "control",
+    ]  # fmt: skip
+    first = next(line.split() for line in printed.splitlines() if line.strip().startswith("t "))
+    assert first == ["t", "0", "0", "29", "26", "2", "1", "1", "0", "ok"]
+    command(str(table.folder), as_json=True)
+    assert json.loads(capsys.readouterr().out)["clean"] is True
+
+
+def test_a_table_that_is_not_clean_ends_with_exit_code_1(
+    table: MadeTable, command: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table.change(table.files[0], table.offsets(table.files[0])[1:])
+    with pytest.raises(SystemExit, match="1"):
+        command(str(table.folder))
+    printed = capsys.readouterr()
+    assert "NOT CLEAN" in printed.out
+    assert "t-0: 1 offset without a row or a reason: 0" in printed.err
+    with pytest.raises(SystemExit, match="1"):
+        command(str(table.folder), as_json=True)
+    plain = json.loads(capsys.readouterr().out)
+    assert plain["partitions"][0]["problems"][0]["ranges"] == [[0, 1]]
+    with pytest.raises(SystemExit, match="2"):
+        command(str(table.folder / "nothing"))
+    assert "there is no table" in capsys.readouterr().err

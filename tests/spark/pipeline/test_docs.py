@@ -1,0 +1,256 @@
+"""docs/pipeline.md: what it names exists, its tables are those of the code, and its blocks run, in
+their order, as they stand there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.main import get_command
+
+from kafkawire.cli.pipeline.app import pipeline_app
+from kafkawire.spark.pipeline.job import SECTIONS, from_dict, parse
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.values.spec import FORMATS
+from kafkawire.spark.source import options
+from kafkawire.spark.source.columns import NATIVE
+from kafkawire.spark.source.model import REASONS
+from kafkawire.testing.broker import BrokerProcess
+from tests.kit.spark.session import need_java
+
+ROOT = Path(__file__).parent.parent.parent.parent
+TEXT = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+COMMANDS: dict[str, Any] = getattr(get_command(pipeline_app), "commands")  # noqa: B009
+
+NOT_RUN = {
+    "pip install": "the tests' own environment has it",
+    "--master": "tests/spark/pipeline/test_cluster.py runs a job on a cluster, test_pipeline_spark.py "
+    "by spark-submit; YARN and Kubernetes are nowhere run",
+}
+"""Console lines that the round leaves out, by what is in them, and why."""
+
+
+def lines() -> list[str]:
+    """Every console line of the page, in order."""
+    return [line[2:] for language, body in BLOCKS if language == "console"
+            for line in body.splitlines()]  # fmt: skip
+
+
+def files() -> dict[str, str]:
+    """Every block that is a file, by its name."""
+    found = {}
+    for language, body in BLOCKS:
+        if language != "console":
+            name = re.match(r"# (\S+\.(?:py|toml))\n", body)
+            assert name is not None, f"a block of {language} without a name: {body[:40]}"
+            found[name[1]] = body
+    return found
+
+
+def section(title: str) -> str:
+    found = re.search(rf"^## {title}\n(.*?)(?=^## )", TEXT, re.DOTALL | re.MULTILINE)
+    assert found is not None, title
+    return found[1]
+
+
+def rows(title: str) -> list[list[str]]:
+    """The cells of the table under a title."""
+    found = [line.strip("|").split("|") for line in section(title).splitlines()
+             if line.startswith("|")]  # fmt: skip
+    return [[cell.strip() for cell in row] for row in found[2:]]
+
+
+def named(cell: str) -> list[str]:
+    return re.findall(r"`([^`]+)`", cell)
+
+
+def test_every_option_of_the_source_is_compared() -> None:
+    told = [name for row in rows("Coming from Spark's Kafka connector") for name in named(row[0])]
+    assert len(told) == len(set(told))
+    known = {*options._KNOWN, *options._UNUSED, *options._REFUSED}
+    assert set(told) - {"kafka.security.protocol", "kafka.security.*"} == known
+
+
+def keys_of(name: str) -> set[str]:
+    """The keys of a section of a job, as the error for one that is none names them."""
+    whole: dict[str, Any] = {"job": {"name": "n"}, "source": {"url": "/x", "subscribe": "t"},
+                             "table": {"path": "/t"}}  # fmt: skip
+    whole[name] = {"qqqqqqqqqqqqqqq": 1}
+    with pytest.raises(JobError) as failed:
+        from_dict(whole)
+    _, known, words = str(failed.value).partition("known are ")
+    assert known, failed.value
+    return set(words.split(", "))
+
+
+def test_every_key_of_a_job_is_told() -> None:
+    told: dict[str, set[str]] = {}
+    for row in rows("All keys of a job"):
+        for name in named(row[0]):
+            told.setdefault(name, set()).update(named(row[1]))
+    assert set(told) == set(SECTIONS)
+    for name in SECTIONS:
+        if name != "spark":  # takes any
+            assert told[name] == keys_of(name), name
+
+
+def test_defaults_of_a_job_are_those_told() -> None:
+    """Writing them out changes nothing."""
+    bare = {
+        "job": {"name": "n"},
+        "source": {"url": "/x", "subscribe": "t"},
+        "table": {"path": "/t"},
+        "dead_letter": {"path": "/d"},
+    }
+    checked = 0
+    for row in rows("All keys of a job"):
+        if not row[2].startswith("`"):
+            continue
+        default = tomllib.loads(f"is = {named(row[2])[0]}")["is"]
+        for name in named(row[0]):
+            whole: dict[str, Any] = {key: dict(value) for key, value in bare.items()}
+            whole.setdefault(name, {})[named(row[1])[0]] = default
+            assert from_dict(whole) == from_dict(bare), row
+            checked += 1
+    assert checked > 12
+
+
+def test_columns_formats_and_reasons_are_told() -> None:
+    for name in NATIVE.names:
+        assert f"`{name}`" in TEXT
+    assert [named(row[0])[0] for row in rows("Values")] == list(FORMATS)
+    assert [named(row[0])[0] for row in rows("What a gap means")] == list(REASONS)
+
+
+def test_commands_and_their_options_exist() -> None:
+    used = set()
+    for line in lines():
+        for name, words in re.findall(r"kafkawire pipeline (\w+)([^|]*)", line):
+            used.add(name)
+            known = {option for parameter in COMMANDS[name].params for option in parameter.opts}
+            given = {word for word in shlex.split(words) if word.startswith("--")}
+            assert given <= known, line
+    assert used == set(COMMANDS)
+
+
+def test_help_names_every_command() -> None:
+    told = re.findall(r"\w+", str(pipeline_app.info.help).partition(":")[2])
+    assert sorted(told) == sorted(COMMANDS)
+
+
+def test_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"kafkawire pipeline (\w+)", readme)) == set(COMMANDS)
+
+
+def test_jobs_are_jobs() -> None:
+    jobs = {name: body for name, body in files().items() if name.endswith(".toml")}
+    assert len(jobs) == 5
+    names = {parse(body).name for body in jobs.values()}
+    assert len(names) == 5
+
+
+def test_what_is_to_be_installed_is_an_extra() -> None:
+    (line,) = [line for line in lines() if "pip install" in line]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    (extra,) = re.findall(r"kafkawire\[(\w+)\]", line)
+    assert any(word.startswith("pyspark") for word in extras[extra])
+
+
+def test_links_lead_somewhere() -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", TEXT):
+        page = ROOT / "docs" / (target or "pipeline.md")
+        assert page.exists(), target
+        if anchor:
+            titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+            slugs = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+            assert anchor in slugs, (target, anchor)
+
+
+class Round:
+    """The page from its beginning to its end, in a folder that was empty."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.broker: BrokerProcess | None = None
+        python = str(Path(sys.executable).parent)  # as in the environment that it is installed in
+        self.environ = {**os.environ, "PATH": f"{python}{os.pathsep}{os.environ['PATH']}"}
+        self.output: dict[str, str] = {}
+
+    def here(self, text: str) -> str:
+        """With the broker's own address for that of the page."""
+        address = self.broker.bootstrap if self.broker else ""
+        return text.replace("127.0.0.1:9092", address)
+
+    def serve(self, line: str) -> None:
+        words = shlex.split(line.replace("$PWD", str(self.folder)))[2:]
+        assert words[:2] == ["--data", "data"]
+        quick = {"cut.interval.ms": "100", "journal.roll.ms": "1000"}
+        self.broker = BrokerProcess(self.folder / "data", settings=quick, arguments=words[2:])
+        self.broker.start()
+        for name, body in files().items():
+            (self.folder / name).write_text(self.here(body), encoding="utf-8")
+
+    def run(self, line: str) -> None:
+        here = self.here(line)
+        python = shlex.quote(sys.executable)
+        here = re.sub(r"(^|; |\|\| |KILL \d+ )kafkawire ", rf"\1{python} -m kafkawire ", here)
+        here = re.sub(r"^python ", f"{python} ", here)
+        if re.search(r" kafkawire (topics|offsets) ", here):
+            assert self.broker is not None
+            here += f" --server {self.broker.bootstrap}"
+        done = subprocess.run(
+            ["sh", "-c", here], cwd=self.folder, capture_output=True, text=True, timeout=300,
+            check=False, env=self.environ,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        self.output[line] = done.stdout
+
+    def said(self, *words: str) -> str:
+        """What the one line with these words printed."""
+        (found,) = [out for line, out in self.output.items() if all(w in line for w in words)]
+        return found
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(1200)
+def test_the_page_from_an_empty_folder_to_reports(tmp_path: Path) -> None:
+    need_java()
+    page = Round(tmp_path)
+    try:
+        for line in lines():
+            if any(words in line for words in NOT_RUN):
+                continue
+            if line.startswith("kafkawire serve"):
+                page.serve(line)
+            else:
+                page.run(line)
+    finally:
+        if page.broker is not None:
+            page.broker.stop()
+    check(page)
+
+
+def check(page: Round) -> None:
+    """What the page promises of its commands."""
+    assert re.search(r"20000\D+4\b", page.said("pipeline query"))
+    assert "20000 records" in page.said("read.py")
+    assert re.search(r"^20000 records, in \d+ batches", page.said("stream.py"), re.MULTILINE)
+    assert "19996 orders" in page.said("table.py")
+    assert "4 dead letters" in page.said("table.py")
+    assert "every offset once" in page.said("pipeline audit")
+    again = re.findall(r"^ *\d+ +0 +(\d+) ", page.said("offsets describe"), re.MULTILINE)
+    assert sum(map(int, again)) == 40_000
+    pictures = {path.name for path in (page.folder / "reports").glob("*.png")}
+    assert pictures == {"continuity.png", "sizes.png", "late.png"}  # nobody committed
+    assert "No group has committed" in page.said("report lag")

@@ -1,0 +1,178 @@
+"""Replays to a real broker, read back by librdkafka: equal rows, also after a kill."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.errors import BrokerError
+from kafkawire.client.offsets import LATEST, leaders, list_offsets
+from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
+from kafkawire.spark.replay.choice import Bound
+from kafkawire.spark.replay.job import Wish, replay
+from kafkawire.spark.replay.lane import Row
+from kafkawire.spark.replay.record import ReplayError
+from kafkawire.spark.source.model import OffsetRange
+from kafkawire.testing.broker import BrokerProcess
+from tests.kit.spark.pipeline_tables import ROW, MadeTable
+from tests.spark.replay.test_replay import expected
+
+pytestmark = pytest.mark.real
+
+
+def told(what: str, done: int, of: int) -> None:
+    """Nobody listens."""
+
+
+def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[Row]:
+    """The first records of a partition, and nothing behind them."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False}
+    )
+    place = TopicPartition(topic, partition, 0)
+    try:
+        assert consumer.get_watermark_offsets(place, timeout=20)[1] == count
+        consumer.assign([place])
+        found: list[Row] = []
+        end = time.monotonic() + 60
+        while len(found) < count and time.monotonic() < end:
+            for message in consumer.consume(1000, 1.0):
+                assert message.error() is None
+                assert message.offset() == len(found)
+                headers = tuple(message.headers() or ())
+                stamp = message.timestamp()[1]
+                found.append(Row(stamp, message.key(), message.value(), headers))
+        return found
+    finally:
+        consumer.close()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> MadeTable:
+    made = MadeTable(tmp_path / "table")
+    made.run({0: [ROW] * 40 + ["compacted"] * 20 + [ROW] * 90, 1: [ROW] * 30, 2: []}, files=2)
+    made.run({0: [ROW] * 60})
+    made.describe({"_value": "binary"})
+    return made
+
+
+def test_rows_come_back_as_they_were(
+    table: MadeTable, kafkawire_session_broker: BrokerProcess
+) -> None:
+    bootstrap = kafkawire_session_broker.bootstrap
+    wish = Wish(str(table.folder), "again", bootstrap)
+    with pytest.raises(ReplayError, match="--create"):
+        replay(wish, told)
+    wish = Wish(str(table.folder), "again", bootstrap, create=True)
+    assert [lane.written for lane in replay(wish, told).lanes] == [190, 30]
+    assert [lane.written for lane in replay(wish, told).lanes] == [0, 0]
+    offsets = [*range(40), *range(60, 210)]
+    assert read_back(bootstrap, "again", 0, 190) == expected(offsets)
+    assert read_back(bootstrap, "again", 1, 30) == expected(range(30), 1)
+    with pytest.raises(ReplayError, match="another --name"):
+        replay(Wish(str(table.folder), "again", bootstrap, since=Bound(offset=3)), told)
+    part = Wish(
+        str(table.folder), "again", bootstrap, "part", since=Bound(offset=3),
+        until=Bound(time_ms=1_700_000_000_010), partitions={0: 1},
+    )  # fmt: skip
+    (lane,) = replay(part, told).lanes
+    assert (lane.written, lane.begin, lane.end) == (7, 30, 37)
+    rows = read_back(bootstrap, "again", 1, 37)
+    assert rows[30:] == expected(range(3, 10))
+
+
+def test_records_of_others_end_it(
+    table: MadeTable, kafkawire_session_broker: BrokerProcess
+) -> None:
+    bootstrap = kafkawire_session_broker.bootstrap
+    wish = Wish(str(table.folder), "shared", bootstrap, create=True, partitions={0: 0})
+    replay(wish, told)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce("shared", b"x", partition=0)
+    producer.flush(20)
+    with pytest.raises(ReplayError, match="somebody else wrote"):
+        replay(wish, told)
+    with pytest.raises(ReplayError, match="no partition 7"):
+        replay(Wish(str(table.folder), "shared", bootstrap, "b", partitions={0: 7}), told)
+
+
+def big_table(folder: Path, partitions: int, rows: int, size: int) -> MadeTable:
+    """Rows of `size` random bytes, which begin with their offset."""
+    made = MadeTable(folder)
+    made.describe({"_value": "binary"})
+    random = np.random.default_rng(1)
+    files, shares = [], []
+    for partition in range(partitions):
+        values = random.bytes(rows * size)
+        table = pa.table(
+            {
+                "_partition": pa.array([partition] * rows, pa.int32()),
+                "_offset": pa.array(range(rows), pa.int64()),
+                "_timestamp": pa.array(range(rows), pa.timestamp("us", tz="UTC")),
+                "_key": pa.array([None] * rows, pa.binary()),
+                "_value": pa.array(
+                    [b"%d:" % at + values[at * size : (at + 1) * size] for at in range(rows)]
+                ),
+            }
+        )
+        part = OffsetRange("t", partition, 0, rows)
+        name = f"t-p{partition:05}-o{0:020}-{rows:020}-r1.parquet"
+        pq.write_table(table, folder / name, compression="none", row_group_size=1000)
+        files.append(FileFacts(name, rows, (folder / name).stat().st_size, *part, run=1))
+        shares.append(Share(part, rows))
+    ends = {"t": dict.fromkeys(range(partitions), rows)}
+    made.state.put_record(Record("job", 1, tuple(files), (), tuple(shares), ends))
+    return made
+
+
+def test_a_killed_replay_goes_on(tmp_path: Path, kafkawire_session_broker: BrokerProcess) -> None:
+    rows, size = 12_000, 4000
+    made = big_table(tmp_path / "table", 2, rows, size)
+    bootstrap = kafkawire_session_broker.bootstrap
+    command = [
+        sys.executable, "-P", "-m", "kafkawire", "pipeline", "replay", str(made.folder),
+        "--to", "killed", "--bootstrap", bootstrap, "--create",
+    ]  # fmt: skip
+    interrupted = 0
+    for least, sent in ((1, signal.SIGKILL), (2000, signal.SIGINT), (5000, signal.SIGKILL)):
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            while process.poll() is None and end_of(bootstrap, "killed") <= least:
+                time.sleep(0.002)
+            process.send_signal(sent)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.communicate(timeout=60)
+        if 0 < end_of(bootstrap, "killed") < rows:
+            interrupted += 1
+            assert process.returncode == (130 if sent == signal.SIGINT else -sent), said
+            assert (b"goes on from there" in said) == (sent == signal.SIGINT)
+            assert b"rows of t counted: " in said
+    assert interrupted
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    for partition in range(2):
+        stored = pq.read_table(made.folder / f"t-p{partition:05}-o{0:020}-{rows:020}-r1.parquet")
+        values = [row.value for row in read_back(bootstrap, "killed", partition, rows)]
+        assert values == stored["_value"].to_pylist()
+
+
+def end_of(bootstrap: str, topic: str) -> int:
+    """The end of its first partition, 0 if it is not there."""
+    with Cluster(bootstrap) as cluster:
+        try:
+            led_by = leaders(cluster, [topic])
+        except BrokerError:
+            return 0
+        return list_offsets(cluster, {(topic, 0): LATEST}, led_by)[topic, 0]

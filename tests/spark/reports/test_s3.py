@@ -1,0 +1,37 @@
+"""Every report over a tier in MinIO, on this machine's Spark; tables and pictures go there too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkawire.spark.reports.jobs import REPORTS, report
+from kafkawire.spark.reports.scope import Request
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import Source
+from tests.kit.minio import Minio
+from tests.kit.spark.reports import KITCHEN, kitchen, said_of, tier
+from tests.kit.spark.session import environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
+
+
+def test_all_reports(spark: SparkSession, minio: Minio, tier_url: str) -> None:
+    minio.client().create_bucket(Bucket=tier_url.split("/")[2])
+    tier(f"{tier_url}/tier", kitchen())
+    request = Request(Source(f"{tier_url}/tier"))
+    told: list[tuple[str, int, int]] = []
+    with environment(spark, minio.environ):
+        made = {
+            name: report(spark, name, request, lambda *now: told.append(now)) for name in REPORTS
+        }
+    assert said_of(made) == KITCHEN
+    assert {what for what, _, _ in told} == {"ranges checked", "commits read", "ranges read"}
+    assert all(0 <= done <= of for _, done, of in told)
+    out = open_place(f"{tier_url}/out")
+    assert made["sizes"].write(out)[-1] == "sizes.png"
+    assert out.get("sizes.png") == made["sizes"].plot

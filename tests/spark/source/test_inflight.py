@@ -1,0 +1,146 @@
+"""Several requests under way: their order, their bounds, what fails, and what is left behind."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+
+import pytest
+
+from kafkawire.codec.types import Buffer
+from kafkawire.manifest.url import TierUrl
+from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
+from kafkawire.spark.source.files.parallel_reads import InFlight, Plan, Range, Step
+from tests.kit.spark.inflight import (
+    WITHIN_S,
+    Meter,
+    eventually,
+    no_thread_is_left,  # noqa: F401  (a fixture, by name)
+    ours,
+)
+
+
+class Slow(FolderPlace):
+    """Ranges of nothing but their start, which come when the test lets them."""
+
+    def __init__(self) -> None:
+        super().__init__(TierUrl(folder="/slow"))
+        self.__dict__.update(meter=Meter(), let=defaultdict(threading.Event))
+
+    meter: Meter
+    let: dict[int, threading.Event]
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        with self.meter.request((key, start, length)):
+            assert self.let[start].wait(WITHIN_S)
+        if key == "gone":
+            raise FileNotFoundError(key)
+        if key == "broken":
+            raise PlaceError(f"{start} cannot be read")
+        return b"%d" % start
+
+    def open(self, *starts: int) -> None:
+        for start in starts:
+            self.let[start].set()
+
+
+def steps(place: Place, keys: Sequence[str], length: int = 10) -> Iterator[Step[str]]:
+    for start, key in enumerate(keys):
+        yield Step((Range(place, key, start, length),), lambda found: map(_text, found))
+
+
+def _text(data: Buffer | None) -> str:
+    return "gone" if data is None else bytes(data).decode()
+
+
+def test_what_comes_in_any_order_is_taken_in_the_plans() -> None:
+    place = Slow()
+    taken = InFlight[str](4, 1000).taken(steps(place, ["f"] * 8))
+    threading.Thread(target=lambda: place.open(3, 2, 1, 0, 7, 6, 5, 4)).start()
+    assert list(taken) == [str(n) for n in range(8)]
+
+
+def test_requests_are_bounded_by_their_number() -> None:
+    place = Slow()
+    taken = InFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
+    found: list[str] = []
+    taker = threading.Thread(target=lambda: found.extend(taken))
+    taker.start()
+    eventually(lambda: place.meter.now == 3)
+    place.open(*range(20))
+    taker.join(WITHIN_S)
+    assert found == [str(n) for n in range(20)]
+    assert place.meter.most == 3
+
+
+def test_what_is_asked_for_and_not_taken_is_bounded_in_bytes() -> None:
+    place = Slow()
+    place.open(*range(20))
+    taken = InFlight[str](8, 45).taken(steps(place, ["f"] * 20))
+    for number in range(20):
+        assert next(taken) == str(number)
+        # Four have room in 45 bytes, beside the one that was taken.
+        eventually(lambda: len(place.meter.asked) == min(20, number + 1 + 4))  # noqa: B023
+    assert list(taken) == []
+    assert place.meter.most_size <= 40
+
+
+def test_steps_of_next_to_nothing_are_bounded_too() -> None:
+    place = Slow()
+    place.open(*range(20))
+    taken = InFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
+    for number in range(20):
+        assert next(taken) == str(number)
+        asked = min(20, number + 1 + 3)
+        eventually(lambda: len(place.meter.asked) == asked)  # noqa: B023
+
+
+def test_a_step_that_is_larger_than_the_room_is_alone() -> None:
+    place = Slow()
+    place.open(*range(9))
+    taken = InFlight[str](8, 5).taken(steps(place, ["f"] * 9))
+    assert list(taken) == [str(n) for n in range(9)]
+    assert place.meter.most_size == 10
+
+
+def test_an_error_is_raised_in_its_place() -> None:
+    place = Slow()
+    place.open(*range(9))
+    taken = InFlight[str](8, 1000).taken(steps(place, ["f", "f", "gone", "broken", "f", "f"]))
+    assert [next(taken) for _ in range(3)] == ["0", "1", "gone"]
+    with pytest.raises(PlaceError, match="3 cannot be read"):
+        next(taken)
+    assert list(taken) == []
+
+
+def test_who_ends_it_asks_for_nothing_more() -> None:
+    place = Slow()
+    place.open(0)
+    taken = InFlight[str](2, 1000).taken(steps(place, ["f"] * 20))
+    assert next(taken) == "0"
+    taken.close()
+    place.open(*range(20))
+    eventually(lambda: not ours())
+    assert len(place.meter.asked) <= 4
+
+
+def test_a_plan_that_is_not_known_yet_holds_nobody_up() -> None:
+    """What was asked for is taken while it waits; and it is not looked at again before."""
+    place = Slow()
+    known: Future[int] = Future()
+    told: list[str] = []
+
+    def plan() -> Plan[str]:
+        yield from steps(place, ["f"])
+        yield known
+        told.append("known")
+        yield Step((Range(place, "f", known.result(), 1),), lambda found: map(_text, found))
+
+    place.open(0, 7)
+    taken = InFlight[str](4, 1000).taken(plan())
+    assert next(taken) == "0"
+    assert not told
+    threading.Thread(target=known.set_result, args=(7,)).start()
+    assert list(taken) == ["7"]

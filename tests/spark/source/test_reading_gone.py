@@ -1,0 +1,153 @@
+"""Files that are gone when a task reads them, and readers that stop early."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafkawire.manifest.keys import segment_key
+from kafkawire.spark.source import read_task as reading
+from kafkawire.spark.source.catalog import open_catalog
+from kafkawire.spark.source.files.locations import FolderPlace, PlaceError
+from kafkawire.spark.source.model import LOST, Account, DataLoss, OffsetRange, Task
+from kafkawire.spark.source.read_task import read_task
+from tests.kit.spark.files import Files, Share, batches
+from tests.kit.spark.reads import (
+    SELECTION,
+    blocks,
+    everything,
+    read,
+    rows_of,
+    source_of,
+    tier_files,  # noqa: F401  (a fixture, by name)
+    whole,
+)
+
+
+def merge(files: Files, number: int, *, delete: bool = True) -> None:
+    """Segments 1 to 4 become 9, as a rewrite does it; the manifest says so."""
+    files.put(9, Share(number, batches(0, [10] * 200)), generation=1)
+    files.publish(gone=(1, 2, 3, 4))
+    if delete:
+        names = [name.to_bytes(16, "big") for name in (1, 2, 3, 4)]
+        files.place.delete([segment_key(name) for name in names])
+
+
+@pytest.mark.parametrize("small", [1 << 20, 0])
+def test_a_file_that_was_replaced(
+    files: Files, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the plan was made; and also while a task is reading."""
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.TOGETHER_AT_MOST", 1)
+    number, other = files.topic("t", 2)
+    for name in range(1, 5):
+        files.put(name, Share(number, batches((name - 1) * 500, [10] * 50)))
+    files.put(5, Share(other, batches(0, [10] * 5)))
+    files.publish()
+    catalog = open_catalog(source_of(files))
+    task = Task(tuple(catalog.part(each) for each in whole(catalog)))
+    wanted = rows_of("t", 0, range(2000)) + rows_of("t", 1, range(50))
+    told: list[Account] = []
+    taken = read_task(
+        catalog.source, catalog.places, task, SELECTION, accounts=told, batch_rows=100
+    )
+    seen = [next(taken).num_rows for _ in range(3)]
+    merge(files, number)
+    seen += [made.num_rows for made in taken]
+    assert sum(seen) == len(wanted)
+    assert [account.missing for account in told] == [0, 0]
+    rows, _ = read(catalog.source, catalog.places, task)
+    assert rows == wanted
+
+
+def test_a_file_that_is_gone_for_good(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[int] = []
+    monkeypatch.setattr(reading, "pause", pauses.append)
+    [number] = files.topic("t")
+    for name in range(1, 4):
+        files.put(name, Share(number, batches((name - 1) * 500, [10] * 50)))
+    files.publish()
+    files.place.delete([segment_key((2).to_bytes(16, "big"))])
+    with pytest.raises(DataLoss, match=r"\[500, 1000\) of partition 0 of topic 't' are lost"):
+        everything(files)
+    assert pauses == [2, 3, 4, 5]
+    rows, accounts = everything(files, fail_on_data_loss=False)
+    assert rows == rows_of("t", 0, [*range(500), *range(1000, 1500)])
+    assert accounts[0].gaps == [(500, 1000, LOST)]
+
+
+def test_retention_and_deletion_after_the_plan(files: Files) -> None:
+    one, _ = files.topic("t", 1) + files.topic("u", 1)
+    for name in range(1, 4):
+        files.put(name, Share(one, batches((name - 1) * 500, [10] * 50)))
+    files.publish()
+    catalog = open_catalog(source_of(files, fail_on_data_loss=False))
+    task = Task((catalog.part(OffsetRange("t", 0, 0, 1500)),))
+    files.publish(starts={one: 700}, gone=(1,))
+    files.place.delete([segment_key((1).to_bytes(16, "big"))])
+    rows, accounts = read(catalog.source, catalog.places, task)
+    assert rows == rows_of("t", 0, range(700, 1500))
+    assert accounts[0].gaps == [(0, 700, LOST)]
+    failing = replace(catalog.source, fail_on_data_loss=True)
+    with pytest.raises(DataLoss, match=r"offsets \[0, 700\)"):
+        read(failing, catalog.places, task)
+
+
+def test_a_topic_that_was_deleted_after_the_plan(files: Files) -> None:
+    [one] = files.topic("t", 1)
+    files.put(1, Share(one, batches(0, [10] * 50)))
+    files.publish()
+    catalog = open_catalog(source_of(files, fail_on_data_loss=False))
+    task = Task((catalog.part(OffsetRange("t", 0, 0, 500)),))
+    old = files.topics.pop("t")
+    files.drop(old.id)
+    files.publish(gone=(1,))
+    files.place.delete([segment_key((1).to_bytes(16, "big"))])
+    rows, accounts = read(catalog.source, catalog.places, task)
+    assert (rows, accounts[0].gaps) == ([], [(0, 500, LOST)])
+    with pytest.raises(DataLoss, match="no topic 't'"):
+        read(replace(catalog.source, fail_on_data_loss=True), catalog.places, task)
+
+
+def test_offsets_that_no_segment_has_are_lost_without_a_broker(files: Files) -> None:
+    [number] = files.topic("t")
+    files.put(1, Share(number, batches(0, [10] * 5)))
+    files.put(2, Share(number, batches(100, [10] * 5)))
+    files.publish()
+    with pytest.raises(DataLoss, match=r"\[50, 100\)"):
+        everything(files)
+    _, accounts = everything(files, fail_on_data_loss=False)
+    assert accounts[0].gaps == [(50, 100, LOST)]
+
+
+def test_who_stops_early_leaves_nothing_behind(files: Files) -> None:
+    blocks(files)
+    catalog = open_catalog(source_of(files))
+    task = Task((catalog.part(whole(catalog)[0]),))
+    before = threading.active_count()
+    taken: Any = read_task(catalog.source, catalog.places, task, SELECTION, batch_rows=10)
+    assert next(taken).num_rows == 10
+    taken.close()
+    deadline = time.monotonic() + 20
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+
+
+def test_what_fails_ahead_is_raised_where_it_is_taken(files: Files) -> None:
+    blocks(files)
+    catalog = open_catalog(source_of(files))
+
+    class Failing(FolderPlace):
+        def get_range(self, key: str, start: int, length: int) -> bytes:
+            raise PlaceError("the cable is out")
+
+    task = Task((catalog.part(whole(catalog)[0]),))
+    with pytest.raises(PlaceError, match="the cable is out"):
+        read(catalog.source, [Failing(catalog.places[0].tier)], task)

@@ -1,0 +1,105 @@
+"""Catalogs and tasks over what a real broker has: in MinIO, in its folder, in its journals."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.spark.source.columns import Selection
+from kafkawire.spark.source.model import Account, OffsetRange, Source
+from kafkawire.spark.source.plan import plan_tasks
+from kafkawire.spark.source.read_task import read_task
+from kafkawire.testing.plugin import Factory
+from tests.kit.minio import Minio
+from tests.kit.spark.topics import QUICK, Row, Topics
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("minio")]
+
+SELECTION = Selection(("topic", "partition", "offset", "timestamp", "key", "value", "headers"))
+
+
+@pytest.fixture
+def topics(
+    kafkawire_broker_factory: Factory, minio: Minio, tier_url: str
+) -> Iterator[tuple[Topics, str]]:
+    """`t`: 3 partitions, most of it in the tier, the rest in the journals; and the tier's URL."""
+    made = Topics(kafkawire_broker_factory(settings={**QUICK, "tier.url": tier_url}))
+    made.make("t", 3)
+    made.fill("t", 3000, "zstd")
+    made.until_cut(tier_url)
+    made.fill("t", 300)
+    yield made, tier_url
+    made.broker.stop()
+
+
+def read(catalog: Catalog) -> tuple[list[Row], list[Account]]:
+    """All of topic t, by tasks of little size."""
+    ranges = [OffsetRange("t", p, *catalog.bounds("t", p)[::2]) for p in range(3)]
+    accounts: list[Account] = []
+    rows: list[Row] = []
+    for task in plan_tasks([catalog.part(each) for each in ranges], task_bytes=20_000):
+        for batch in read_task(catalog.source, catalog.places, task, SELECTION, accounts=accounts):
+            for row in batch.to_pylist():
+                stamp = row.pop("timestamp")
+                headers = row.pop("headers")
+                rows.append(
+                    Row(
+                        **row,
+                        timestamp_ms=round(stamp.timestamp() * 1000),
+                        headers=headers and tuple((h["key"], h["value"]) for h in headers),
+                    )
+                )
+    assert sum(account.missing for account in accounts) == 0
+    return rows, accounts
+
+
+def test_what_was_produced_is_read_from_wherever_it_is(topics: tuple[Topics, str]) -> None:
+    made, url = topics
+    wanted = made.of("t")
+    for source in (Source(url, made.bootstrap), Source("", made.bootstrap)):
+        catalog = open_catalog(source)
+        bounds = [catalog.bounds("t", partition) for partition in range(3)]
+        assert [b.end for b in bounds] == [1100] * 3
+        assert all(1000 <= b.segments_end <= 1100 for b in bounds)
+        assert read(catalog)[0] == wanted
+        catalog.close()
+    # Files and the bucket; the files once their manifest is there, seconds after a start.
+    until = time.monotonic() + 60
+    found: set[bool] = set()
+    while found != {True, False} and time.monotonic() < until:
+        catalog = open_catalog(Source("", made.bootstrap))
+        found = {place.tier.is_s3 for place in catalog.places}
+        catalog.close()
+        time.sleep(0.2)
+    assert found == {True, False}
+    alone = open_catalog(Source(url))
+    rows, _ = read(alone)
+    ends = [alone.bounds("t", partition).end for partition in range(3)]
+    assert rows == [row for row in wanted if row.offset < ends[row.partition]]
+    assert min(ends) >= 1000
+    stamp = wanted[500].timestamp_ms
+    assert alone.offset_for_time("t", 0, stamp) == next(
+        row.offset for row in wanted if row.partition == 0 and row.timestamp_ms >= stamp
+    )
+
+
+def test_the_bucket_is_enough(topics: tuple[Topics, str]) -> None:
+    """The broker is gone, and its folder with it."""
+    made, url = topics
+    made.until_cut(url)
+    made.broker.stop()
+    assert read(open_catalog(Source(url)))[0] == made.of("t")
+
+
+def test_a_stream_sees_what_is_new(topics: tuple[Topics, str]) -> None:
+    made, url = topics
+    catalog = open_catalog(Source(url, made.bootstrap))
+    made.fill("t", 30)
+    deadline = time.monotonic() + 30
+    while catalog.refreshed().bounds("t", 0).end < 1110 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert read(catalog.refreshed())[0] == made.of("t")
+    catalog.close()

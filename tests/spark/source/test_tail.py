@@ -1,0 +1,336 @@
+"""What comes through the Kafka protocol: the tail, its ends and losses, a broker's troubles."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.manifest.keys import segment_key
+from kafkawire.spark.source import broker_queries as asking
+from kafkawire.spark.source import read_task as reading
+from kafkawire.spark.source import tail
+from kafkawire.spark.source.catalog import Bounds, open_catalog
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import (
+    ABORTED,
+    COMPACTED,
+    CONTROL,
+    DAMAGED,
+    LOST,
+    DamagedData,
+    DataLoss,
+    OffsetRange,
+    Part,
+    Source,
+    SourceError,
+    Task,
+)
+from kafkawire.spark.source.read_task import read_task
+from tests.kit.fake_kafka import CLOSE, FETCH, LIST_OFFSETS, METADATA, FakeKafka, Log, serving
+from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker
+from tests.kit.spark.reads import SELECTION, read, rows_of
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Attempts after which there would have been a pause."""
+    made: list[int] = []
+    for module in (asking, reading, tail):
+        monkeypatch.setattr(module, "pause", made.append)
+    return made
+
+
+@pytest.fixture
+def kafka(pauses: list[int]) -> Iterator[FakeKafka]:
+    """One partition, t-0, of [0, 100) in batches of ten."""
+    log = Log(batches(0, [10] * 10), 0, 100)
+    with serving({("t", 0): log}) as fake:
+        yield fake
+
+
+def source(kafka: FakeKafka, **more: Any) -> Source:
+    return Source(bootstrap=kafka.address, **more)
+
+
+def tail_of(kafka: FakeKafka, base: int, end: int, **more: Any) -> Any:
+    task = Task((Part(OffsetRange("t", 0, base, end)),))
+    on_damage = more.pop("on_damage", None)
+    return read(source(kafka, **more), [], task, on_damage=on_damage)
+
+
+def log_of(kafka: FakeKafka) -> Log:
+    return kafka.logs["t", 0]
+
+
+def troubles(*answers: Any, key: int = FETCH) -> Callable[[int, Any], Any]:
+    """The first requests of a kind are answered so."""
+    left = list(answers)
+    return lambda asked, request: left.pop(0) if asked == key and left else None
+
+
+@pytest.mark.parametrize("size", [8 << 20, 3000, 1])
+def test_a_tail(kafka: FakeKafka, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an answer ends within a batch, the next one begins there."""
+    monkeypatch.setattr(tail, "FETCH_BYTES", size)
+    rows, accounts = tail_of(kafka, 15, 93)
+    assert rows == rows_of("t", 0, range(15, 93))
+    assert not accounts[0].gaps
+    assert kafka.asked.count(METADATA) <= 3
+
+
+def test_segments_and_then_the_tail(kafka: FakeKafka, tmp_path: Path) -> None:
+    """Also where a batch of the broker's reaches into the segments, and between two of them."""
+    files = Files(open_place(str(tmp_path)))
+    [number] = files.topic("t")
+    files.put(1, Share(number, batches(0, [10] * 2)))
+    files.put(2, Share(number, batches(40, [10] * 2), end=63))
+    files.publish()
+    kafka.ids = {"t": files.topics["t"].id}
+    catalog = open_catalog(Source(files.place.url, kafka.address))
+    assert catalog.bounds("t", 0) == Bounds(0, 63, 100)
+    part = catalog.part(OffsetRange("t", 0, 5, 100))
+    kafka.asked.clear()
+    rows, accounts = read(catalog.source, catalog.places, Task((part,)))
+    assert rows == rows_of("t", 0, [*range(5, 60), *range(63, 100)])
+    assert accounts[0].gaps == [(60, 63, COMPACTED)]
+    assert kafka.asked.count(FETCH) == 2
+
+
+def test_offsets_below_the_log_start_are_lost(kafka: FakeKafka) -> None:
+    log_of(kafka).start = 35
+    with pytest.raises(DataLoss, match=r"\[10, 35\) .* are lost: the log starts at 35 now"):
+        tail_of(kafka, 10, 50)
+    rows, accounts = tail_of(kafka, 10, 50, fail_on_data_loss=False)
+    assert rows == rows_of("t", 0, range(35, 50))
+    assert accounts[0].gaps == [(10, 35, LOST)]
+    rows, accounts = tail_of(kafka, 10, 20, fail_on_data_loss=False)
+    assert (rows, accounts[0].gaps) == ([], [(10, 20, LOST)])
+
+
+def test_offsets_behind_the_end_are_lost(kafka: FakeKafka) -> None:
+    """The log was made again, or cut."""
+    for base in (60, 130):
+        rows, accounts = tail_of(kafka, base, 150, fail_on_data_loss=False)
+        assert rows == rows_of("t", 0, range(base, 100))
+        assert accounts[0].gaps == [(max(base, 100), 150, LOST)]
+        with pytest.raises(DataLoss, match="the log ends"):
+            tail_of(kafka, base, 150)
+
+
+def test_a_topic_that_is_gone_is_lost(kafka: FakeKafka) -> None:
+    kafka.logs.clear()
+    with pytest.raises(DataLoss, match="the topic is gone"):
+        tail_of(kafka, 0, 10)
+    rows, accounts = tail_of(kafka, 0, 10, fail_on_data_loss=False)
+    assert (rows, accounts[0].gaps) == ([], [(0, 10, LOST)])
+
+
+def test_what_was_compacted_at_the_end_is_believed(kafka: FakeKafka) -> None:
+    """The broker has nothing there, though its high watermark is higher."""
+    log_of(kafka).batches = log_of(kafka).batches[2:9]
+    rows, accounts = tail_of(kafka, 0, 100)
+    assert rows == rows_of("t", 0, range(20, 90))
+    assert accounts[0].gaps == [(0, 20, COMPACTED), (90, 100, COMPACTED)]
+
+
+def test_what_passes_is_tried_again(kafka: FakeKafka, pauses: list[int]) -> None:
+    kafka.trouble = troubles(
+        CLOSE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR, CLOSE
+    )
+    rows, _ = tail_of(kafka, 0, 100)
+    assert rows == rows_of("t", 0, range(100))
+    assert pauses == [1, 2, 3, 4]
+
+
+def test_trying_again_is_bounded(kafka: FakeKafka, pauses: list[int]) -> None:
+    kafka.trouble = troubles(*[ErrorCode.NOT_LEADER_OR_FOLLOWER] * 100)
+    with pytest.raises(SourceError, match="NOT_LEADER_OR_FOLLOWER"):
+        tail_of(kafka, 0, 100)
+    assert len(pauses) == 4
+    pauses.clear()
+    kafka.trouble = troubles(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(SourceError, match="TOPIC_AUTHORIZATION_FAILED"):
+        tail_of(kafka, 0, 100)
+    assert pauses == []
+
+
+def test_nobody_listens(pauses: list[int]) -> None:
+    with serving({}) as gone:
+        pass
+    with pytest.raises(SourceError, match=f"cannot connect to {gone.address}"):
+        tail_of(gone, 0, 10)
+    with pytest.raises(SourceError, match="must be HOST:PORT of a broker"):
+        read(Source(bootstrap="nowhere"), [], Task((Part(OffsetRange("t", 0, 0, 10)),)))
+
+
+def test_who_stops_early_leaves_nothing_behind(
+    kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tail, "FETCH_BYTES", 1)
+    task = Task((Part(OffsetRange("t", 0, 0, 100)),))
+    taken: Any = read_task(source(kafka), [], task, SELECTION, batch_rows=5)
+    assert next(taken).num_rows == 5
+    assert any("kafkawire-fetch" in thread.name for thread in threading.enumerate())
+    taken.close()
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        if not any("kafkawire-fetch" in thread.name for thread in threading.enumerate()):
+            break
+        time.sleep(0.01)
+    assert not any("kafkawire-fetch" in thread.name for thread in threading.enumerate())
+
+
+def transactional(kafka: FakeKafka) -> None:
+    """Producer 7 aborts [0, 20) with a marker at 30; 8 commits [20, 30); then plain records."""
+    of = {"producer_epoch": 0, "attributes": 0x10}
+    log = log_of(kafka)
+    log.batches = [
+        batch(0, 10, producer_id=7, base_sequence=0, **of),
+        batch(10, 10, producer_id=7, base_sequence=10, **of),
+        batch(20, 10, producer_id=8, base_sequence=0, **of),
+        marker(30, 7, commits=False),
+        marker(31, 8, commits=True),
+        batch(32, 8, producer_id=7, base_sequence=20, **of),
+        batch(40, 10),
+        marker(50, 7, commits=True),
+    ]
+    log.aborted = [(7, 0, 30)]
+    log.end, log.stable = 60, 51
+
+
+@pytest.mark.parametrize("size", [8 << 20, 1])
+def test_aborted_records_of_the_tail(
+    kafka: FakeKafka, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marker may come in a later answer than the records."""
+    monkeypatch.setattr(tail, "FETCH_BYTES", size)
+    transactional(kafka)
+    rows, accounts = tail_of(kafka, 5, 51)
+    assert rows == rows_of("t", 0, [*range(20, 30), *range(32, 50)])
+    assert accounts[0].counts == {ABORTED: 15, CONTROL: 3}
+    rows, accounts = tail_of(kafka, 5, 51, isolation="read_uncommitted")
+    assert rows == rows_of("t", 0, [*range(5, 30), *range(32, 50)])
+    assert accounts[0].counts == {CONTROL: 3}
+
+
+def test_a_damaged_batch_of_the_tail(kafka: FakeKafka) -> None:
+    bad = bytearray(log_of(kafka).batches[3])
+    bad[200] ^= 1
+    log_of(kafka).batches[3] = bytes(bad)
+    with pytest.raises(DamagedData, match=rf"the broker at {kafka.address}: .*\[30, 40\)"):
+        tail_of(kafka, 0, 100)
+    noted: list[Any] = []
+    rows, accounts = tail_of(kafka, 0, 100, on_damage=lambda error, data: noted.append(data))
+    assert rows == rows_of("t", 0, [*range(30), *range(40, 100)])
+    assert accounts[0].gaps == [(30, 40, DAMAGED)]
+    assert noted == [bytes(bad)]
+
+
+def test_an_answer_that_is_no_batches(kafka: FakeKafka) -> None:
+    for junk in (b"x" * 10, b"\0" * 80):
+        log_of(kafka).from_offset = lambda *_, junk=junk: junk  # type: ignore[method-assign]
+        with pytest.raises(SourceError, match="t-0"):
+            tail_of(kafka, 0, 100)
+
+
+# The catalog, with a broker beside
+
+
+@pytest.fixture
+def both(kafka: FakeKafka, tmp_path: Path) -> Files:
+    """t-0 is in segments up to 40."""
+    files = Files(open_place(str(tmp_path / "tier")))
+    [number] = files.topic("t")
+    files.put(1, Share(number, batches(0, [10] * 4)))
+    files.publish()
+    kafka.ids = {"t": files.topics["t"].id}
+    return files
+
+
+def test_the_brokers_bounds_hold(kafka: FakeKafka, both: Files) -> None:
+    log_of(kafka).start, log_of(kafka).stable = 12, 80
+    kafka.logs["t", 1] = Log()
+    kafka.logs["new", 0] = Log(end=7)
+    catalog = open_catalog(Source(both.place.url, kafka.address))
+    assert catalog.topics == {"new": 1, "t": 2}
+    assert catalog.bounds("t", 0) == Bounds(12, 40, 80)
+    assert catalog.bounds("t", 1) == Bounds(0, 0, 0)
+    assert catalog.bounds("new", 0) == Bounds(0, 0, 7)
+    assert catalog.part(OffsetRange("new", 0, 0, 7)).size_bytes == 7000
+    with pytest.raises(SourceError, match=f"broker at {kafka.address} has no topic 'old'"):
+        catalog.bounds("old", 0)
+    dirty = replace(catalog.source, isolation="read_uncommitted")
+    assert open_catalog(dirty).bounds("t", 0) == Bounds(12, 40, 100)
+    log_of(kafka).end = 200
+    log_of(kafka).stable = None
+    assert catalog.bounds("t", 0).end == 80
+    assert catalog.refreshed().bounds("t", 0).end == 200
+    log_of(kafka).start = 60
+    assert catalog.refreshed().bounds("t", 0) == Bounds(60, 60, 200)
+
+
+def test_a_topic_made_again_is_read_from_the_broker(kafka: FakeKafka, both: Files) -> None:
+    kafka.ids = {"t": b"another topic of"}
+    catalog = open_catalog(Source(both.place.url, kafka.address))
+    assert catalog.bounds("t", 0) == Bounds(0, 0, 100)
+    assert catalog.part(OffsetRange("t", 0, 0, 100)).pieces == ()
+
+
+def test_a_broker_of_another_cluster_is_refused(kafka: FakeKafka, both: Files) -> None:
+    kafka.cluster_id = "another"
+    with pytest.raises(SourceError, match=r"is of the cluster .*, the broker at .* of another"):
+        open_catalog(Source(both.place.url, kafka.address))
+
+
+def test_a_tier_that_has_nothing_yet(kafka: FakeKafka, tmp_path: Path) -> None:
+    """All of it comes from the broker, until something was uploaded."""
+    catalog = open_catalog(Source(str(tmp_path / "tier"), kafka.address))
+    assert catalog.bounds("t", 0) == Bounds(0, 0, 100)
+    files = Files(open_place(str(tmp_path / "tier")))
+    [number] = files.topic("t")
+    files.put(1, Share(number, batches(0, [10] * 4)))
+    assert catalog.refreshed().places == []
+    files.publish()
+    kafka.ids = {"t": files.topics["t"].id}
+    assert catalog.refreshed().bounds("t", 0) == Bounds(0, 40, 100)
+
+
+def test_times_of_the_tail_are_the_brokers(kafka: FakeKafka, both: Files) -> None:
+    catalog = open_catalog(Source(both.place.url, kafka.address))
+    kafka.asked.clear()
+    assert catalog.offset_for_time("t", 0, START_MS + 25) == 30
+    assert kafka.asked.count(LIST_OFFSETS) == 2  # for the bounds alone
+    assert catalog.offset_for_time("t", 0, START_MS + 55) == 60
+    assert catalog.offset_for_time("t", 0, START_MS + 100) is None
+
+
+def test_what_a_catalog_asks_is_tried_again(kafka: FakeKafka, pauses: list[int]) -> None:
+    moving = [CLOSE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
+    kafka.trouble = troubles(*moving, key=LIST_OFFSETS)
+    assert asking.Broker(source(kafka)).ends("t") == {0: (0, 100)}
+    assert pauses == [1, 2]
+
+
+def test_who_is_silent_is_not_asked_five_times(
+    kafka: FakeKafka, pauses: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "ASKED_WITHIN_S", -1.0)
+    kafka.trouble = troubles(CLOSE, key=LIST_OFFSETS)
+    with pytest.raises(SourceError, match="closed the connection"):
+        asking.Broker(source(kafka)).ends("t")
+    assert pauses == []
+
+
+def test_a_file_that_is_gone_may_be_had_from_the_broker(kafka: FakeKafka, both: Files) -> None:
+    catalog = open_catalog(Source(both.place.url, kafka.address))
+    part = catalog.part(OffsetRange("t", 0, 0, 100))
+    both.place.delete([segment_key((1).to_bytes(16, "big"))])
+    rows, _ = read(catalog.source, catalog.places, Task((part,)))
+    assert rows == rows_of("t", 0, range(100))

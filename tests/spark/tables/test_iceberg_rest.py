@@ -1,0 +1,277 @@
+"""Iceberg through a REST catalog whose answers get lost: every row once. The catalog here is
+pyiceberg's own behind HTTP; tests/spark/tables/test_iceberg_java.py has Iceberg's server."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from pyiceberg.catalog import load_catalog
+from pyiceberg.table import Table as Loaded
+
+from kafkawire.spark.pipeline.job import Job
+from kafkawire.spark.pipeline.runs import FileFacts
+from kafkawire.spark.pipeline.section import JobError
+from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.tables import commit as committing
+from kafkawire.spark.pipeline.tables import iceberg_catalog
+from kafkawire.spark.pipeline.tables.commit import CommitError
+from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
+from kafkawire.spark.pipeline.tables.ownership import own
+from kafkawire.spark.pipeline.tables.port import open_table_at
+from kafkawire.spark.source.files.locations import open_place
+from kafkawire.spark.source.model import SourceError
+from tests.kit.spark import lake
+from tests.kit.spark.lake import SCHEMA, record
+from tests.kit.spark.rest_catalog import BUSY, CONFLICT, FAULTS, Front, in_sqlite
+
+NAME = "shop.eu.orders"
+SECRET = "s3cr3t-of-the-job"
+
+
+@pytest.fixture
+def front(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Front]:
+    monkeypatch.setattr(committing, "WAIT_S", 0.001)
+    monkeypatch.setattr(committing, "WAIT_S_MAX", 0.01)
+    started = Front(in_sqlite(tmp_path)).start()
+    yield started
+    started.stop()
+
+
+def job(front: Front, path: Path, **more: Any) -> Job:
+    catalog = {"type": "rest", "uri": front.uri, "name": NAME, **more}
+    return lake.job(path, "iceberg", catalog=catalog)
+
+
+def table_at(front: Front, path: Path, **more: Any) -> IcebergTable:
+    table = IcebergTable(job(front, path, **more), open_place(str(path)))
+    table.prepare(SCHEMA, ())
+    return table
+
+
+def wrote(table: IcebergTable, *args: Any, **more: Any) -> FileFacts:
+    return lake.wrote(table.place, *args, schema=table.file_schema(SCHEMA), **more)
+
+
+def loaded(front: Front) -> Loaded:
+    """The table as anybody would open it."""
+    return load_catalog("else", type="rest", uri=front.uri).load_table(NAME)
+
+
+def offsets(front: Front) -> list[int]:
+    found = loaded(front).scan(selected_fields=("_offset",)).to_arrow()
+    return sorted(found.column(0).to_pylist())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_can_become_of_a_commit(fault: str, front: Front, tmp_path: Path) -> None:
+    """Of the table's creation, a run's, a compaction's and an expiry's: all said once in the end,
+    and readable, so no file of it was taken for a failed try's and deleted."""
+    front.faults = [fault]
+    table = table_at(front, tmp_path / "t")
+    files = [wrote(table, run, 5 * run, 5 * run + 5) for run in range(3)]
+    for run, file in enumerate(files, 1):
+        front.faults = [fault, None]
+        table.commit(record(run, [file]))
+        table.commit(record(run, [wrote(table, 9, run, run + 1, attempt="b2")]))  # it is there
+    assert offsets(front) == list(range(15))
+    front.faults = [fault]
+    table.replace(files[:2], [wrote(table, 1, 0, 10, kind="c")], 1)
+    assert (table.committed(), table.compacted()) == (3, 1)
+    assert [one.summary.additional_properties.get("kafkawire.run") for one in snapshots(front)] == [
+        "1", "2", "3", None,
+    ]  # fmt: skip
+    assert offsets(front) == list(range(15))
+    table._history_s = 0
+    front.faults = [fault]
+    assert table.tidy() > 0
+    assert len(snapshots(front)) == 1
+    assert offsets(front) == list(range(15))
+    assert (table.committed(), table.compacted()) == (3, 1)
+
+
+def snapshots(front: Front) -> list[Any]:
+    return list(loaded(front).snapshots())
+
+
+def test_another_driver_in_between(front: Front, tmp_path: Path) -> None:
+    """The same run of another driver lands just before this one's commit, and that answer is a
+    conflict; then one whose own commit lands and is said to be in conflict."""
+    table, other = (table_at(front, tmp_path / "t") for _ in range(2))
+    late = wrote(table, 1, 0, 5, attempt="b2")
+
+    def first() -> None:
+        front.before = None
+        other.commit(record(1, [late]))
+
+    front.before = first
+    table.commit(record(1, [wrote(table, 1, 0, 5)]))
+    assert [file.path for file in table.files()] == [late.path]
+    assert offsets(front) == [0, 1, 2, 3, 4]
+
+
+def test_a_catalog_that_is_not_there(
+    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = table_at(front, tmp_path / "t")
+    monkeypatch.setattr(committing, "TRIES", 4)
+    front.faults = [BUSY, CONFLICT] * 2
+    with pytest.raises(CommitError, match=r"run 1 cannot be settled .* 4 times .*somebody was"):
+        table.commit(record(1, [wrote(table, 1, 0, 5)]))
+    assert table.committed() == 0
+    front.stop()
+    with pytest.raises(CommitError, match=r"its last run cannot be settled.*Connection"):
+        table.committed()
+
+
+def test_a_catalog_that_does_not_answer(
+    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iceberg_catalog, "TIMEOUT_S", (1.0, 0.05))
+    monkeypatch.setattr(committing, "TRIES", 2)
+    backend, over = front.backend, threading.Event()
+
+    def slow(method: str, path: str, body: bytes) -> tuple[int, bytes]:
+        over.wait(10)
+        return backend(method, path, body)
+
+    front.backend = slow
+    with pytest.raises(CommitError, match=r"the table's schema .*Read timed out"):
+        table_at(front, tmp_path / "t")
+    over.set()
+
+
+def test_credentials_warehouse_prefix_and_scope(
+    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They reach the catalog, from the environment; nobody else has them."""
+    front.credential, front.scope, front.token = f"me:{SECRET}", "PRINCIPAL_ROLE:ALL", "t0ken"
+    front.warehouse, front.prefix = "lake", "wh-7"
+    said = {
+        "credential": "me:${POLARIS_SECRET}",
+        "scope": front.scope,
+        "warehouse": "lake",
+        "oauth2-server-uri": f"{front.uri}/v1/oauth/tokens",
+    }
+    with pytest.raises(JobError, match=r"catalog credential takes \$\{POLARIS_SECRET\} from the"):
+        table_at(front, tmp_path / "t", **said)
+    monkeypatch.setenv("POLARIS_SECRET", SECRET)
+    table = table_at(front, tmp_path / "t", **said)
+    own(State(table.place), job(front, tmp_path / "t", **said), SCHEMA)
+    table.commit(record(1, [wrote(table, 1, 0, 5)]))
+    assert "GET /v1/wh-7/namespaces/shop%1Feu/tables/orders" in front.seen
+    assert open_table_at(str(tmp_path / "t")).committed() == 1  # by what the folder says alone
+    with pytest.raises(CommitError, match=r"the Iceberg table shop.eu.orders: .*") as wrong:
+        table_at(front, tmp_path / "t", **{**said, "scope": "nothing"})
+    assert "OAuthError" in str(wrong.value) or "invalid_client" in str(wrong.value)
+    monkeypatch.setenv("POLARIS_SECRET", "wrong-secret")
+    with pytest.raises(CommitError) as other:
+        table.committed()
+    texts = [path.read_bytes() for path in (tmp_path / "t").rglob("*") if path.is_file()]
+    texts += [
+        str(wrong.value).encode(),
+        str(other.value).encode(),
+        "".join(capfd.readouterr()).encode(),
+    ]
+    assert not any(SECRET.encode() in text or b"wrong-secret" in text for text in texts)
+    assert not any(SECRET in line for line in front.seen)
+
+
+def test_a_token_of_the_job(front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    front.token = "t0ken"
+    monkeypatch.setenv("LAKE_TOKEN", "t0ken")
+    assert table_at(front, tmp_path / "t", token="${LAKE_TOKEN}").committed() == 0
+    with pytest.raises(SourceError, match="NotAuthorized"):
+        table_at(front, tmp_path / "t", token="another")
+
+
+def test_sections_of_the_catalog_are_the_librarys(
+    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg has what is more than a word in sections: auth, ssl."""
+    front.credential, front.scope, front.token = f"me:{SECRET}", "all", "t0ken"
+    oauth = {"client_id": "me", "client_secret": "${LAKE_SECRET}", "scope": "all"}
+    asked: list[str] = []
+
+    def post(url: str, **kwargs: Any) -> Any:
+        asked.append(str(kwargs))
+        return requests.Session().post(
+            url, data={**kwargs["data"], "client_id": "me", "client_secret": SECRET}
+        )
+
+    monkeypatch.setattr("pyiceberg.catalog.rest.auth.requests.post", post)  # it sends a header
+    monkeypatch.setenv("LAKE_SECRET", SECRET)
+    auth = {"type": "oauth2", "oauth2": {**oauth, "token_url": f"{front.uri}/v1/oauth/tokens"}}
+    table = table_at(front, tmp_path / "t", auth=auth)
+    own(State(table.place), job(front, tmp_path / "t", auth=auth), SCHEMA)
+    assert table.committed() == 0
+    assert asked
+    kept = json.loads((tmp_path / "t" / "_kafkawire" / "table.json").read_text())["catalog"]
+    assert kept["auth"] == auth
+    plain = {"type": "oauth2", "oauth2": {**oauth, "client_secret": SECRET}}
+    own_place = State(open_place(str(tmp_path / "u")))
+    own(own_place, job(front, tmp_path / "u", auth=plain), SCHEMA)
+    assert SECRET not in (tmp_path / "u" / "_kafkawire" / "table.json").read_text()
+
+
+@pytest.mark.slow
+def test_tls(front: Front, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    key, cert = tmp_path / "key.pem", tmp_path / "cert.pem"
+    made = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=catalog -addext"
+    subprocess.run(
+        ["openssl", *made.split(), "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert],
+        check=True, capture_output=True, timeout=30,
+    )  # fmt: skip
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    secure = Front(front.backend).start(context)
+    try:
+        table = table_at(secure, tmp_path / "t", ssl={"cabundle": str(cert)})
+        table.commit(record(1, [wrote(table, 1, 0, 5)]))
+        assert offsets(front) == [0, 1, 2, 3, 4]
+        with pytest.raises(CommitError, match=r"shop.eu.orders: .*[Cc]ertificate"):
+            table_at(secure, tmp_path / "t")
+    finally:
+        secure.stop()
+
+
+def test_the_catalog_of_the_librarys_own_configuration(
+    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job has a name only; the rest is in ~/.pyiceberg.yaml or PYICEBERG_CATALOG__..."""
+    from pyiceberg import catalog
+    from pyiceberg.utils.config import Config
+
+    monkeypatch.setenv("PYICEBERG_CATALOG__MINE__URI", front.uri)
+    monkeypatch.setattr(catalog, "_ENV_CONFIG", Config())
+    said = {"catalog_name": "mine", "name": NAME}
+    table = IcebergTable(
+        lake.job(tmp_path / "t", "iceberg", catalog=said), open_place(str(tmp_path / "t"))
+    )
+    table.prepare(SCHEMA, ())
+    table.commit(record(1, [wrote(table, 1, 0, 5)]))
+    assert offsets(front) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("name", ["orders", ".orders", ""])
+def test_a_name_without_a_namespace(name: str, front: Front, tmp_path: Path) -> None:
+    with pytest.raises(JobError, match=r"catalog name is '.*', it must be NAMESPACE.TABLE"):
+        table_at(front, tmp_path / "t", name=name)
+
+
+def test_a_table_that_is_somewhere_else(front: Front, tmp_path: Path) -> None:
+    """Files at one path, and a table that would mean them at another."""
+    table_at(front, tmp_path / "t")
+    with pytest.raises(CommitError, match=r"has the table shop.eu.orders at .*/t, .*must be the s"):
+        table_at(front, tmp_path / "u")

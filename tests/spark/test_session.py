@@ -1,0 +1,239 @@
+"""Starting Spark for the commands: what is missing is said in a sentence, settings come through."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kafkawire.spark.session import SessionError, find_java, open_session, sentence
+from kafkawire.spark.source.limits import OptionError
+from tests.kit.spark.session import need_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def java(folder: Path, says: str, code: int = 0) -> Path:
+    """A home with a bin/java that prints something where Java prints its version."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho '{says}' >&2\nexit {code}\n")
+    program.chmod(0o755)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "says",
+    ['openjdk version "17.0.15" 2025-04-15', 'java version "21" 2023-09-19', 'x version "25"'],
+)
+def test_a_new_java_is_taken(says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = java(tmp_path, says)
+    monkeypatch.setenv("JAVA_HOME", str(home))
+    assert find_java() == str(home / "bin" / "java")
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert find_java() == str(home / "bin" / "java")
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        ('openjdk version "1.8.0_292"', "is Java 8"),
+        ('openjdk version "11.0.2" 2019-01-15', "is Java 11"),
+        ("something else", "does not say its version"),
+    ],
+)
+def test_an_old_java_is_refused(
+    says: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(java(tmp_path, says)))
+    with pytest.raises(SessionError, match=f"{words}: install one .*openjdk-17"):
+        find_java()
+
+
+def test_no_java_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(SessionError, match=f"JAVA_HOME={tmp_path} has no bin/java: install"):
+        find_java()
+    monkeypatch.delenv("JAVA_HOME")
+    with pytest.raises(SessionError, match="no java on PATH: install"):
+        find_java()
+
+
+def test_no_pyspark_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SessionError, match=r"pip install 'kafkawire\[spark\]'"):
+        open_session()
+
+
+def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
+    text = (
+        "[PYTHON_DATA_SOURCE_ERROR] Failed to plan:\nTraceback (most recent call last):\n"
+        '  File "/x.py", line 5, in read\n    raise OptionError(\n'
+        f"{OptionError.__module__}.OptionError: no topic 'x' in /data\n SQLSTATE: 38000"
+    )
+    assert sentence(RuntimeError(text)) == "no topic 'x' in /data"
+    assert sentence(RuntimeError("first line\nsecond")) == "first line"
+
+
+@pytest.mark.real
+def test_what_workers_fork_from_has_imported_the_kernels_and_has_one_thread() -> None:
+    """A lock held by a thread that a fork does not take along would be held for ever."""
+    script = (
+        "import os, sys\n"
+        "from kafkawire.spark import daemon\n"
+        "daemon.preload()\n"
+        "missing = [name for name in daemon.PRELOADED if name not in sys.modules]\n"
+        "print(missing, len(os.listdir('/proc/self/task')))\n"
+    )
+    if not Path("/proc/self/task").exists():
+        pytest.skip("only Linux lists the threads of a process")
+    environ = {k: v for k, v in os.environ.items() if k not in ("OMP_NUM_THREADS",)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environ, timeout=120
+    )
+    assert (done.stdout.strip(), done.stderr) == ("[] 1", "")
+
+
+@pytest.mark.real
+def test_what_workers_fork_from_costs_no_task_a_look_at_its_garbage() -> None:
+    """pyspark collects after each task; all that was imported before the fork is left out of it."""
+    code = (
+        "import gc\n"
+        "from kafkawire.spark import daemon\n"
+        "daemon.preload()\n"
+        "print(len(gc.get_objects()), gc.get_freeze_count())"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    watched, frozen = map(int, ran.stdout.split())
+    assert frozen > 50_000 > 50 * watched
+
+
+BROKEN = """
+import sys
+from kafkawire.spark import daemon
+sys.path.insert(0, sys.argv[1])
+daemon.PRELOADED = ("broken", "colorsys")
+daemon.preload()
+print("broken" in sys.modules, "colorsys" in sys.modules)
+"""
+
+
+@pytest.mark.real
+def test_what_workers_fork_from_stands_a_module_that_cannot_be_imported(tmp_path: Path) -> None:
+    """The task imports it again, and says why it cannot be."""
+    (tmp_path / "broken.py").write_text("raise NameError('half written')")
+    ran = subprocess.run(
+        [sys.executable, "-c", BROKEN, str(tmp_path)],
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert ran.stdout.split() == ["False", "True"]
+
+
+KEEPS = """
+from kafkawire.spark import daemon
+daemon.preload()
+import time
+from resource import RUSAGE_SELF, getrusage
+import pyarrow as pa
+def use():
+    for buffer in [pa.allocate_buffer(8 << 20) for _ in range(8)]:
+        memoryview(buffer).cast("B")[::4096] = bytes(2048)
+    time.sleep(0.05)  # longer than mimalloc waits by itself
+    pa.allocate_buffer(64)
+for _ in range(3):
+    before = getrusage(RUSAGE_SELF).ru_minflt
+    use()
+print(pa.default_memory_pool().backend_name, getrusage(RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.real
+def test_what_workers_fork_from_keeps_the_memory_that_arrow_frees() -> None:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("MIMALLOC", "ARROW"))}
+    ran = subprocess.run(
+        [sys.executable, "-c", KEEPS],
+        capture_output=True, text=True, check=True, timeout=120, env=environ,
+    )  # fmt: skip
+    pool, faults = ran.stdout.split()
+    if pool != "mimalloc":
+        pytest.skip(f"this pyarrow has {pool}")
+    assert int(faults) < 100, "each page of it came from the kernel again"
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("spark")
+def test_an_active_session_is_taken_as_it_is(spark: SparkSession) -> None:
+    assert open_session("spark://nowhere:7077", conf={"spark.ui.enabled": "true"}) is spark
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert spark.sparkContext.master == "local[2]"
+
+
+QUIET = """
+import sys
+from kafkawire.spark.mapping import map_in_arrow
+from kafkawire.spark.session import SessionError, open_session
+spark = open_session("local[1]", conf={"spark.sql.session.timeZone": "Asia/Tokyo"})
+assert map_in_arrow(spark.range(5).toDF("a"), lambda batches: batches, "a bigint").count() == 5
+assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+assert spark.conf.get("spark.python.daemon.module") == "kafkawire.spark.daemon"
+spark.stop()
+try:
+    open_session("nonsense")
+except SessionError as reason:
+    print(reason)
+"""
+
+
+@pytest.mark.real
+def test_it_starts_quietly_and_says_why_it_does_not(tmp_path: Path) -> None:
+    need_java()
+    done = subprocess.run(
+        [sys.executable, "-c", QUIET], capture_output=True, text=True, cwd=tmp_path, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("Spark does not start with master 'nonsense': ")
+    assert len(done.stdout.splitlines()) == 1
+    # Java itself warns of a module that Spark has it load; Spark says nothing but errors, of
+    # which the master that is none is one.
+    told = done.stderr.replace("WARNING: Using incubator modules: jdk.incubator.vector\n", "")
+    assert "WARN" not in told.upper(), told
+    assert "INFO" not in told, told
+    assert list(tmp_path.iterdir()) == []  # and it leaves nothing where it was called
+
+
+SUBMITTED = """
+from kafkawire.spark.session import open_session
+spark = open_session("local[7]", conf={"spark.sql.shuffle.partitions": "3"})
+context, settings = spark.sparkContext, spark.conf
+print("FOUND", context.master, context.appName, settings.get("spark.sql.session.timeZone"),
+      settings.get("spark.python.daemon.module"), settings.get("spark.sql.shuffle.partitions"))
+spark.stop()
+"""
+
+
+@pytest.mark.real
+def test_what_spark_submit_was_told_holds(tmp_path: Path) -> None:
+    need_java()
+    import pyspark
+
+    script = tmp_path / "job.py"
+    script.write_text(SUBMITTED)
+    told = ["--master", "local[1]", "--name", "mine", "--conf", "spark.sql.session.timeZone=Japan"]
+    submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+    done = subprocess.run(
+        [str(submit), *told, str(script)], capture_output=True, text=True, timeout=200,
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable}, cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = [line for line in done.stdout.splitlines() if line.startswith("FOUND")]
+    assert found == ["FOUND local[1] mine Japan kafkawire.spark.daemon 3"]

@@ -1,0 +1,141 @@
+"""The client of a schema registry, against one over HTTP."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from kafkawire.spark.pipeline import registry as module
+from kafkawire.spark.pipeline.registry import Registry, RegistryError
+from tests.kit.spark.registry import FakeRegistry, running
+
+TEXT = '"string"'
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRegistry]:
+    monkeypatch.setattr(module, "FIRST_WAIT_S", 0.0)
+    monkeypatch.delenv(module.USER_INFO, raising=False)
+    with running() as registry:
+        yield registry
+
+
+def test_by_number_once_each(fake: FakeRegistry) -> None:
+    number = fake.register("orders-value", TEXT)
+    client = Registry(fake.url + "/")
+    assert client.schema(number) == ("AVRO", TEXT, ())
+    assert client.schema(number) == ("AVRO", TEXT, ())
+    assert client.schema(99) is None
+    assert client.schema(99) is None
+    assert fake.requests == [f"/schemas/ids/{number}", "/schemas/ids/99"]
+
+
+def test_by_subject_and_version(fake: FakeRegistry) -> None:
+    fake.register("a/b c", TEXT)
+    fake.register("a/b c", '"long"')
+    client = Registry(fake.url)
+    assert client.version("a/b c").text == '"long"'
+    assert client.version("a/b c", "1").text == TEXT
+    assert fake.requests[0] == "/subjects/a%2Fb%20c/versions/latest"
+    with pytest.raises(RegistryError, match=r"has no version 3 of the subject 'a/b c'"):
+        client.version("a/b c", 3)
+
+
+def test_references_over_levels(fake: FakeRegistry) -> None:
+    fake.register("low", '"int"')
+    fake.register("middle", '"long"', references=[("n.Low", "low", 1)])
+    fake.register("top", TEXT, references=[("n.Middle", "middle", 1), ("n.Low", "low", 1)])
+    client = Registry(fake.url)
+    needed = client.needed(client.version("top"))
+    assert [(name, one.text) for name, one in needed.items()] == [
+        ("n.Low", '"int"'),
+        ("n.Middle", '"long"'),
+    ]
+
+
+def test_references_in_a_circle_end(fake: FakeRegistry) -> None:
+    fake.register("a", TEXT, references=[("B", "b", 1)])
+    fake.register("b", TEXT, references=[("A", "a", 1), ("B", "b", 1)])
+    client = Registry(fake.url)
+    assert set(client.needed(client.version("a"))) == {"A", "B"}
+
+
+def test_user_and_password(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake.register("s", TEXT)
+    fake.password = "me:se cret"
+    with pytest.raises(RegistryError, match="answers 401"):
+        Registry(fake.url).version("s")
+    monkeypatch.setenv(module.USER_INFO, "me:se cret")
+    assert Registry(fake.url).version("s").text == TEXT
+    monkeypatch.delenv(module.USER_INFO)
+    client = Registry(fake.url.replace("//", "//me:se%20cret@"))
+    assert client.version("s").text == TEXT
+    with pytest.raises(RegistryError) as raised:
+        client.version("none")
+    assert "cret" not in str(raised.value)
+
+
+def test_what_passes_is_tried_again(fake: FakeRegistry) -> None:
+    fake.register("s", TEXT)
+    fake.failures = [500, 503, 429]
+    assert Registry(fake.url).version("s").text == TEXT
+    assert len(fake.requests) == 4
+    fake.failures = [500] * 10
+    with pytest.raises(RegistryError, match=r"/subjects/s/versions/latest answers 500"):
+        Registry(fake.url).version("s")
+    assert len(fake.requests) == 4 + module.TRIES
+    fake.failures = [403]
+    with pytest.raises(RegistryError, match="answers 403"):
+        Registry(fake.url).version("s")
+    assert len(fake.requests) == 5 + module.TRIES
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"schema": 5}',
+        b'{"schema": "x", "references": [{"name": "a"}]}',
+        b'{"schema": "x", "references": [5]}',
+    ],
+)
+def test_answers_that_are_none(fake: FakeRegistry, body: bytes) -> None:
+    fake.failures = [body]
+    with pytest.raises(RegistryError, match=r"does not answer|without a version"):
+        Registry(fake.url).schema(1)
+
+
+def test_an_answer_without_end(fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ANSWER_BYTES_MAX", 100)
+    fake.register("s", '"' + "x" * 200 + '"')
+    with pytest.raises(RegistryError, match="does not answer with a schema"):
+        Registry(fake.url).version("s")
+
+
+def test_numbers_of_garbage_are_not_asked_for_without_end(
+    fake: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "UNKNOWN_MAX", 3)
+    client = Registry(fake.url)
+    assert [client.schema(number) for number in range(10)] == [None] * 10
+    assert len(fake.requests) == 3
+
+
+def test_nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FIRST_WAIT_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with pytest.raises(
+        RegistryError, match=rf"127\.0\.0\.1:{port}/schemas/ids/1 cannot be reached"
+    ):
+        Registry(f"http://127.0.0.1:{port}").schema(1)
+
+
+@pytest.mark.parametrize("url", ["", "localhost:8081", "ftp://x", "http://", "http://x:y"])
+def test_urls_that_are_none(url: str) -> None:
+    with pytest.raises(RegistryError, match="must be like http://HOST:8081"):
+        Registry(url)

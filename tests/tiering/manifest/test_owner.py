@@ -1,0 +1,125 @@
+"""Who may write to a bucket: claims that are lost, repeated, contested, refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kafkawire.manifest.keys import OWNER
+from kafkawire.tiering.manifest.owner import CLAIMS_AT_MOST, OwnedByOther, Owner, OwnerRecord
+from kafkawire.tiering.store.port import Refused, StoreError
+from tests.kit.env import memory_env
+from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults
+from tests.kit.tier.fake_store import FakeStore
+
+ENV = memory_env()
+
+
+def owner(bucket: FakeBucket, cluster_id: str = "c", node_id: int = 1) -> Owner:
+    return Owner(ENV, FakeStore(bucket), cluster_id, node_id)
+
+
+def stored(bucket: FakeBucket) -> OwnerRecord:
+    return OwnerRecord.unpack(bucket.objects[OWNER])
+
+
+async def test_each_start_has_a_later_epoch() -> None:
+    bucket = FakeBucket()
+    for epoch in (1, 2, 3):
+        one = owner(bucket, "c", epoch)
+        assert await one.claim() == epoch
+        assert await one.claim() == epoch, "asking again changes nothing"
+        assert (stored(bucket).epoch, stored(bucket).node_id) == (epoch, epoch)
+    assert bucket.requests["put"] == 3
+
+
+async def test_who_has_claimed_once_does_not_take_it_back() -> None:
+    bucket = FakeBucket()
+    one, two = owner(bucket), owner(bucket, "c", 2)
+    await one.claim()
+    await one.verify()
+    await two.claim()
+    for ask in (one.claim, one.verify):
+        with pytest.raises(OwnedByOther, match="claimed by node 2 in epoch 2, after this broker"):
+            await ask()
+    await two.verify()
+    assert stored(bucket).epoch == 2
+    with pytest.raises(Refused):
+        await one.verify()
+
+
+async def test_a_claim_whose_answer_was_lost_is_recognised() -> None:
+    bucket = FakeBucket()
+    for epoch in (1, 2):
+        one = owner(bucket)
+        bucket.faults = StoreFaults(lost_rate=0.0)
+
+        def lose(moment: str, kind: str, key: str) -> None:
+            if (moment, kind) == ("done", "put"):
+                bucket.faults.lost_rate = 1.0
+
+        bucket.hook = lose
+        with pytest.raises(StoreError, match="ReadTimeoutError"):
+            await one.claim()
+        bucket.faults, bucket.hook = StoreFaults(), lambda moment, kind, key: None
+        assert await one.claim() == epoch
+        assert stored(bucket).epoch == epoch
+
+
+async def test_another_clusters_bucket_is_left_alone() -> None:
+    bucket = FakeBucket()
+    await owner(bucket, "theirs", 7).claim()
+    before = bucket.objects
+    with pytest.raises(OwnedByOther, match="belongs to the cluster theirs, this is ours"):
+        await owner(bucket, "ours").claim()
+    assert bucket.objects == before
+
+
+async def test_an_owner_that_was_removed_is_entered_again() -> None:
+    bucket = FakeBucket()
+    one = owner(bucket)
+    await one.claim()
+    bucket.forget(OWNER)
+    await one.verify()
+    assert one.epoch == stored(bucket).epoch == 2
+
+
+async def test_others_that_claim_at_the_same_time() -> None:
+    bucket = FakeBucket()
+    count = 0
+
+    def hook(moment: str, kind: str, key: str) -> None:
+        nonlocal count
+        if (moment, kind) == ("call", "put") and count < rivals:
+            count += 1
+            bucket.store(OWNER, OwnerRecord("c", 9, count, f"n{count}", 0).pack())
+
+    bucket.hook, rivals = hook, 3
+    assert await owner(bucket).claim() == 4
+    count, rivals = 0, 1000
+    with pytest.raises(StoreError, match="others claim"):
+        await owner(bucket).claim()
+    assert count == CLAIMS_AT_MOST
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [(b"", "not what kafkawire writes"), (b"[]", "not what"), (b"{}", "not what"),
+     (b'{"format": 1, "epoch": "x"}', "not what"), (b"\xff", "not what"),
+     (b"[" * 100_000, "not what"), (b'{"format": 2}', "format 2, this kafkawire reads up to 1")],
+)  # fmt: skip
+async def test_what_it_does_not_understand_it_does_not_write_over(data: bytes, says: str) -> None:
+    bucket = FakeBucket()
+    bucket.store(OWNER, data)
+    with pytest.raises(OwnedByOther, match=says):
+        await owner(bucket).claim()
+    assert bucket.objects == {OWNER: data}
+
+
+async def test_more_may_be_said_than_is_known() -> None:
+    bucket = FakeBucket()
+    await owner(bucket).claim()
+    says = json.loads(bucket.objects[OWNER]) | {"new": [1]}
+    bucket.store(OWNER, json.dumps(says).encode())
+    assert await owner(bucket).claim() == 2

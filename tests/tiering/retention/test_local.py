@@ -1,0 +1,252 @@
+"""What leaves the local disk once it is in the remote tier: when, in order, through failures."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kafkawire.log.fsck.check import check
+from kafkawire.log.segments import store as segment_store
+from kafkawire.log.segments.store import NotLocal
+from kafkawire.metadata.store import MetadataError
+from kafkawire.offsets.catalog.port import DELETE_STARTED
+from tests.kit.log.logs import FOLDER, read_all, values
+from tests.kit.tier.local import GRACE_MS, HOUR_MS, LocalWorld, two_uploaded
+
+
+async def test_only_what_is_uploaded_leaves_and_readers_are_told_first() -> None:
+    world = LocalWorld()
+    partition = await world.begin(local_retention_ms="1000")
+    await world.fill(partition, 40)
+    await world.cut()
+    world.later(HOUR_MS)
+    await world.look()
+    assert await world.locals() == [True], "it is nowhere else"
+    await world.upload()
+    await world.look()
+    assert await world.locals() == [False]
+    assert len(world.files()) == 1, "a reader may be at it"
+    with pytest.raises(NotLocal):
+        await read_all(partition)
+    world.later(GRACE_MS - 1)
+    await world.look()
+    assert len(world.files()) == 1
+    world.later(1)
+    await world.look()
+    assert world.files() == []
+    assert (world.local.let_go, world.local.files.removed) == (1, 1)
+    partition = await world.again()
+    assert await world.locals() == [False]
+    assert await read_all(partition, partition.cut_offset)
+
+
+async def test_what_is_not_past_its_local_retention_stays() -> None:
+    world = await two_uploaded(local_retention_ms=str(HOUR_MS))
+    await world.look()
+    assert await world.locals() == [True, True]
+    border = world.find("t").segments.end[0]
+    world.later(HOUR_MS + border)
+    await world.look()
+    assert await world.locals() == [False, True]
+    world.later(HOUR_MS)
+    await world.look()
+    assert await world.locals() == [False, False]
+
+
+async def test_a_shared_file_waits_for_the_last_of_its_partitions() -> None:
+    world = LocalWorld()
+    one = await world.begin(local_retention_ms="1000")
+    (two,) = await world.topic("u", local_retention_ms=str(HOUR_MS))
+    await world.fill(one, 5)
+    await world.fill(two, 5)
+    await world.cut_all()
+    assert len(await world.upload()) == 1
+    world.later(HOUR_MS // 2)
+    await world.look()
+    assert await world.locals() == [True]
+    world.later(HOUR_MS)
+    await world.look()
+    assert await world.locals() == [False]
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_a_partition_keeps_as_many_bytes_as_it_is_to_have(loaded: bool) -> None:
+    world = await two_uploaded()
+    partition = world.find("t")
+    await world.cut_all()
+    await world.upload()
+    sizes = list(partition.segments.length)
+    assert len(sizes) == 3
+    partition.config.local_retention_bytes = sizes[1] + sizes[2] + 1
+    if not loaded:
+        world.local._config_of = {partition.number: partition.config}.get
+        del world.log.partitions[partition.number]
+    await world.look()
+    assert await world.locals() == [True, True, True]
+    partition.config.local_retention_bytes -= 1
+    world.local.settings_changed()
+    await world.look()
+    assert await world.locals() == [False, True, True]
+    partition.config.local_retention_bytes = 0
+    world.later(world.config.log_retention_check_interval_ms)
+    await world.look()
+    assert await world.locals() == [False, False, False], "it is looked at again by itself"
+
+
+async def test_other_settings_count_at_the_next_look() -> None:
+    world = await two_uploaded(local_retention_ms=str(24 * HOUR_MS))
+    await world.look()
+    partition = world.find("t")
+    partition.config.local_retention_ms = 1000
+    world.later(HOUR_MS // 2)
+    await world.look()
+    assert await world.locals() == [True, True], "nobody has said that they changed"
+    world.local.settings_changed()
+    await world.look()
+    assert await world.locals() == [False, False]
+
+
+async def test_a_change_that_nobody_told_of_is_found_within_an_hour() -> None:
+    world = await two_uploaded(local_retention_ms=str(24 * HOUR_MS))
+    await world.look()
+    world.find("t").config.local_retention_ms = 1000
+    world.later(HOUR_MS)
+    await world.look()
+    assert await world.locals() == [False, False]
+
+
+async def test_a_file_outlives_its_grace_while_it_is_read() -> None:
+    world = await two_uploaded(local_retention_ms="1000")
+    segment = next(iter(world.log.segments.store.by_id.values()))
+    segment.pins += 1
+    world.later(HOUR_MS)
+    for _ in range(3):
+        world.later(GRACE_MS)
+        await world.look()
+    assert len(world.files()) == 1
+    segment.pins -= 1
+    await world.look()
+    assert len(world.files()) == 1, "the grace is of the last reader"
+    world.later(GRACE_MS)
+    await world.look()
+    assert world.files() == []
+
+
+async def two_looks(world: LocalWorld) -> None:
+    await world.look()
+    world.later(GRACE_MS)
+    await world.look()
+
+
+async def failing(world: LocalWorld, step: str, patch: pytest.MonkeyPatch) -> None:
+    """A look in which one step fails."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(5, "input/output error") if step == "remove" else MetadataError("locked")
+
+    async def fail_later(*_: Any) -> None:
+        fail()
+
+    done = world.storage.set_local
+
+    async def done_all_the_same(*arguments: Any) -> None:
+        await done(*arguments)
+        fail()
+
+    with patch.context() as broken:
+        if step == "remove":
+            broken.setattr(segment_store, "remove", fail)
+        elif step == "answer":
+            broken.setattr(world.storage, "set_local", done_all_the_same)
+        else:
+            broken.setattr(world.storage, step, fail_later)
+        with pytest.raises((OSError, MetadataError)):
+            await two_looks(world)
+
+
+@pytest.mark.parametrize(
+    "step", ["segment_mappings", "set_local", "answer", "segments_by_id", "remove"]
+)
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_step_that_fails_is_done_at_a_later_look(
+    step: str, restarted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = await two_uploaded(local_retention_ms="1000")
+    world.later(HOUR_MS)
+    await failing(world, step, monkeypatch)
+    if restarted:
+        await world.again()
+    for _ in range(2):
+        await world.look()
+        world.later(GRACE_MS)
+    await world.look()
+    assert await world.locals() == [False, False]
+    assert world.files() == []
+
+
+@pytest.mark.parametrize("looks", [1, 2])
+@pytest.mark.parametrize("power", [True, False])
+async def test_a_crash_between_two_steps_leaves_no_file_and_no_dangling_row(
+    looks: int, power: bool
+) -> None:
+    world = await two_uploaded(local_retention_ms="1000")
+    world.later(HOUR_MS)
+    for _ in range(looks):
+        await world.look()
+        world.later(GRACE_MS)
+    partition = await world.again(power)
+    assert await world.locals() == [False, False]
+    assert world.files() == [], "the start removes what is left"
+    assert await read_all(partition, partition.cut_offset)
+    await world.look()
+    await world.log.close()
+    report = await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
+    assert [problem.text for problem in report.problems] == []
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_file_is_kept_when_its_object_is_lost_meanwhile(restarted: bool) -> None:
+    world = await two_uploaded(local_retention_ms="1000")
+    before = await read_all(world.find("t"))
+    world.later(HOUR_MS)
+    await world.look()
+    uuids = [row.object for row in await world.rows()]
+    await world.storage.delete_objects(uuids[:1], 5)
+    if restarted:
+        await world.again()
+    else:
+        world.later(GRACE_MS)
+        await world.look()
+    assert await world.locals() == [True, False]
+    assert len(world.files()) == 1
+    partition = world.find("t")
+    border = partition.segments.end[0]
+    plan = partition.plan(0, 1 << 20, border, True)
+    assert values(await partition.log.read(plan)) == before[:border]
+    (gone,) = await world.storage.objects(1, [DELETE_STARTED], 9)
+    assert gone.uuid == uuids[0]
+
+
+async def test_the_local_tier_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkawire.tiering.retention.local_retention.LOOKED_EVERY_S", 0.0)
+    world = await two_uploaded(local_retention_ms="1000")
+    world.later(HOUR_MS)
+    failures = [MetadataError("locked")]
+    ask = world.storage.segment_mappings
+
+    async def fail_once(*arguments: Any) -> Any:
+        if failures:
+            raise failures.pop()
+        return await ask(*arguments)
+
+    monkeypatch.setattr(world.storage, "segment_mappings", fail_once)
+    world.local.start()
+    for _ in range(200):
+        await asyncio.sleep(0)
+        world.later(GRACE_MS)
+        if not world.files():
+            break
+    assert world.files() == []
+    await world.local.close()

@@ -1,0 +1,67 @@
+"""Compacted topics whose segments are remote: cleaned once they are back, never at a loss."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkawire.offsets.catalog.port import DELETING, LIVE
+from tests.kit.log import compacted
+from tests.kit.tier.local import GRACE_MS, HOUR_MS, LocalWorld, remote, tend
+
+
+async def compact_world(**more: str) -> LocalWorld:
+    world = LocalWorld(log_cleaner_dedupe_buffer_size=1 << 16)
+    partition = await world.begin(cleanup_policy="compact", **more)
+    await compacted.fill(partition, 40)
+    await world.cut_all()
+    return world
+
+
+@pytest.mark.parametrize("aged", [False, True])
+async def test_a_compacted_topic_is_cleaned_though_its_segments_are_remote(aged: bool) -> None:
+    world = await compact_world(**({"max_compaction_lag_ms": "1000"} if aged else {}))
+    partition = world.find("t")
+    before = await compacted.read(partition)
+    if aged:
+        partition.config.min_cleanable_dirty_ratio = 1.0
+    (segment,) = await remote(world)
+    if aged:
+        world.later(HOUR_MS)
+    await compacted.clean(world)
+    got = await compacted.read(partition)
+    assert compacted.latest(got) == compacted.latest(before)
+    assert len(got) < len(before)
+    assert world.local.files.downloads == 1
+    assert segment.pins == 0
+    assert segment.row.state == DELETING
+    world.later(GRACE_MS + 1000)
+    await tend(world, 1)
+    assert segment.name + ".segment" not in world.files()
+    await world.again()
+    assert await compacted.read(world.find("t")) == got
+
+
+async def test_a_cleaning_waits_for_what_cannot_be_brought_back() -> None:
+    world = await compact_world()
+    (segment,) = await remote(world)
+    world.bucket.faults.down = True
+    world.bucket.faults.timeout_s = 0.0
+    await compacted.clean(world)
+    assert [row.id for row in await world.storage.segments(1, (0, LIVE, DELETING), 9)] == [
+        segment.row.id
+    ], "no rows are left of a job that did not begin"
+    assert segment.pins == 0
+    world.bucket.faults.down = False
+    world.later(HOUR_MS)
+    await compacted.clean(world)
+    assert segment.row.state == DELETING
+    assert len(await compacted.read(world.find("t"))) == 5
+
+
+async def test_without_a_remote_tier_nothing_is_cleaned_and_nothing_is_lost() -> None:
+    world = await compact_world()
+    (segment,) = await remote(world)
+    world.log.segments.store.localizer = None
+    await compacted.clean(world)
+    assert segment.row.state == LIVE
+    assert segment.pins == 0

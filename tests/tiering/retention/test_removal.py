@@ -1,0 +1,234 @@
+"""Objects go when nobody needs them, and not before: coverage, graces, withdrawals, failures."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from kafkawire.log.partition.partition import Partition
+from kafkawire.manifest.contents import Manifest
+from kafkawire.manifest.keys import SEGMENTS, segment_key
+from kafkawire.manifest.reader import read_manifest
+from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
+from kafkawire.tiering.retention import object_deletion as removal
+from tests.kit.tier.fake_bucket import StoreFaults
+from tests.kit.tier.world import TierProcess, TierWorld
+
+Act = Callable[[TierProcess], Awaitable[None]]
+LAG_MS = "5000"
+
+
+def live(act: Act, world: TierWorld | None = None) -> TierWorld:
+    """One life that does this and ends cleanly."""
+    world = world or TierWorld(3)
+    life = TierProcess(world)
+
+    async def main() -> None:
+        await life.start()
+        await act(life)
+        await life.close()
+
+    life.run(main)
+    return world
+
+
+def objects(world: TierWorld) -> set[str]:
+    return {key for key in world.bucket.objects if key.startswith(SEGMENTS)}
+
+
+def manifest(world: TierWorld) -> Manifest:
+    return read_manifest(world.bucket.objects.__getitem__)
+
+
+async def rows(life: TierProcess, *states: int) -> list[ObjectRow]:
+    return await life.storage.objects(
+        1, states or (COPY_STARTED, COPY_FINISHED, DELETE_STARTED), 99
+    )
+
+
+async def until(life: TierProcess, true: Callable[[], bool], seconds: float = 120) -> None:
+    end = life.loop.now + seconds
+    while not true():
+        assert life.loop.now < end, "it does not happen"
+        await life.env.sleep(0.1)
+
+
+async def produce(life: TierProcess, partition: Partition, count: int = 5) -> None:
+    """Some records, in the tier when this returns."""
+    life.append(partition, count)
+    await life.log.commit_log.committed()
+    await until(life, lambda: partition.commit_offset == partition.high_watermark)
+
+
+def test_what_a_deletion_leaves_goes_after_its_grace() -> None:
+    async def act(life: TierProcess) -> None:
+        (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
+        await produce(life, partition)
+        (key,) = objects(life.world)
+        await partition.delete_records(5)
+        await until(life, lambda: bool(manifest(life.world).deleted))
+        told_at = life.loop.now
+        # The manifest says first that the log begins later and that the object goes.
+        row = manifest(life.world).partition(partition.number)
+        assert row is not None
+        assert row.log_start == 5
+        assert key in objects(life.world)
+        await until(life, lambda: not objects(life.world))
+        assert life.loop.now - told_at >= 1  # tier.delete.delay.ms is 2 s, told within a second
+        await until(life, lambda: life.tiering.remover.removed == 1)
+        assert await rows(life) == []
+
+    live(act)
+
+
+def test_an_object_stays_until_what_replaced_its_segment_is_there() -> None:
+    """The cleaner writes a compacted partition anew; as long as that cannot be uploaded, the bucket
+    keeps what it has."""
+
+    async def act(life: TierProcess) -> None:
+        (partition,) = await life.create(
+            "t", cleanup_policy="compact", min_cleanable_dirty_ratio="0.01",
+            tiering_max_lag_ms=LAG_MS,
+        )  # fmt: skip
+        for value in (b"1", b"2", b"3"):
+            life.send(partition, [(b"key", value)] * 20)
+            await life.log.commit_log.committed()
+        await until(life, lambda: partition.commit_offset == partition.high_watermark)
+        before = objects(life.world)
+        life.world.config.tier_paused = True
+        life.tiering.broker_changed()
+        generation = set(partition.segments.segment)
+        committed = partition.commit_offset
+        life.send(partition, [(b"key", b"4")] * 20)
+        await life.log.commit_log.committed()
+        await until(
+            life, lambda: generation.isdisjoint(partition.segments.segment), seconds=300
+        )  # all of it was cleaned
+        await life.env.sleep(60)
+        assert before <= objects(life.world)
+        there = manifest(life.world)
+        assert not there.deleted
+        spans = list(there.spans(partition.number))
+        assert (spans[0][0], spans[-1][1]) == (0, committed)
+        life.world.config.tier_paused = False
+        life.tiering.broker_changed()
+        await until(life, lambda: before.isdisjoint(objects(life.world)))
+        spans = list(manifest(life.world).spans(partition.number))
+        assert (spans[0][0], spans[-1][1]) == (0, partition.commit_offset)
+
+    live(act)
+
+
+def test_tries_that_failed_leave_nothing() -> None:
+    """Answers are lost, so objects are there that no row calls finished."""
+
+    async def act(life: TierProcess) -> None:
+        (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
+        await produce(life, partition)
+        life.world.bucket.faults = StoreFaults(lost_rate=1.0, timeout_s=0.5)
+        life.append(partition, 5)
+        await life.log.commit_log.committed()
+        await until(life, lambda: len(objects(life.world)) >= 4)
+        assert life.tiering.uploader.dispatcher.failures.total() >= 3
+        life.world.bucket.faults = StoreFaults()
+        await until(life, lambda: partition.commit_offset == 10)
+        await until(life, lambda: len(objects(life.world)) == 2)
+        finished = await rows(life)
+        assert {row.state for row in finished} == {COPY_FINISHED}
+        assert objects(life.world) == {segment_key(row.uuid) for row in finished}
+
+    live(act)
+
+
+def test_an_upload_a_crash_ended_is_begun_anew_and_never_adopted() -> None:
+    world = TierWorld(3)
+    first = TierProcess(world)
+
+    async def half() -> None:
+        await first.start()
+        (partition,) = await first.create("t", tiering_max_lag_ms=LAG_MS)
+        await produce(first, partition)
+        first.append(partition, 5)
+        await first.log.commit_log.committed()
+        done = asyncio.get_running_loop().create_future()
+        hook = world.bucket.hook
+
+        def watch(moment: str, kind: str, key: str) -> None:
+            hook(moment, kind, key)
+            if moment == "done" and kind == "put" and key.startswith(SEGMENTS) and not done.done():
+                done.set_result(None)
+
+        world.bucket.hook = watch
+        await done
+        first.die("kill")
+
+    first.run(half)
+    left = objects(world)
+    assert len(left) == 2
+
+    async def again(life: TierProcess) -> None:
+        (started,) = await rows(life, DELETE_STARTED)
+        (partition,) = await life.partitions()
+        await until(life, lambda: partition.commit_offset == 10)
+        await until(life, lambda: segment_key(started.uuid) not in objects(world))
+        finished = await rows(life)
+        assert {segment_key(row.uuid) for row in finished} == objects(world)
+        assert {row.state for row in finished} == {COPY_FINISHED}
+
+    live(again, world)
+
+
+def test_a_topic_leaves_the_tier_with_all_it_has_there() -> None:
+    """remote.log.delete.on.disable: what lies only there is given up, what is here stays; a topic
+    that shares its segments keeps them."""
+
+    async def act(life: TierProcess) -> None:
+        (leaves,) = await life.create("leaves", tiering_max_lag_ms=LAG_MS, local_retention_ms="1")
+        (stays,) = await life.create("stays", tiering_max_lag_ms=LAG_MS)
+        await produce(life, leaves)
+        store = life.log.segments.store
+        await until(life, lambda: not any(map(store.is_local, leaves.segments.segment)))
+        life.append(leaves, 5)
+        await produce(life, stays)
+        await life.alter(
+            "leaves", remote_storage_enable="false", remote_log_delete_on_disable="true",
+            local_retention_ms="-2",
+        )  # fmt: skip
+        await until(life, lambda: leaves.log_start >= 5)
+        await until(life, lambda: len(objects(life.world)) == 1)
+        await life.env.sleep(30)
+        assert len(objects(life.world)) == 1
+        assert leaves.high_watermark == 10
+        assert stays.log_start == 0
+        spans = list(manifest(life.world).spans(stays.number))
+        assert (spans[0][0], spans[-1][1]) == (0, 5)
+
+    live(act)
+
+
+def test_objects_that_must_stay_hold_nobody_else_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removal, "PAGE", 2)
+
+    async def act(life: TierProcess) -> None:
+        (partition,) = await life.create("t", tiering_max_lag_ms=LAG_MS)
+        await produce(life, partition)
+        (wanted,) = await rows(life, COPY_FINISHED)
+        remover = life.tiering.remover
+        needed = [bytes([n]) * 16 for n in range(5)]  # before any other, by uuid
+        real = life.storage.unneeded_objects
+
+        async def crowd(node_id: int, limit: int, after: bytes = b"") -> list[ObjectRow]:
+            some = [ObjectRow(each, 0, 1) for each in needed if each > after]
+            return (some + await real(node_id, 99, after))[:limit]
+
+        async def covered(row: ObjectRow) -> bool:
+            return row.uuid not in needed
+
+        monkeypatch.setattr(life.storage, "unneeded_objects", crowd)
+        monkeypatch.setattr(remover, "covered", covered)
+        await partition.delete_records(5)
+        await until(life, lambda: segment_key(wanted.uuid) not in objects(life.world))
+
+    live(act)

@@ -1,0 +1,122 @@
+"""Calls to the storage process that are given up, wait for others, or are slow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from kafkawire.tiering.store import process_client as link
+from kafkawire.tiering.store import process_protocol as calls
+from kafkawire.tiering.store.port import Part, StoreError
+from kafkawire.tiering.store.process import StoreProcess
+from tests.kit.tier.store_process import (
+    begun,
+    folder_process,  # noqa: F401  (a fixture, by name)
+    stopped,
+    turns,
+)
+from tests.kit.waiting import until
+
+
+async def test_who_gives_up_leaves_no_answer_and_no_place(store: StoreProcess) -> None:
+    pid = await stopped(store)
+    waiting = begun(*(store.get("k") for _ in range(100)))
+    await turns()
+    for task in waiting:
+        task.cancel()
+    outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {asyncio.CancelledError}
+    behind = begun(*(store.get("k", n, 1) for n in range(50)))
+    os.kill(pid, signal.SIGCONT)
+    assert [data for data, _ in await asyncio.gather(*behind)] == [bytes([n]) for n in range(50)]
+    assert store.pid == pid
+
+
+async def test_a_read_given_up_lasts_until_its_memory_is_free(store: StoreProcess) -> None:
+    pid = await stopped(store)
+    reading, waiting = begun(store.read("k", [Part(0, 50, 0)]), store.get("k"))
+    await turns()
+    reading.cancel()
+    await turns()
+    reading.cancel()  # once more does not help
+    await turns()
+    assert not reading.done()
+    os.kill(pid, signal.SIGCONT)
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    store.memory[:50] = b"x" * 50
+    await waiting
+    await store.get("k")
+    assert bytes(store.memory[:50]) == b"x" * 50
+
+
+async def test_a_read_given_up_ends_with_a_dead_child(store: StoreProcess) -> None:
+    pid = await stopped(store)
+    (reading,) = begun(store.read("k", [Part(0, 50, 0)]))
+    await turns()
+    reading.cancel()
+    await turns()
+    os.kill(pid, signal.SIGKILL)
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+
+
+@pytest.mark.real
+async def test_an_upload_given_up_ends(store: StoreProcess, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(bytes(8 << 20))
+    await store.put("k", b"x")
+    (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
+    await turns()
+    upload.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upload
+    unfinished = tmp_path / "tier" / ".unfinished"
+    await until(lambda: not list(unfinished.iterdir()))
+    assert [one.key for one in await store.list("")] == ["k"]
+
+
+@pytest.mark.real
+async def test_an_upload_killed_leaves_nothing(store: StoreProcess, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(bytes(8 << 20))
+    await store.put("k", b"x")
+    (upload,) = begun(store.upload("slow", str(tmp_path / "here"), 1 << 20))
+    unfinished = tmp_path / "tier" / ".unfinished"
+    await until(lambda: bool(list(unfinished.iterdir())))
+    assert store.pid is not None
+    os.kill(store.pid, signal.SIGKILL)
+    with pytest.raises(StoreError, match="SIGKILL"):
+        await upload
+    await store.put("k", b"y")
+    assert list(unfinished.iterdir()) == []
+
+
+async def test_too_many_wait(store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "WAITING_AT_MOST", 5)
+    pid = await stopped(store)
+    in_child = calls.REST_THREADS * calls.CALLS_PER_THREAD
+    waiting = begun(*(store.get("k") for _ in range(in_child + 5)))
+    await turns()
+    with pytest.raises(StoreError, match="Busy: 5 calls wait"):
+        await store.get("k")
+    (read,) = begun(store.read("k", [Part(0, 1, 0)]))  # has a lane of its own
+    os.kill(pid, signal.SIGCONT)
+    await asyncio.gather(read, *waiting)
+    await store.get("k")
+
+
+async def test_what_is_slow_holds_up_nothing_else(store: StoreProcess, tmp_path: Path) -> None:
+    (tmp_path / "here").write_bytes(bytes(8 << 20))
+    await store.put("k", b"x")
+    uploads = begun(*(store.upload(f"u{n}", str(tmp_path / "here"), 1 << 20) for n in range(12)))
+    await turns()
+    for _ in range(10):
+        await store.read("k", [Part(0, 1, 0)])
+        await store.put("k", b"y")
+    assert not any(task.done() for task in uploads)
+    for task in uploads:
+        task.cancel()
+    await asyncio.gather(*uploads, return_exceptions=True)

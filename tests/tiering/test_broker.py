@@ -1,0 +1,345 @@
+"""A broker with a remote tier from end to end: produce, upload, restart, delete.
+
+The tier is a folder behind the real storage process; the same life against MinIO is marked real.
+What is in the bucket is read by kafkawire.manifest alone, as Spark and a restore do.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode
+from kafkawire.log.identity import IdentityError
+from kafkawire.manifest.keys import SEGMENTS
+from kafkawire.manifest.reader import NoManifest, read_manifest
+from kafkawire.messages.delete_records import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from kafkawire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from kafkawire.server.run import Server
+from kafkawire.tiering.retention import object_deletion as removal
+from kafkawire.tiering.service import Tiering
+from kafkawire.tiering.upload.scheduler import Reason
+from tests.handlers.test_produce_fetch import fetch, make, produce, values
+from tests.kit.client import Client, batch
+from tests.kit.server import port_of, running
+from tests.kit.waiting import until
+
+QUICK = {
+    "tiering_max_lag_ms": "5000",
+    "tiering_min_object_bytes": "1",
+    "tier_delete_delay_ms": "1",
+    "log_segment_delete_delay_ms": "1",
+    "cut_interval_ms": "100",
+    "journal_roll_ms": "300",
+    "tier_cache_bytes": str(16 << 20),
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deletions gather for less long than they do."""
+    monkeypatch.setattr(removal, "LOOK_S", 0.2)
+
+
+def tier_of(server: Server) -> Tiering:
+    tiering = server.broker.tiering
+    assert tiering is not None
+    return tiering
+
+
+def finished_objects(data: Path) -> int:
+    with closing(sqlite3.connect(data / "metadata.db")) as connection:
+        query = "SELECT count(*) FROM remote_objects WHERE state = 1"
+        return int(connection.execute(query).fetchone()[0])
+
+
+class Folder:
+    """The bucket as somebody sees it who has nothing else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def segments(self) -> dict[str, bytes]:
+        found = self.path.glob(f"{SEGMENTS}*.segment")
+        return {file.stem: file.read_bytes() for file in sorted(found)}
+
+    def end(self, topic: str) -> int:
+        """Up to where the manifest has a partition 0; -1: it does not know it."""
+        row = self._row(topic)
+        return -1 if row is None else row[1]
+
+    def start(self, topic: str) -> int:
+        row = self._row(topic)
+        return -1 if row is None else row[0]
+
+    def _row(self, topic: str) -> tuple[int, int] | None:
+        try:
+            manifest = read_manifest(lambda key: (self.path / key).read_bytes())
+        except NoManifest:
+            return None
+        facts = manifest.topics.get(topic)
+        if facts is None:
+            return None
+        row = manifest.partition(facts.partitions[0])
+        return None if row is None else (row.log_start, row.end)
+
+
+def files(data: Path) -> dict[str, bytes]:
+    return {file.stem: file.read_bytes() for file in data.glob("brokers/*/segments/*.segment")}
+
+
+async def uploaded(server: Server, end: int, topic: str = "t") -> None:
+    """Partition 0 of a topic is in the tier up to `end`."""
+    number = server.broker.catalog.by_name[topic].partitions[0].number
+    partition = server.broker.log.partitions[number]
+    await until(lambda: partition.commit_offset == end, f"commit offset {end}")
+
+
+async def fetch_values(client: Client, topic: str) -> list[bytes]:
+    answer = await client.call(fetch(topic, 0, wait_ms=500), 12)
+    return values(answer.responses[0].partitions[0])
+
+
+def trim(topic: str, offset: int, timeout_ms: int = 10_000) -> DeleteRecordsRequest:
+    part = DeleteRecordsPartition(partition_index=0, offset=offset)
+    return DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic, partitions=[part])], timeout_ms=timeout_ms
+    )
+
+
+@pytest.mark.real
+async def test_the_whole_life_of_records(tmp_path: Path) -> None:
+    bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
+    written = [b"%d" % at for at in range(100)]
+    async with running(data, tier_url=str(bucket.path), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await client.call(produce("t", batch(*written)), 9)
+        await uploaded(server, 100)
+        # An object is a segment, byte for byte, and the manifest says so.
+        assert list(bucket.segments().values()) == list(files(data).values())
+        assert bucket.end("t") == 100
+        number = server.broker.catalog.by_name["t"].partitions[0].number
+        (row,) = await server.broker.storage.load_partitions([number])
+        assert (row.dispatch_offset, row.commit_offset) == (100, 100)
+        await client.close()
+    before = bucket.segments()
+    async with running(data, tier_url=str(bucket.path), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        tiering = tier_of(server)
+        await until(lambda: tiering.state == "attached", "attached")
+        assert await fetch_values(client, "t") == written
+        assert bucket.segments() == before  # a start uploads nothing twice
+        await client.call(produce("t", batch(b"more")), 9)
+        await uploaded(server, 101)
+        # Of the answer on, the bucket cannot bring back what was deleted.
+        answer = await client.call(trim("t", 100), 2)
+        assert answer.topics[0].partitions[0].low_watermark == 100
+        assert bucket.start("t") == 100
+        await until(lambda: before.keys().isdisjoint(bucket.segments()), "the first object goes")
+        assert len(bucket.segments()) == 1
+        deletion = DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5000)
+        await client.call(deletion, 6)
+        await until(lambda: not bucket.segments(), "the last object goes")
+        await until(lambda: bucket.end("t") == -1, "the manifest forgets the topic")
+        with closing(sqlite3.connect(data / "metadata.db")) as sql:
+            rows = sql.execute
+            await until(lambda: not rows("select * from remote_objects").fetchall(), "its row goes")
+        await client.close()
+
+
+@pytest.mark.slow
+async def test_topics_choose_whether_they_are_tiered(tmp_path: Path) -> None:
+    bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
+    async with running(data, tier_url=str(bucket.path), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await make(client, "stays", remote_storage_enable="false")
+        await client.call(produce("stays", batch(b"here")), 9)
+        await client.call(produce("t", batch(b"there")), 9)
+        await uploaded(server, 1)
+        await until(lambda: len(files(data)) == 2, "two classes of segments")
+        (there,) = bucket.segments().values()
+        assert b"there" in there
+        assert b"here" not in there.replace(b"there", b"")
+        await client.close()
+
+
+@pytest.mark.slow
+async def test_pausing_holds_uploads_and_says_so(tmp_path: Path) -> None:
+    bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
+    async with running(data, tier_url=str(bucket.path), tier_paused="true", **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        tiering = tier_of(server)
+        await make(client, "t")
+        await client.call(produce("t", batch(b"x")), 9)
+        await until(lambda: bool(tiering.dispatcher.candidates), "a segment is registered")
+        (held,) = tiering.dispatcher.candidates
+        why = tiering.dispatcher.why(held, server.broker.env.clock.monotonic())
+        assert why.reason is Reason.PAUSED
+        assert not bucket.segments()
+        server.broker.config.tier_paused = False
+        tiering.broker_changed()
+        await uploaded(server, 1)
+        await client.close()
+
+
+@pytest.mark.slow
+async def test_a_start_does_not_wait_for_the_tier(tmp_path: Path) -> None:
+    """What should be the folder is a file: the broker serves, and says what is in the way."""
+    (tmp_path / "bucket").write_text("no folder")
+    data = tmp_path / "data"
+    async with running(data, tier_url=str(tmp_path / "bucket" / "x"), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        tiering = tier_of(server)
+        await make(client, "t")
+        await client.call(produce("t", batch(b"x")), 9)
+        await until(lambda: tiering.error is not None, "the failure is known")
+        assert tiering.state != "attached"
+        await until(lambda: bool(tiering.dispatcher.candidates), "a segment is registered")
+        (held,) = tiering.dispatcher.candidates
+        why = tiering.dispatcher.why(held, server.broker.env.clock.monotonic())
+        assert why.reason is Reason.ERROR
+        assert await fetch_values(client, "t") == [b"x"]
+        await client.close()
+
+
+@pytest.mark.slow
+async def test_delete_records_gives_up_at_its_timeout_and_the_bucket_follows(
+    tmp_path: Path,
+) -> None:
+    bucket, data = Folder(tmp_path / "bucket"), tmp_path / "data"
+    async with running(data, tier_url=str(bucket.path), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await client.call(produce("t", batch(b"0", b"1", b"2")), 9)
+        await uploaded(server, 3)
+        manifest = bucket.path / "manifest"
+        away = bucket.path / "away"
+        manifest.rename(away)
+        manifest.write_text("no folder")  # nothing can be put there
+        answer = (await client.call(trim("t", 2, timeout_ms=200), 2)).topics[0].partitions[0]
+        assert answer.error_code == ErrorCode.REQUEST_TIMED_OUT
+        number = server.broker.catalog.by_name["t"].partitions[0].number
+        assert server.broker.log.partitions[number].log_start == 2  # it has moved all the same
+        manifest.unlink()
+        away.rename(manifest)
+        await until(lambda: bucket.start("t") == 2, "the manifest follows")
+        await client.close()
+
+
+@pytest.mark.slow
+def test_a_broker_without_a_tier_imports_nothing_of_it(tmp_path: Path) -> None:
+    code = f"""
+import asyncio, sys
+from pathlib import Path
+from tests.kit.server import running
+
+async def main():
+    async with running(Path({str(tmp_path)!r}) / "data"):
+        print([name for name in sys.modules if name.split(".")[0] in ("tiering", "boto3")])
+
+asyncio.run(main())
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True,
+        cwd=Path(__file__).parent.parent.parent,
+    )  # fmt: skip
+    assert ran.stdout == "[]\n"
+
+
+@pytest.mark.slow
+async def test_a_tier_of_another_cluster_or_without_the_objects_refuses_the_start(
+    tmp_path: Path,
+) -> None:
+    bucket, empty = Folder(tmp_path / "bucket"), Folder(tmp_path / "empty")
+    async with running(tmp_path / "one", tier_url=str(bucket.path), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t")
+        await client.call(produce("t", batch(b"x")), 9)
+        await until(lambda: finished_objects(tmp_path / "one") > 0, "a segment is uploaded")
+        await client.close()
+    for data, tier, why in [
+        (
+            "two",
+            bucket,
+            f"belongs to cluster .*kafkawire tier restore --tier file://{bucket.path} ",
+        ),
+        (
+            "one",
+            empty,
+            f"are in file://{bucket.path}, .*kafkawire tier move --to file://{empty.path}",
+        ),
+    ]:
+        with pytest.raises(IdentityError, match=why):
+            async with running(tmp_path / data, tier_url=str(tier.path), **QUICK):
+                pass
+    moved = tmp_path / "moved"
+    bucket.path.rename(moved)  # the same objects, somewhere else: the owner tells
+    async with running(tmp_path / "one", tier_url=str(moved), **QUICK) as server:
+        await until(lambda: tier_of(server).state == "attached", "attached")
+
+
+@pytest.mark.slow
+async def test_another_clusters_bucket_is_left_alone(tmp_path: Path) -> None:
+    bucket = Folder(tmp_path / "bucket")
+    async with running(tmp_path / "one", tier_url=str(bucket.path), **QUICK) as server:
+        await until(lambda: tier_of(server).state == "attached", "attached")
+    taken = tmp_path / "taken"
+    bucket.path.rename(taken)
+    async with running(tmp_path / "two", tier_url=str(bucket.path), **QUICK) as server:
+        await until(lambda: tier_of(server).state == "attached", "attached")
+    shutil.rmtree(bucket.path)  # another cluster gets the place of a broker that is stopped
+    taken.rename(bucket.path)
+    before = {file: file.read_bytes() for file in bucket.path.rglob("*") if file.is_file()}
+    async with running(tmp_path / "two", tier_url=str(bucket.path), **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        tiering = tier_of(server)
+        await until(lambda: tiering.state == "owned by another", "the owner is known")
+        await make(client, "t")
+        await client.call(produce("t", batch(b"x")), 9)
+        await until(lambda: bool(tiering.dispatcher.candidates), "a segment is registered")
+        (held,) = tiering.dispatcher.candidates
+        why = tiering.dispatcher.why(held, server.broker.env.clock.monotonic())
+        assert why.reason is Reason.OWNED_BY_OTHER
+        # Nobody is to be told of a log start there, so nobody waits.
+        answer = await client.call(trim("t", 1), 2)
+        assert answer.topics[0].partitions[0].low_watermark == 1
+        await client.close()
+    after = {file: file.read_bytes() for file in bucket.path.rglob("*") if file.is_file()}
+    assert after == before
+
+
+@pytest.mark.real
+async def test_objects_in_minio_are_segments_byte_for_byte(
+    tmp_path: Path, tier_url: str, minio: object
+) -> None:
+    from tests.kit.minio import Minio
+
+    assert isinstance(minio, Minio)
+    data = tmp_path / "data"
+    async with running(data, tier_url=tier_url, **QUICK) as server:
+        client = await Client.connect(port_of(server))
+        await make(client, "t", partitions=3)
+        for index in range(3):
+            written = [b"%d-%d " % (index, at) * 50 for at in range(1000)]
+            await client.call(produce("t", batch(*written), index=index), 9)
+        await uploaded(server, 1000)
+        bucket = tier_url.removeprefix("s3://").split("/")[0]
+        s3 = minio.client()
+        listed = s3.list_objects_v2(Bucket=bucket)["Contents"]
+        keys = [each["Key"] for each in listed if each["Key"].endswith(".segment")]
+        bodies = [s3.get_object(Bucket=bucket, Key=key)["Body"].read() for key in keys]
+        assert sorted(bodies) == sorted(files(data).values())
+        assert bodies
+        await client.close()

@@ -1,0 +1,63 @@
+"""docs/tiering.md names commands, options and settings that exist, and figures that come out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from kafkawire.cli.app import app
+from kafkawire.cli.tier.app import tier_app
+from kafkawire.codec.configs.settings import BROKER_CONFIGS, TOPIC_CONFIGS, TierLevel
+from kafkawire.tiering.cost.prices import TABLES, parse_prices
+from kafkawire.tiering.upload.scheduler import Reason
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+TEXT = (DOCS / "tiering.md").read_text(encoding="utf-8")
+
+
+def test_settings_exist() -> None:
+    named = re.findall(r"`((?:tier|tiering|remote|local|journal)\.[a-z.]+[a-z])[`=]", TEXT)
+    known = {*TOPIC_CONFIGS, *BROKER_CONFIGS, "remote.log.storage.system.enable"}
+    assert len(set(named)) > 15
+    assert sorted(set(named) - known) == []
+    for level in TierLevel:
+        assert f"`{level.name.lower().replace('_', '-')}`" in TEXT
+
+
+def test_commands_and_their_options_exist() -> None:
+    commands = getattr(get_command(tier_app), "commands")  # noqa: B009 (it is a group)
+    named = set(re.findall(r"kafkawire\s+tier\s+([a-z]+)", TEXT))
+    assert named == set(commands)
+    for name, words in re.findall(r"\$ kafkawire tier ([a-z]+)(.*)", TEXT):
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", words)) <= known, name
+
+
+def test_every_reason_and_price_table_is_told() -> None:
+    for reason in Reason:
+        assert f"| {reason.value} |" in TEXT
+    for name in TABLES:
+        assert f"`{name}`" in TEXT
+    (own,) = re.findall(r"`(PUT=[^`]+)`", TEXT)
+    assert parse_prices(own).currency == "EUR"
+
+
+def test_the_estimate_comes_out_as_it_stands_there() -> None:
+    line, told = re.findall(r"\$ kafkawire (tier estimate --rate .*?) \|.*?\n(.*?)```", TEXT, re.S)[
+        0
+    ]
+    shown = CliRunner().invoke(app, line.split()).stdout
+    lines = [" ".join(row.split()) for row in shown.splitlines()]
+    for row in told.splitlines():
+        assert " ".join(row.split()) in lines
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXT):
+        assert (DOCS / target).exists(), target
+    titles = re.findall(r"^## (.+)$", TEXT, re.M)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-") for title in titles}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors

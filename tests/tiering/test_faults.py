@@ -1,0 +1,264 @@
+"""What goes wrong with a bucket, one thing at a time, in virtual time: unreachable for an hour,
+slow, throttling, erring, refusing, gone; objects deleted, cut and changed behind our back; clocks
+that jump; a full disk meanwhile.
+
+Each time: nothing acknowledged is lost, nothing is served wrong, the broker goes on, what it says
+of itself is true, its log is no flood, and afterwards everything due is in the bucket.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.manifest.keys import SEGMENTS
+from tests.kit.tier.fake_bucket import StoreFaults
+from tests.kit.tier.faults import HOUR_S, SEEDS, WARNINGS_PER_HOUR, live, trickle, uploaded
+from tests.kit.tier.life import LAG_MS, SETTLE_S, Life, expect
+from tests.kit.tier.model import rows_in
+from tests.kit.tier.world import read_partition
+
+
+async def says_error(life: Life, code: str) -> None:
+    """`tier why` names the error and when it is tried again, but for a moment of trying."""
+    told: dict[str, dict[str, Any]] = {}
+    for _ in range(60):
+        told = {line["reason"]: line for line in await life.why()}
+        assert told.keys() <= {"error", "active", "uploaded", "queued", "uploading"}
+        if "error" in told:
+            break
+        await life.env.sleep(1)
+    assert code in told["error"]["detail"], told
+    until_s = told["error"]["until_s"]
+    assert until_s is None or until_s <= life.world.config.tier_retry_max_ms / 1000
+
+
+OUTAGES = {
+    "EndpointConnectionError": StoreFaults(down=True),
+    "InvalidAccessKeyId": StoreFaults(refused="InvalidAccessKeyId"),
+    "SlowDown": StoreFaults(slow_down_rate=1.0),
+    "InternalError": StoreFaults(error_rate=1.0),
+    "ReadTimeoutError": StoreFaults(lost_rate=1.0, delay_s=(1.0, 30.0)),
+    "NoSuchBucket": StoreFaults(refused="NoSuchBucket"),
+}
+
+
+@pytest.mark.parametrize("attached", [True, False], ids=["later", "from the start"])
+@pytest.mark.parametrize("code", list(OUTAGES) if SEEDS >= 50 else list(OUTAGES)[:2])
+def test_an_hour_without_the_bucket(code: str, attached: bool) -> None:
+    faults = OUTAGES[code]
+
+    async def act(life: Life) -> None:
+        bucket = life.world.bucket
+        await life.topic("t", 2)
+        await life.produce("t", 1)
+        await life.env.sleep(SETTLE_S)
+        assert await uploaded(life, "t") == attached
+        bucket.faults = faults
+        before = sum(bucket.requests.values())
+        await trickle(life, "t", HOUR_S)
+        assert not await uploaded(life, "t")
+        await says_error(life, code)
+        await life.check()
+        spent = sum(bucket.requests.values()) - before
+        most = 5 * HOUR_S * 1000 / life.world.config.tier_retry_max_ms
+        assert 5 < spent < most, f"{spent} requests in an hour of {code}"
+
+    lines = live(act, None if attached else faults)
+    assert lines.count(logging.WARNING) <= WARNINGS_PER_HOUR, lines.texts(logging.WARNING)[:20]
+    assert any(code in text for text in lines.texts(logging.WARNING) + lines.texts(logging.ERROR))
+    errors = lines.texts(logging.ERROR)
+    assert 1 <= len(errors) <= 4, errors[:10]
+
+
+def test_a_slow_bucket_gets_everything_all_the_same() -> None:
+    async def act(life: Life) -> None:
+        await life.topic("t", 2, tiering_max_lag_ms="60000")
+        life.world.bucket.faults = StoreFaults(delay_s=(0.5, 1.5), bytes_per_second=2000)
+        await trickle(life, "t", 300, 10.0)
+        await life.env.sleep(90)
+        assert await uploaded(life, "t")
+
+    lines = live(act)
+    assert not lines.texts(logging.ERROR)
+
+
+@pytest.mark.slow
+def test_some_errors_are_made_good_within_the_promise() -> None:
+    """A few failures are a few lines at WARNING, and nobody's promise is missed."""
+
+    async def act(life: Life) -> None:
+        await life.topic("t", 2, tiering_max_lag_ms="60000")
+        rates = StoreFaults(error_rate=0.1, slow_down_rate=0.1, lost_rate=0.1, partial_rate=0.1)
+        life.world.bucket.faults = rates
+        await trickle(life, "t", 600, 10.0)
+        await life.env.sleep(90)
+        assert await uploaded(life, "t")
+
+    lines = live(act)
+    assert not lines.texts(logging.ERROR)
+    assert 1 <= lines.count(logging.WARNING) <= 100
+
+
+@pytest.mark.slow
+def test_every_record_is_in_the_bucket_in_time() -> None:
+    """The promise itself, record by record: acknowledged at t, in the bucket by t + lag."""
+
+    async def act(life: Life) -> None:
+        await life.topic("t", 2, tiering_max_lag_ms="20000", tiering_min_object_bytes="100000000")
+        partition = await life.partition(life.catalog.by_name["t"].partitions[0].number)
+        due: list[tuple[float, int]] = []
+        for _ in range(600):
+            life.append(partition, 1)
+            await life.log.commit_log.committed()
+            due.append((life.loop.now + 20, partition.high_watermark))
+            await life.env.sleep(1)
+            while due and due[0][0] <= life.loop.now:
+                _, offset = due.pop(0)
+                assert partition.commit_offset >= offset, f"{offset} is late at {life.loop.now}"
+
+    assert not live(act, journal_roll_ms=3_600_000, cut_interval_ms=1000).texts(logging.ERROR)
+
+
+def test_an_idle_broker_asks_for_nothing() -> None:
+    async def act(life: Life) -> None:
+        await life.topic("t", 2)
+        await life.produce("t", 1)
+        await life.env.sleep(SETTLE_S)
+        before = sum(life.world.bucket.requests.values())
+        await life.env.sleep(HOUR_S)
+        assert sum(life.world.bucket.requests.values()) == before
+
+    live(act)
+
+
+HARM: dict[str, Callable[[Life, str], None]] = {
+    "deleted": lambda life, key: life.world.bucket.forget(key),
+    "cut": lambda life, key: life.world.bucket.truncate(key, 300),
+    "emptied": lambda life, key: life.world.bucket.truncate(key, 0),
+    "changed": lambda life, key: change(life, key),
+}
+
+
+def change(life: Life, key: str) -> None:
+    """Some bits of the batches are others."""
+    data = bytearray(life.world.bucket.held[key].data)
+    for at in range(200, len(data) // 2, 97):
+        data[at] ^= 0x55
+    life.world.bucket.store(key, bytes(data))
+    life.world.bucket.harmed.add(key)
+
+
+@pytest.mark.parametrize("harm", HARM)
+def test_an_object_harmed_behind_our_back(harm: str) -> None:
+    """Readers of it get an error, all others what they ask for; nobody gets anything wrong."""
+
+    async def act(life: Life) -> None:
+        await life.topic("t", 1, local_retention_ms="1", segment_bytes="1048576")
+        await life.produce("t", 4)
+        await life.env.sleep(SETTLE_S)
+        number = life.catalog.by_name["t"].partitions[0].number
+        partition = await life.partition(number)
+        world, promises = life.world, life.world.promises
+        keys = [key for key in world.bucket.held if key.startswith(SEGMENTS)]
+        assert len(keys) >= 2
+        HARM[harm](life, keys[0])
+        served = failed = 0
+        for start in range(partition.log_start, partition.high_watermark):
+            try:
+                plan = partition.plan(start, 500, partition.high_watermark, True)
+                buffers = await partition.log.read(plan)
+            except KafkaError as failure:
+                expect(failure, ErrorCode.CORRUPT_MESSAGE)
+                failed += 1
+                continue
+            for offset, row in rows_in(buffers, start):
+                promises.partitions[number].see(offset, row)
+                served += 1
+        assert served
+        assert failed
+        await life.produce("t", 1)
+        await life.env.sleep(SETTLE_S)
+        assert await uploaded(life, "t")
+        await life.delete("t")
+
+    lines = live(act)
+    assert 1 <= len(lines.records) <= 100
+
+
+@pytest.mark.parametrize("jump_ms", [86_400_000, -86_400_000, 3_600_000, -3_600_000])
+def test_the_clock_jumps(jump_ms: int) -> None:
+    async def act(life: Life) -> None:
+        await life.topic("t", 2, local_retention_ms="1")
+        await life.produce("t", 2)
+        life.world.clock_ms += jump_ms
+        await life.produce("t", 2)
+        await life.delete_records("t", 8)
+        await life.env.sleep(LAG_MS / 1000 + 10)
+        assert await uploaded(life, "t")
+        life.world.clock_ms -= jump_ms
+        await life.produce("t", 2)
+        await life.env.sleep(LAG_MS / 1000 + 10)
+        assert await uploaded(life, "t")
+        life.world.clock_ms += abs(jump_ms)  # graces end
+
+    live(act)
+
+
+def test_the_disk_fills_while_the_bucket_is_away() -> None:
+    """Produces are refused, reads go on; with the bucket back all is uploaded."""
+
+    async def act(life: Life) -> None:
+        world = life.world
+        await life.topic("t", 2)
+        await life.produce("t", 2)
+        await life.env.sleep(SETTLE_S / 3)
+        world.bucket.faults = StoreFaults(down=True)
+        await trickle(life, "t", 60, 10.0)
+        refused = 0
+        world.fs.faults.room_bytes = 4000
+        for _ in range(100):
+            for row in life.catalog.by_name["t"].partitions:
+                try:
+                    life.append(await life.partition(row.number), 3)
+                except KafkaError as failure:
+                    expect(failure, ErrorCode.KAFKA_STORAGE_ERROR)
+                    refused += 1
+            await life.env.sleep(1)
+        for partition in await life.partitions():  # what is uploaded may have left the disk
+            start = max(partition.log_start, partition.commit_offset)
+            found = await read_partition(partition, start)
+            world.promises.check(partition.number, start, partition.high_watermark, found)
+            assert found
+        world.fs.faults.room_bytes = None
+        await life.env.sleep(30)
+        await trickle(life, "t", 60, 10.0)
+        world.bucket.faults = StoreFaults()
+        await life.env.sleep(SETTLE_S)
+        assert await uploaded(life, "t")
+
+    live(act)
+
+
+def test_cold_reads_fail_while_the_bucket_is_away_and_come_back() -> None:
+    async def act(life: Life) -> None:
+        await life.topic("t", 1, local_retention_ms="1")
+        await life.produce("t", 3)
+        await life.env.sleep(SETTLE_S)
+        partition = await life.partition(life.catalog.by_name["t"].partitions[0].number)
+        life.world.bucket.faults = StoreFaults(down=True, timeout_s=1.0)
+        with pytest.raises(KafkaError) as caught:
+            await read_partition(partition, 0)
+        assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
+        life.append(partition, 2)  # and what is hot goes on
+        await life.log.commit_log.committed()
+        assert len(await read_partition(partition, partition.cut_offset)) == 2
+        life.world.bucket.faults = StoreFaults()
+        await life.env.sleep(10)
+        assert len(await read_partition(partition, 0)) == partition.high_watermark
+
+    live(act)

@@ -1,0 +1,230 @@
+"""Reasons and progress as a broker tells them in virtual time, while things go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kafkawire.manifest.keys import SEGMENTS
+from kafkawire.tiering.admin.why import Piece, merged
+from kafkawire.tiering.upload.scheduler import Reason, Why
+from tests.kit.tier.fake_bucket import StoreFaults
+from tests.kit.tier.faults import CALM
+from tests.kit.tier.world import TierProcess, TierWorld
+
+LAG = {"tiering_max_lag_ms": "20000", "retention_ms": "-1"}
+"""Cut after 10 s at the latest, small segments uploaded some seconds later."""
+
+
+class Asked(TierProcess):
+    """A life that is asked how it is."""
+
+    async def ask(self, command: str, **arguments: Any) -> Any:
+        """A command's answer."""
+        return await self.tiering.commands.run(command, arguments)
+
+    async def reasons(self) -> list[tuple[str, str]]:
+        """(reason, detail) of every piece."""
+        return [(row["reason"], row["detail"]) for row in (await self.ask("why"))["pieces"]]
+
+    async def row(self) -> Any:
+        """The one partition that has records."""
+        (found,) = (await self.ask("status"))["partitions"]
+        return found
+
+    async def produce(self, **configs: str) -> None:
+        """Records in the one partition of a topic."""
+        if "t" not in self.catalog.by_name:
+            await self.create("t", 1, **{**LAG, **configs})
+        (partition,) = await self.partitions()
+        self.append(partition, 3)
+        await self.log.commit_log.committed()
+
+    async def until(self, reason: Reason) -> list[tuple[str, str]]:
+        """Wait until the only reason there is is this one."""
+        until = self.loop.now + 120
+        while True:
+            found = await self.reasons()
+            if [name for name, _ in found] == [reason.value]:
+                return found
+            assert self.loop.now < until, found
+            await self.env.sleep(0.05)
+
+
+def live(world: TierWorld, act: Callable[[Asked], Awaitable[None]]) -> None:
+    process = Asked(world)
+
+    async def main() -> None:
+        await process.start()
+        await act(process)
+        await process.close()
+
+    process.run(main)
+
+
+def test_a_small_segment_is_active_then_waits_for_its_age_then_is_there() -> None:
+    async def act(process: Asked) -> None:
+        await process.produce(tiering_min_object_bytes="1000000")
+        await process.until(Reason.ACTIVE)
+        (piece,) = (await process.ask("why"))["pieces"]
+        assert piece["segments"] == 0
+        assert 0 < piece["until_s"] <= 10
+        begun = process.loop.now
+        await process.until(Reason.WAIT_AGE)
+        assert process.loop.now - begun <= 10
+        (piece,) = (await process.ask("why"))["pieces"]
+        assert piece["segments"] == 1
+        assert 0 < piece["until_s"] <= 20 - (process.loop.now - begun)
+        assert (await process.row())["lag_records"] == 3
+        await process.env.sleep(piece["until_s"] + 1)
+        assert await process.reasons() == []
+        assert process.loop.now - begun <= 20
+        row = await process.row()
+        assert (row["commit"], row["dispatch"], row["lag_s"]) == (3, 3, 0.0)
+        (whole,) = (await process.ask("why", all=True, topic="t"))["pieces"]
+        assert (whole["reason"], whole["to"]) == ("uploaded", 3)
+
+    live(TierWorld(1), act)
+
+
+def test_a_rate_that_is_used_up_is_the_reason() -> None:
+    async def act(process: Asked) -> None:
+        await process.produce(tiering_min_object_bytes="1")
+        await process.env.sleep(15)
+        assert await process.reasons() == []
+        process.world.config.remote_log_manager_copy_max_bytes_per_second = 10
+        for _ in range(3):
+            await process.produce()
+            await process.env.sleep(11)
+        found = {reason for reason, _ in await process.reasons()}
+        assert Reason.RATE_LIMITED.value in found
+        process.world.config.remote_log_manager_copy_max_bytes_per_second = 1 << 40
+        await process.env.sleep(600)
+        assert await process.reasons() == []
+
+    live(TierWorld(1), act)
+
+
+def test_a_manifest_that_cannot_be_written_is_the_reason() -> None:
+    async def act(process: Asked) -> None:
+        bucket = process.world.bucket
+        await process.produce(tiering_min_object_bytes="1")
+        while not [key for key in bucket.held if key.startswith(SEGMENTS)]:
+            await process.env.sleep(0.001)
+        bucket.faults = StoreFaults(down=True, timeout_s=0.1)
+        await process.env.sleep(1)
+        ((reason, detail),) = await process.reasons()
+        assert reason == "error"
+        assert "EndpointConnectionError" in detail
+        state = (await process.ask("status"))["tier"]
+        assert state["manifest_error"] == "EndpointConnectionError"
+        bucket.faults = StoreFaults()
+        await process.env.sleep(30)
+        assert await process.reasons() == []
+
+    live(TierWorld(1), act)
+
+
+def test_an_hour_without_the_bucket_is_told_truly() -> None:
+    async def act(process: Asked) -> None:
+        await process.produce(tiering_min_object_bytes="1")
+        await process.env.sleep(20)
+        uploaded_ms = (await process.row())["last_upload_ms"]
+        process.world.bucket.faults = StoreFaults(down=True, timeout_s=0.1)
+        for _ in range(4):
+            await process.produce()
+            await process.env.sleep(900)
+        told = await process.ask("why")
+        (piece,) = told["pieces"]  # several segments with one reason are one piece
+        assert (piece["reason"], piece["from"], piece["to"]) == ("error", 3, 15)
+        assert piece["segments"] == 4
+        assert piece["waits_s"] > 2600
+        assert piece["until_s"] <= CALM["tier_retry_max_ms"] / 1000
+        assert told["tier"]["promises_missed"] == ["t"]
+        assert told["tier"]["last_error"].startswith("EndpointConnectionError")
+        row = await process.row()
+        assert (row["lag_records"], row["commit"], row["last_upload_ms"]) == (12, 3, uploaded_ms)
+        assert row["lag_s"] > 2600
+        assert row["error"] == "EndpointConnectionError"
+        process.world.bucket.faults = StoreFaults()
+        await process.env.sleep(120)
+        assert await process.reasons() == []
+        assert (await process.ask("why"))["tier"]["promises_missed"] == []
+
+    live(TierWorld(1, **CALM), act)
+
+
+def test_what_is_paused_says_since_when_and_is_late_in_the_end() -> None:
+    world = TierWorld(1, **CALM)
+    world.config.tier_paused = True
+
+    async def act(process: Asked) -> None:
+        await process.produce()
+        await process.until(Reason.PAUSED)
+        (piece,) = (await process.ask("why"))["pieces"]
+        assert (piece["late"], piece["until_s"]) == (False, None)
+        begun = process.env.clock.now_ms() - int(piece["waits_s"] * 1000)
+        assert abs(piece["since_ms"] - begun) < 100
+        await process.env.sleep(30.0)
+        (piece,) = (await process.ask("why"))["pieces"]
+        assert piece["late"]
+        assert piece["waits_s"] > 20
+
+    live(world, act)
+
+
+def test_empty_partitions_of_internal_topics_are_left_out_unless_they_are_named() -> None:
+    async def act(process: Asked) -> None:
+        await process.create("__consumer_offsets", 3)
+        process.catalog.by_name["__consumer_offsets"].internal = True
+        await process.create("empty", 2)
+        told = await process.ask("why", all=True)
+        assert {row["topic"] for row in told["pieces"]} == {"empty"}
+        told = await process.ask("why", all=True, topic="__consumer_offsets")
+        assert len(told["pieces"]) == 3
+
+    live(TierWorld(1, **CALM), act)
+
+
+def test_partitions_that_are_not_in_memory_are_told_of_too() -> None:
+    world, seen = TierWorld(1), []
+
+    async def fill(process: Asked) -> None:
+        await process.produce(local_retention_ms="1", tiering_min_object_bytes="1")
+        await process.env.sleep(30)
+        seen.append(await process.row())
+
+    async def look(process: Asked) -> None:
+        await process.env.sleep(1)
+        assert not process.log.partitions
+        seen.append(await process.row())
+        assert await process.reasons() == []
+        assert not process.log.partitions
+
+    live(world, fill)
+    live(world, look)
+    assert seen[0] == seen[1]
+    assert (seen[1]["local_log_start"], seen[1]["commit"], seen[1]["lag_s"]) == (3, 3, 0.0)
+
+
+@pytest.mark.parametrize("detail", ["", "AccessDenied"])
+def test_neighbours_with_one_reason_are_one_piece(detail: str) -> None:
+    error, other = Why(Reason.ERROR, 9.0, detail), Why(Reason.QUEUED)
+    soon = Why(Reason.ERROR, 5.0, detail)
+    found = merged(
+        [
+            Piece(0, 3, 10, error, 7.0),
+            Piece(3, 5, 20, soon, 8.0),
+            Piece(5, 6, 1, other, 9.0),
+            Piece(8, 9, 1, other, 9.0),  # behind a hole: what lies between is uploaded
+            Piece(9, 12, 4, Why(Reason.QUEUED), 9.0, 0),  # in the journals
+        ]
+    )
+    assert found == [
+        Piece(0, 5, 30, soon, 7.0, 2),
+        Piece(5, 6, 1, other, 9.0),
+        Piece(8, 9, 1, other, 9.0),
+        Piece(9, 12, 4, other, 9.0, 0),
+    ]

@@ -1,0 +1,128 @@
+"""Committed offsets are in the remote tier as soon as any topic promises its records to be."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from kafkawire.codec.configs.settings import BrokerConfig
+from kafkawire.log.partition.topic_configs import TopicConfigs
+from kafkawire.metadata.catalog import (
+    TOPIC_RESOURCE,
+    Catalog,
+    ConfigChange,
+    PartitionInfo,
+    TopicInfo,
+)
+from tests.kit.tier.world import TierProcess, TierWorld
+
+OFFSETS = "__consumer_offsets"
+LAG = "tiering.max.lag.ms"
+USUAL_MS = 300_000
+
+
+class Broker:
+    """A catalog and its typed settings, changed as the log does."""
+
+    def __init__(self) -> None:
+        config = BrokerConfig()
+        config.texts["tier.url"] = "s3://bucket"
+        self.catalog = Catalog("cluster")
+        self.number = 0
+        self.add(OFFSETS, internal=True)
+        self.configs = TopicConfigs(self.catalog, config)
+        self.internal = self.configs.of(self.catalog.by_name[OFFSETS].id)
+
+    def add(self, name: str, *, internal: bool = False, **settings: str) -> TopicInfo:
+        self.number += 1
+        texts = {key.replace("_", "."): value for key, value in settings.items()}
+        row = PartitionInfo(self.number, 0, 1, 0)
+        info = TopicInfo(self.number.to_bytes(16, "big"), name, internal, [row], texts)
+        self.catalog.add_topic(info)
+        return info
+
+    def create(self, name: str, **settings: str) -> list[TopicInfo]:
+        return self.configs.promised([self.add(name, **settings)])
+
+    def alter(self, name: str, key: str, value: str | None) -> list[TopicInfo]:
+        self.catalog.apply_config(ConfigChange(TOPIC_RESOURCE, name, key, value))
+        info = self.catalog.by_name[name]
+        self.configs.topic_changed(info, [])
+        return self.configs.promised([info])
+
+    def delete(self, name: str) -> list[TopicInfo]:
+        info = self.catalog.remove_topic(self.catalog.by_name[name].id)
+        return self.configs.forget(info.id)
+
+
+def test_the_lag_of_internal_topics_follows_those_of_all_others() -> None:
+    broker = Broker()
+    assert broker.internal.tier_lag_ms == USUAL_MS
+    assert [info.name for info in broker.create("a", tiering_max_lag_ms="60000")] == [OFFSETS]
+    assert broker.internal.tier_lag_ms == 60_000
+    assert broker.create("long", tiering_max_lag_ms="900000") == []
+    assert broker.create("local", tiering_max_lag_ms="5000", remote_storage_enable="false") == []
+    assert broker.create("b", tiering_max_lag_ms="5000")
+    assert broker.internal.tier_lag_ms == 5_000
+    assert broker.alter("b", "retention.ms", "1") == []
+    assert broker.alter("b", "remote.log.copy.disable", "true")
+    assert broker.internal.tier_lag_ms == 60_000
+    assert broker.alter("a", LAG, None)
+    assert broker.internal.tier_lag_ms == USUAL_MS
+    assert broker.alter("b", "remote.log.copy.disable", None)
+    assert broker.delete("b")
+    assert broker.internal.tier_lag_ms == USUAL_MS
+
+
+def test_an_internal_topic_may_promise_more_and_its_other_settings_hold() -> None:
+    broker = Broker()
+    broker.create("a", tiering_max_lag_ms="60000")
+    broker.alter(OFFSETS, LAG, "7000")
+    broker.alter(OFFSETS, "segment.ms", "4000")
+    assert (broker.internal.tier_lag_ms, broker.internal.segment_ms) == (7000, 4000)
+    broker.alter(OFFSETS, LAG, None)
+    assert (broker.internal.tier_lag_ms, broker.internal.segment_ms) == (60_000, 4000)
+
+
+def test_the_least_lag_is_right_whatever_happened() -> None:
+    broker, rng = Broker(), random.Random(5)
+    lags: dict[str, int] = {}
+    for step in range(500):
+        if lags and rng.random() < 0.4:
+            name = rng.choice(sorted(lags))
+            del lags[name]
+            broker.delete(name)
+        elif lags and rng.random() < 0.5:
+            name = rng.choice(sorted(lags))
+            lags[name] = rng.randrange(5, 20) * 1000
+            broker.alter(name, LAG, str(lags[name]))
+        else:
+            lags[f"t{step}"] = rng.randrange(5, 20) * 1000
+            broker.create(f"t{step}", tiering_max_lag_ms=str(lags[f"t{step}"]))
+        assert broker.internal.tier_lag_ms == min(lags.values(), default=USUAL_MS)
+    again = TopicConfigs(broker.catalog, broker.configs._broker)
+    internal = again.of(broker.catalog.by_name[OFFSETS].id)
+    assert internal.tier_lag_ms == broker.internal.tier_lag_ms
+
+
+@pytest.mark.parametrize("altered", [False, True])
+def test_commits_are_in_the_bucket_as_soon_as_records_are_promised_to_be(altered: bool) -> None:
+    process = TierProcess(TierWorld(1, journal_roll_ms=600_000, hot_bytes=1 << 26))
+
+    async def main() -> None:
+        await process.start()
+        (offsets,) = await process.create(OFFSETS, internal=True, cleanup_policy="compact")
+        lag = {"tiering_max_lag_ms": "5000"}
+        await process.create("clicks", **({} if altered else lag))
+        if altered:
+            await process.alter("clicks", **lag)
+        for _ in range(5):
+            process.append(offsets, 3)
+            await process.log.commit_log.committed()
+            end = offsets.high_watermark
+            await process.env.sleep(5)
+            assert offsets.commit_offset >= end
+        await process.close()
+
+    process.run(main)
