@@ -37,7 +37,7 @@ check: .venv/.dev
 	    --ignore tests/real --ignore tests/java $(ARGS)
 
 sim: .venv/.dev
-	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto tests/test_*_simulation.py $(ARGS)
+	SIM_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n auto $$(find tests -name "test_*simulation*.py") $(ARGS)
 
 trials: .venv/.dev
 	$(BIN)/python -m tests.trials --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(ARGS)

@@ -1,8 +1,9 @@
-"""Writes what is generated in the documents: docs/configs.md, docs/apis.md, a table in README.md.
+"""Write the generated documents: docs/configs.md, docs/apis.md, a table in README.md, and the
+README.md of each package, which lists its modules.
 
-`make docs` runs it; tests/test_docs.py checks that the files are what it would write. The sources
-are the table of settings (kafkawire.codec.configs.settings), the table of handlers
-(kafkawire.handlers.table) and the docstring of each handler.
+`make docs` runs it; tests/test_docs.py checks that the files are current. The sources are the table
+of settings (kafkawire.codec.configs.settings), the table of handlers (kafkawire.handlers.table) and
+the docstrings of handlers, packages and modules.
 """
 
 from __future__ import annotations
@@ -29,14 +30,47 @@ def documents() -> dict[Path, str]:
         ROOT / "docs" / "configs.md": configs(),
         ROOT / "docs" / "apis.md": apis(),
         readme: f"{before}{BEGIN}\n{api_table()}\n{END}{after}",
+        **{package / "README.md": package_page(package) for package in packages()},
     }
+
+
+def packages() -> list[Path]:
+    """Every package of the product, as a folder."""
+    found = sorted(path.parent for path in (ROOT / "kafkawire").rglob("__init__.py"))
+    return [path for path in found if "migrations" not in path.parts]
+
+
+def package_page(package: Path) -> str:
+    """README.md of a package: its docstring, its packages and its modules with what they hold."""
+    name = ".".join(package.relative_to(ROOT).parts)
+    parts = [f"# {name}\n\n{docstring(package / '__init__.py')}\n\nMade by `make docs`.\n"]
+    inner = [path for path in packages() if path.parent == package]
+    if inner:
+        rows = [f"| [{path.name}]({path.name}/README.md) | {summary(path / '__init__.py')} |"
+                for path in inner]  # fmt: skip
+        parts.append("| package | |\n|---|---|\n" + "\n".join(rows) + "\n")
+    modules = [path for path in sorted(package.glob("*.py")) if not path.stem.startswith("__")]
+    if modules:
+        rows = [f"| [{path.name}]({path.name}) | {summary(path)} |" for path in modules]
+        parts.append("| module | |\n|---|---|\n" + "\n".join(rows) + "\n")
+    return "\n".join(parts)
+
+
+def docstring(path: Path) -> str:
+    """The docstring of a module."""
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def summary(path: Path) -> str:
+    """The first paragraph of a module's docstring, in one line of a table."""
+    return " ".join(docstring(path).split("\n\n")[0].split()).replace("|", "\\|")
 
 
 def configs() -> str:
     """docs/configs.md."""
     return f"""# Settings
 
-Made from the tables in `kafkawire/codec/configs/table.py` and `configs_tier_rows.py` by
+Made from the tables in `kafkawire/codec/configs/table.py` and `tier_rows.py` by
 `make docs`.
 
 Broker settings are given with `kafkawire serve --set NAME=VALUE`, as `KAFKAWIRE_SET_<NAME>` in the
@@ -89,12 +123,15 @@ def apis() -> str:
 
 def words(module: str) -> str:
     """What the handler function says, or for a hot handler, which is a class, its module."""
-    tree = ast.parse((ROOT / f"kafkawire/handlers/{module}.py").read_text(encoding="utf-8"))
+    path = ROOT / f"kafkawire/handlers/{module}.py"
+    if not path.is_file():
+        path = ROOT / f"kafkawire/handlers/{module}/handler.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     said = ast.get_docstring(tree)
     for node in tree.body:
         if isinstance(node, ast.AsyncFunctionDef) and node.name == module:
             said = ast.get_docstring(node)
-    assert said, f"kafkawire/handlers/{module}.py says nothing about itself"
+    assert said, f"{path} has no docstring"
     return re.sub(r"\n+(Not done:)", r"\n\n\1", said)
 
 

@@ -26,10 +26,15 @@ def _generator() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["docs/configs.md", "docs/apis.md", "README.md"])
-def test_generated_documents_are_current(name: str) -> None:
-    wanted = _generator().documents()[ROOT / name]
-    assert (ROOT / name).read_text(encoding="utf-8") == wanted, "run make docs"
+def test_generated_documents_are_current() -> None:
+    documents = _generator().documents()
+    assert len(documents) > 50  # the README.md of each package too
+    old = [
+        str(path.relative_to(ROOT))
+        for path, wanted in documents.items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != wanted
+    ]
+    assert not old, "run make docs"
 
 
 def test_links_lead_somewhere() -> None:

@@ -48,7 +48,7 @@ LARGE_MB = 2400
 """The topic that is read through for its rate: far more than the cache holds, and than is read in
 a round, since at its end the reader begins anew and is not read ahead for at first."""
 TIERED_WITHIN_S = 120.0
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 SERVER_CORE, CLIENT_CORE = 0, 1
 COLD = {
     "tieredStorageLevel": "force",

@@ -173,7 +173,9 @@ def test_our_own_keys_are_none_of_kafkas() -> None:
 def test_every_declared_name_is_a_module() -> None:
     """A struct is declared in the module of its API, and every module belongs to one."""
     folder = importlib.resources.files("kafkawire.messages")
-    names = {file.name.removesuffix(".py") for file in folder.iterdir() if file.is_file()}
+    names = {
+        name.removesuffix(".py") for file in folder.iterdir() if (name := file.name).endswith(".py")
+    }
     assert names == {spec.module for spec in (*APIS.values(), *OWN.values())} | {
         "__init__",
         "headers",

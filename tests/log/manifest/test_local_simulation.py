@@ -200,7 +200,10 @@ def simulate(seed: int) -> ManifestModel:
     model.config.file_delete_delay_ms = model.rng.choice((0, 100, 100_000))
     with (
         patch("tests.kit.log.life.fsck", no_fsck),
-        patch("log.indexing.evict", partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20)))),
+        patch(
+            "kafkawire.log.journal.indexer.evict",
+            partial(evict, bytes_at_most=model.rng.choice((0, 1 << 20))),
+        ),
         patch("kafkawire.log.segments.merge.levels.MAX_SMALL", model.rng.choice((2, 4, 32))),
         patch("kafkawire.log.manifest.service.LINGER_S", model.rng.choice((0.001, 0.02, 0.2))),
         patch("kafkawire.log.manifest.compaction.FOLDED_AFTER", model.rng.choice((2, 5, 100))),

@@ -32,8 +32,8 @@ COMMANDS: dict[str, Any] = getattr(get_command(pipeline_app), "commands")  # noq
 
 NOT_RUN = {
     "pip install": "the tests' own environment has it",
-    "--master": "tests/spark/pipeline/test_cluster.py runs a job on a cluster, test_pipeline_spark.py "
-    "by spark-submit; YARN and Kubernetes are nowhere run",
+    "--master": "test_cluster.py runs a job on a cluster, test_spark.py by spark-submit; "
+    "YARN and Kubernetes are nowhere run",
 }
 """Console lines that the round leaves out, by what is in them, and why."""
 

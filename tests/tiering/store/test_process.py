@@ -291,7 +291,8 @@ def test_it_does_not_outlive_the_broker(tmp_path: Path) -> None:
 
 
 def test_the_broker_imports_no_boto3() -> None:
-    program = "import sys, kafkawire.tiering.store.process, kafkawire.tiering.store.open; print('boto' in str(sys.modules))"
+    store = "kafkawire.tiering.store"
+    program = f"import sys, {store}.process, {store}.open; print('boto' in str(sys.modules))"
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
     assert said.stdout == b"False\n"
 
