@@ -100,7 +100,7 @@ class World:
             except Unanswered as why:
                 self.broken(f"{name}: {why}")
             except LOST as why:
-                if self.serving.is_set():
+                if self.serving.is_set() and not self.over:  # at the end the broker is stopped
                     self.broken(f"{name}: a living broker ended the connection: {why!r}")
                     await asyncio.sleep(0.1)
 
