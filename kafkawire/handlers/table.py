@@ -80,6 +80,8 @@ ROWS: tuple[Row, ...] = (
     Row(74, "list_config_resources", 0, 1),
     Row(75, "describe_topic_partitions", 0, 0),
 )
+PACKAGES = ("produce", "fetch")
+"""Handlers that are packages: the module `handler` of each is imported."""
 OWN_ROWS: tuple[Row, ...] = (Row(TIER, "tier", 0, 0),)
 """Served, but not told by ApiVersions: Kafka's clients know no such APIs, ours need no telling."""
 
@@ -115,8 +117,8 @@ class Api:
         return self.handler
 
     def imported(self) -> ModuleType:
-        """Import the handler's module; in any thread. A hot handler has a package of its own."""
-        path = self.module if self.hot is None else f"{self.module}.handler"
+        """Import the handler's module; in any thread."""
+        path = f"{self.module}.handler" if self.module in PACKAGES else self.module
         return import_module(f"kafkawire.handlers.{path}")
 
 
