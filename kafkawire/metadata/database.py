@@ -158,8 +158,13 @@ def _engine(url: URL) -> AsyncEngine:
         url,
         pool_size=1,
         max_overflow=0,
-        # Statements with numbers in them (session.PART) come once: few are worth keeping.
-        connect_args={"timeout": device.BUSY_TIMEOUT_S, "cached_statements": 16},
+        connect_args={
+            "timeout": device.BUSY_TIMEOUT_S,
+            # Statements with numbers in them (session.PART) come once: few are worth keeping.
+            "cached_statements": 16,
+            # SQLAlchemy closes the connection of a cancelled statement: that must end all of it.
+            "factory": device.SqliteConnection,
+        },
     )
     event.listen(engine.sync_engine, "connect", _on_connect)
     event.listen(engine.sync_engine, "begin", _on_begin)

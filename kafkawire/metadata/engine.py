@@ -12,9 +12,10 @@ import os
 import sqlite3
 import time
 import urllib.parse
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kafkawire.metadata import schema
 from kafkawire.metadata.store import MetadataError
@@ -49,8 +50,56 @@ def random_id() -> bytes:
 
 
 async def aside(call: Callable[[], T]) -> T:
-    """`call` on a thread: imports, which would keep the loop for half a second."""
-    return await asyncio.to_thread(call)
+    """Run `call` on a thread. A caller that is cancelled still waits for its end (a transaction
+    waits for at most BUSY_TIMEOUT_S): else the next transaction could commit first, and an older
+    checkpoint would then replace a newer one."""
+    running = asyncio.get_running_loop().run_in_executor(None, call)
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        running.exception()  # retrieved, or asyncio would log it
+        raise cancelled
+    return running.result()
+
+
+class SqliteConnection(sqlite3.Connection):
+    """A connection to an SQLite file whose `close` ends its transaction, whatever it is doing.
+
+    The standard library closes with sqlite3_close_v2, which leaves the connection open, with its
+    locks, while a statement has rows left. So the cursor of a cancelled query, in a reference cycle
+    with its exception, kept the write lock until the next garbage collection."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._cursors: set[weakref.ref[sqlite3.Cursor]] = set()
+
+    def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
+        """See sqlite3."""
+        cursor = super().cursor(factory)
+        self._cursors.add(weakref.ref(cursor, self._cursors.discard))
+        return cursor
+
+    def execute(self, sql: str, values: Any = (), /) -> sqlite3.Cursor:
+        """See sqlite3, whose own method does not call `cursor`."""
+        cursor: sqlite3.Cursor = self.cursor().execute(sql, values)
+        return cursor
+
+    def executemany(self, sql: str, values: Any, /) -> sqlite3.Cursor:
+        """See sqlite3, whose own method does not call `cursor`."""
+        cursor: sqlite3.Cursor = self.cursor().executemany(sql, values)
+        return cursor
+
+    def close(self) -> None:
+        """Close the cursors, roll back, release the locks."""
+        for reference in self._cursors.copy():  # other threads may drop cursors meanwhile
+            cursor = reference()
+            if cursor is not None:
+                cursor.close()
+        super().close()
 
 
 class Cursor(Protocol):
@@ -71,7 +120,9 @@ def set_pragmas(cursor: Cursor) -> None:
 def sqlite_transaction(path: str) -> Iterator[sqlite3.Connection]:
     """One transaction on the calling thread; the file is made when it is not there. sqlite3.Error
     when something is wrong, and then nothing has changed."""
-    connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
+    connection = sqlite3.connect(
+        path, timeout=BUSY_TIMEOUT_S, isolation_level=None, factory=SqliteConnection
+    )
     try:
         set_pragmas(connection.cursor())
         connection.execute(BEGIN)

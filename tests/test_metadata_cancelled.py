@@ -1,0 +1,216 @@
+"""Transactions whose caller is cancelled, at each point where it waits: the next starts at once.
+
+A broker that stops cancels its background tasks in the middle of transactions, and then stores its
+last checkpoint. The exceptions are kept, as reference cycles keep them until the next collection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import types
+from collections.abc import Awaitable, Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import asyncpg  # type: ignore[import-untyped]
+import pytest
+
+from kafkawire.metadata import engine, pairing
+from kafkawire.metadata.catalog import NewTopic
+from kafkawire.metadata.session import Session
+from kafkawire.metadata.sql import SqlMetadata
+from kafkawire.metadata.store import open_metadata
+from offsets.rocks_storage import RocksStorage
+from tests.kit.postgres import new_database
+
+MAX_STEPS = 300
+Write = Callable[[SqlMetadata], Awaitable[Any]]
+
+
+class Cancelling:
+    """A call that is cancelled when it waits for the n-th time."""
+
+    def __init__(self, work: Awaitable[Any], at: int) -> None:
+        self._work, self._left = work, at
+        self._task: asyncio.Task[None] | None = None
+        self.failure: BaseException | None = None
+
+    async def run(self) -> bool:
+        """Whether it was cancelled: False for one that has ended before."""
+        self._task = asyncio.ensure_future(self._run())
+        await asyncio.wait([self._task])
+        return self.failure is not None
+
+    async def _run(self) -> None:
+        try:
+            await self._steps()
+        except asyncio.CancelledError as failure:
+            self.failure = failure
+
+    @types.coroutine
+    def _steps(self) -> Generator[Any, Any, None]:
+        steps = self._work.__await__()
+        resume: Callable[[], Any] = lambda: steps.send(None)  # noqa: E731
+        while True:
+            try:
+                waited_for = resume()
+            except StopIteration:
+                return
+            if self._left == 0:
+                assert self._task is not None
+                self._task.cancel()
+            self._left -= 1
+            try:
+                yield waited_for
+                resume = lambda: steps.send(None)  # noqa: E731
+            except BaseException as failure:
+                raised = failure
+                resume = lambda: steps.throw(raised)  # noqa: B023, E731
+
+
+def change_and_read(session: Session) -> None:
+    """Statements that change rows, then one with rows, then one of each."""
+    pairing.pair(session, 1, bytes(16), 1)
+    pairing.raise_generation(session, 1)
+    session.rows("SELECT name FROM topics")
+    session.run("UPDATE cluster SET version = version + 1")
+    session.rows("SELECT version FROM cluster")
+
+
+WRITES: dict[str, Write] = {
+    "transact": lambda store: store.transact(change_and_read),
+    "create": lambda store: store.create_topics([NewTopic("new", [1, 1])]),
+    "bump": lambda store: store.bump_leader_epochs([0]),
+    "lease": lambda store: store.lease_producer_ids(1000),
+}
+
+
+async def opened(url: str) -> SqlMetadata:
+    """Metadata with a broker and a topic."""
+    store = SqlMetadata(url)
+    catalog = await store.open()
+    await store.register_broker(1, {}, None)
+    if "a" not in catalog.by_name:
+        await store.create_topics([NewTopic("a", [1])])
+    return store
+
+
+def is_free(path: Path) -> bool:
+    """Whether no connection holds the write lock or a read transaction."""
+    other = sqlite3.connect(path, timeout=0, isolation_level=None)
+    try:
+        other.execute("BEGIN IMMEDIATE")
+        other.execute("ROLLBACK")
+        return bool(other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone() == (0, 0, 0))
+    except sqlite3.OperationalError:
+        return False
+    finally:
+        other.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("connected", [True, False])
+@pytest.mark.parametrize("write", WRITES)
+async def test_no_lock_outlives_a_transaction_that_is_cancelled(
+    tmp_path: Path, write: str, connected: bool
+) -> None:
+    url = f"sqlite:///{tmp_path}/metadata.db"
+    kept = []
+    for step in range(MAX_STEPS):
+        store = await opened(url)
+        if not connected and store._database._engine is not None:
+            await store._database._engine.dispose()  # the transaction makes a new connection
+        call = Cancelling(WRITES[write](store), step)
+        kept.append(call)
+        cancelled = await call.run()
+        assert await asyncio.to_thread(is_free, tmp_path / "metadata.db"), step
+        await store.transact(change_and_read)  # the store itself goes on
+        await store.close()
+        if not cancelled:
+            break
+    assert 5 < step < MAX_STEPS - 1
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+async def test_no_lock_outlives_a_cancelled_transaction_in_postgresql(postgres_url: str) -> None:
+    url = await new_database(postgres_url)
+    other = await asyncpg.connect(url)
+    await (await opened(url)).close()
+    await other.execute("SET lock_timeout = '10s'")
+    kept = []
+    for step in range(MAX_STEPS):
+        store = SqlMetadata(url)
+        await store.open()
+        call = Cancelling(store.transact(change_and_read), step)
+        kept.append(call)
+        cancelled = await call.run()
+        await other.execute("UPDATE cluster SET version = version + 1")
+        await store.transact(change_and_read)
+        await store.close()
+        if not cancelled:
+            break
+    await other.close()
+    assert 5 < step < MAX_STEPS - 1
+
+
+def test_closing_a_connection_in_the_middle_of_a_query_ends_its_transaction(tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    connection = sqlite3.connect(path, isolation_level=None, factory=engine.SqliteConnection)
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("CREATE TABLE numbers (number INTEGER)")
+    connection.execute(engine.BEGIN)
+    connection.execute("INSERT INTO numbers VALUES (1), (2)")
+    unread = connection.execute("SELECT number FROM numbers")
+    connection.close()
+    assert is_free(path)
+    with pytest.raises(sqlite3.ProgrammingError):
+        unread.fetchone()
+
+
+async def _cancel_while_it_runs(
+    started: threading.Event, go_on: threading.Event, task: asyncio.Task[Any]
+) -> None:
+    """Cancel a task whose thread runs: it must not end before the thread does."""
+    await asyncio.to_thread(started.wait, 30)
+    for _ in range(3):
+        task.cancel()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert not task.done()
+    go_on.set()
+    await asyncio.wait([task])
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "rocksdb"])
+async def test_a_cancelled_write_is_not_overtaken_by_the_next(tmp_path: Path, kind: str) -> None:
+    started, go_on, order = threading.Event(), threading.Event(), []
+
+    def first(*_: Any) -> None:
+        started.set()
+        go_on.wait(30)
+        order.append("first")
+
+    if kind == "sqlite":
+        store = open_metadata("", str(tmp_path))
+        await store.open()
+        run: Callable[[Callable[..., None]], Awaitable[None]] = store.transact
+        close: Callable[[], Awaitable[None]] = store.close
+    else:
+        pytest.importorskip("rocksdict")
+        storage = RocksStorage(str(tmp_path / "offsets"), 1, lambda: 0)
+        run, close = storage._read, storage.close
+    writing = asyncio.ensure_future(run(first))
+    await _cancel_while_it_runs(started, go_on, writing)
+    await run(lambda *_: order.append("second"))
+    assert order == ["first", "second"]
+    await close()
+
+
+async def test_a_call_on_a_thread_gives_its_result_or_its_failure() -> None:
+    assert await engine.aside(lambda: 1) == 1
+    with pytest.raises(KeyError):
+        await engine.aside(lambda: dict[str, int]()["a"])
