@@ -30,9 +30,10 @@ from kafkawire.server.receiving import Receiver
 if TYPE_CHECKING:
     from kafkawire.handlers.table import Api
 
-HELD, DRAINING, BUSY, FULL, CLOSED = 1, 2, 4, 8, 16
+HELD, DRAINING, BUSY, FULL, CLOSED, STOPPING = 1, 2, 4, 8, 16, 32
 """Why no request may start, as bits of `Connection.waits`: the start of one was refused; the
-client has not read its answers; a cold request is being served; too much of it is in flight."""
+client has not read its answers; a cold request is being served; too much of it is in flight; the
+socket is gone; the broker stops."""
 
 WAITING_MAX = 256
 """Unanswered requests of one connection; Kafka's clients pipeline 5 unless told otherwise."""
@@ -245,6 +246,14 @@ class Connection(Receiver):
     def _go_on_soon(self) -> None:
         if self.kept is not None:
             self.host.call_soon(self._go_on)
+
+    def stop(self) -> None:
+        """Start no further request: the broker stops."""
+        self.waits |= STOPPING
+
+    def is_done(self) -> bool:
+        """Whether every request that was started is answered and its answer has left."""
+        return not (self.exchanges or self.out or self.flush_due or self.waits & DRAINING)
 
     def abort(self, reason: str) -> None:
         """End this connection; the reason goes to the log."""

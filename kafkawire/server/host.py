@@ -29,7 +29,6 @@ from kafkawire.handlers.slices import (
 from kafkawire.handlers.table import Api, serve_all
 from kafkawire.log.io.disk import untouched_memory
 from kafkawire.messages.registry import request_class, response_class
-from kafkawire.server.connection import DRAINING
 from kafkawire.server.memory import Memory
 from kafkawire.server.slow import Sweeper
 
@@ -275,12 +274,17 @@ class Host:
         self.memory.favour()
 
     async def drain(self, linger_s: float) -> None:
-        """Close every connection once its last answers are gone, or after `linger_s`."""
+        """Start no further request, and close each connection once its last answers are gone, or
+        after `linger_s`."""
         clock = self.broker.env.clock
         until = clock.monotonic() + linger_s
+        for api in self.apis.values():
+            if api.hot is not None:
+                api.hot.close()  # what was parked while the broker was being closed
         while self.connections and clock.monotonic() < until:
             for connection in list(self.connections):
-                if not (connection.out or connection.flush_due or connection.waits & DRAINING):
+                connection.stop()
+                if connection.is_done():
                     connection.finish()
             await self.broker.env.sleep(DRAIN_STEP_S)
         for connection in list(self.connections):

@@ -205,6 +205,7 @@ class Round:
     async def _end(self) -> None:
         """Stop in order; fsck finds nothing; one more start has everything."""
         self.world.over = True
+        self.world.serving.clear()  # from here on it may end connections
         await self.victim.stop()
         done = await asyncio.to_thread(command, "fsck", "--data", str(self.context.folder / "data"))
         self.context.check(

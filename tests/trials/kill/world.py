@@ -91,7 +91,7 @@ class World:
 
     async def keep(self, name: str, life: Callable[[Link], Awaitable[None]]) -> None:
         """Run `life` on a new connection whenever the broker serves, until the trial is over.
-        Only a broker that was killed may end a connection."""
+        Only a broker that was killed or is stopped may end a connection."""
         while not self.over:
             await self.serving.wait()
             try:
