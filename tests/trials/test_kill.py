@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 
 from tests.trials.context import Context
 from tests.trials.kill.trial import Round, round_
+from tests.trials.kill.world import World
+from tests.trials.link import Link
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -42,3 +45,28 @@ async def test_the_trial_notices_records_that_are_lost(tmp_path: Path) -> None:
     await attempt.run()
     texts = " ".join(finding.text for finding in run.findings)
     assert "lost" in texts or "high watermark is" in texts or "is refused" in texts, texts
+
+
+@pytest.mark.parametrize("killed", [True, False])
+async def test_only_a_living_broker_must_keep_its_connections(tmp_path: Path, killed: bool) -> None:
+    """A client may sleep while the broker is killed and started again."""
+    run = context(tmp_path, 5)
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    listening = await asyncio.start_server(end, "127.0.0.1", 0)
+    world = World(run, listening.sockets[0].getsockname()[1])
+    world.serving.set()
+
+    async def life(client: Link) -> None:
+        world.over = True
+        if killed:
+            world.ends()
+            world.serving.set()  # the next life of the broker
+        await client.reader.readexactly(4)
+
+    await world.keep("sleeper", life)
+    assert len(run.findings) == (0 if killed else 1)
+    listening.close()
+    await listening.wait_closed()

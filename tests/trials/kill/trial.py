@@ -111,7 +111,7 @@ class Round:
             await self._load()
             if life == 0 or self.rng.random() < 0.6:
                 await self._progress()
-            self.world.serving.clear()
+            self.world.ends()
             await self.victim.kill()
             for _ in range(self.rng.choice((0, 0, 1, 2))):
                 await self.victim.start_and_kill(0.05 + self.rng.random() * 0.6)
@@ -205,7 +205,7 @@ class Round:
     async def _end(self) -> None:
         """Stop in order; fsck finds nothing; one more start has everything."""
         self.world.over = True
-        self.world.serving.clear()  # from here on it may end connections
+        self.world.ends()
         await self.victim.stop()
         done = await asyncio.to_thread(command, "fsck", "--data", str(self.context.folder / "data"))
         self.context.check(

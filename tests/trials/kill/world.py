@@ -58,6 +58,7 @@ class World:
         self.rng = Random(context.rng.random())
         self.port = port
         self.serving = asyncio.Event()
+        self.lives = 0  # of the broker, that are over
         self.over = False
         self.topics: dict[bytes, Topic] = {}
         self.wanted: dict[str, Wanted] = {}
@@ -89,18 +90,25 @@ class World:
         for text in found:
             self.context.broken(text)
 
+    def ends(self) -> None:
+        """Note that the broker is about to be killed or stopped: it may end connections."""
+        self.serving.clear()
+        self.lives += 1
+
     async def keep(self, name: str, life: Callable[[Link], Awaitable[None]]) -> None:
         """Run `life` on a new connection whenever the broker serves, until the trial is over.
-        Only a broker that was killed or is stopped may end a connection."""
+        Only a broker that was killed or is stopped may end a connection; a client that slept
+        meanwhile finds out when the next one serves."""
         while not self.over:
             await self.serving.wait()
+            lives = self.lives
             try:
                 async with link(self.port, name) as client:
                     await life(client)
             except Unanswered as why:
                 self.broken(f"{name}: {why}")
             except LOST as why:
-                if self.serving.is_set() and not self.over:  # at the end the broker is stopped
+                if self.lives == lives:
                     self.broken(f"{name}: a living broker ended the connection: {why!r}")
                     await asyncio.sleep(0.1)
 

@@ -22,7 +22,7 @@ from kafkawire.metadata.catalog import NewTopic
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import open_metadata
-from offsets.rocks_storage import RocksStorage
+from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 from tests.kit.postgres import new_database
 
 MAX_STEPS = 300
