@@ -4,6 +4,7 @@
 #   make check   lint, types, fast tests        make bench   speed
 #   make sim     the simulation, SEEDS=500      make docs    what is generated in docs/ and README
 #   make trials  hostile trials of whole brokers, MINUTES=30 SEED=<random>
+#   make dist    a wheel and an sdist in dist/
 #
 # An install step runs again only when its inputs have changed: each leaves a stamp in .venv.
 
@@ -19,7 +20,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
-.PHONY: run test check trials bench bench-peers bench-clients bench-guard sim docs clean java minio
+.PHONY: run test check trials bench bench-peers bench-clients bench-guard sim docs dist clean java minio
 
 run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
@@ -56,6 +57,10 @@ bench-guard: .venv/.bench
 
 docs: .venv/.dev
 	$(BIN)/python docs/generate.py
+
+# The sdist first, then the wheel from it: a file missing in the sdist fails here.
+dist: .venv/.dev
+	$(BIN)/python -m build --no-isolation --outdir dist .
 
 clean:
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \

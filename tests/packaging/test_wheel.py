@@ -1,0 +1,205 @@
+"""Build the sdist and the wheel, install the wheel outside of the repository, and use it there.
+
+The project that uses it has packages named `log` and `groups`, which earlier versions of kafkawire
+installed as well: neither may hide the other. No network is needed: the build uses the setuptools
+of this environment, and the new environment finds kafkawire's dependencies here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from dataclasses import dataclass
+from email.message import Message
+from email.parser import Parser
+from pathlib import Path
+
+import pytest
+
+from kafkawire.testing.broker import BrokerProcess
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("packaging")]
+
+ROOT = Path(__file__).parent.parent.parent
+TIMEOUT_S = 120
+"""For one child process of these tests; each takes seconds on a quiet machine."""
+
+PROJECT = {
+    "log/__init__.py": "MINE = 'log'\n",
+    "log/loader.py": "MINE = 'log.loader'\n",
+    "groups/__init__.py": "MINE = 'groups'\n",
+    "round_trip.py": """
+import sys
+
+import log.loader
+from kafkawire.client.cluster import Cluster
+from kafkawire.client.fetching import fetch, sound_records
+from kafkawire.client.offsets import leaders
+from kafkawire.client.producing import produce
+
+partition = ("greetings", 0)
+with Cluster(sys.argv[1]) as cluster:
+    node = leaders(cluster, ["greetings"])[partition]
+    assert produce(cluster, node, partition, [(None, b"one"), (None, b"two")], 1) == 0
+    got = fetch(cluster, node, partition, 0, wait_ms=5000)
+print(log.loader.MINE, *(record.value.decode() for record in sound_records(got, 0)))
+""",
+    "tests/test_it.py": """
+import groups
+import kafkawire
+import log
+from log import loader
+
+
+def test_own_packages():
+    assert (log.MINE, loader.MINE, groups.MINE) == ("log", "log.loader", "groups")
+
+
+def test_a_broker(kafkawire_broker):
+    assert kafkawire_broker.running
+    assert "site-packages" in kafkawire.__file__
+""",
+}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a child process outside of the repository and return what it printed."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHONPATH"))}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@dataclass(frozen=True)
+class Built:
+    """What `make dist` makes."""
+
+    sdist: Path
+    wheel: Path
+
+    def metadata(self) -> Message:
+        """The wheel's metadata: what a package index would show."""
+        with zipfile.ZipFile(self.wheel) as archive:
+            (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+            return Parser().parsestr(archive.read(name).decode())
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The sdist and the wheel, built from a copy: a build leaves files in its source folder."""
+    source = tmp_path_factory.mktemp("source") / "kafkawire"
+    source.mkdir()
+    ignored = shutil.ignore_patterns("__pycache__")
+    for folder in ("kafkawire", "docs"):
+        shutil.copytree(ROOT / folder, source / folder, ignore=ignored)
+    (source / "tests").mkdir()
+    (source / "tests" / "test_something.py").touch()  # setuptools would take it into the sdist
+    for path in ROOT.iterdir():
+        if path.is_file():
+            shutil.copy(path, source)
+    folder = source.parent / "dist"
+    build = ("build", "--no-isolation", "--outdir", folder, source)
+    run(sys.executable, "-m", *build, cwd=folder.parent)
+    (sdist,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")
+    return Built(sdist, wheel)
+
+
+@pytest.fixture(scope="module")
+def python(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a new environment with the wheel, and these tests' dependencies."""
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder, symlinks=True)
+    python = folder / "bin" / "python"
+    install = ("install", "--quiet", "--no-index", "--no-deps", built.wheel)
+    run(sys.executable, "-m", "pip", "--python", python, *install, cwd=folder)
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    own = Path(run(python, "-c", ask, cwd=folder).strip())
+    # Written last, or pip would find this environment's kafkawire installed. It is only a path:
+    # the .pth files at its end, of which one names this repository, are not read.
+    (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Another project, whose packages are named as kafkawire's once were."""
+    for name, text in PROJECT.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return tmp_path / "project"
+
+
+def test_the_wheel_has_every_module_and_no_package_besides(built: Built) -> None:
+    with zipfile.ZipFile(built.wheel) as archive:
+        inside = {name for name in archive.namelist() if ".dist-info/" not in name}
+    wanted = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "kafkawire").rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".md")
+    }
+    assert inside == wanted
+
+
+def test_the_metadata_is_complete(built: Built) -> None:
+    found = built.metadata()
+    assert found["Name"] == "kafkawire"
+    assert found["License-Expression"] == "Apache-2.0"
+    assert found["License-File"] == "LICENSE"
+    assert found["Requires-Python"] == ">=3.11"
+    assert "Typing :: Typed" in found.get_all("Classifier", [])
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert str(found.get_payload()).strip() == readme.strip()
+    with zipfile.ZipFile(built.wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith("licenses/LICENSE"))
+        assert archive.read(name) == (ROOT / "LICENSE").read_bytes()
+
+
+def test_the_sdist_has_what_its_readers_need(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        inside = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "docs/tiering.md", "pyproject.toml"} <= inside
+    assert {name.partition("/")[0] for name in inside}.isdisjoint({"tests", "bench", "log"})
+
+
+def test_version(python: Path, project: Path) -> None:
+    printed = run(python, "-m", "kafkawire", "version", cwd=project)
+    assert printed.startswith("kafkawire 0.")
+    assert run(python.with_name("kafkawire"), "version", cwd=project) == printed
+
+
+def test_serve_next_to_packages_of_the_same_names(
+    python: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`python -m kafkawire serve` puts the working folder first on the path, also in the child
+    processes of the broker: this one has a remote tier, so it starts a storage process."""
+    monkeypatch.chdir(project)
+    serve = [str(python), "-m", "kafkawire", "serve", "--listen", "127.0.0.1:0"]
+    serve += ["--data", "data", "--tier", str(project / "tier")]
+    monkeypatch.setattr(BrokerProcess, "command", lambda self: serve)
+    with BrokerProcess("data", environ={"PYTHONPATH": ""}) as broker:
+        server = ("--server", broker.bootstrap)
+        run(python, "-m", "kafkawire", "topics", "create", "greetings", *server, cwd=project)
+        printed = run(python, "round_trip.py", broker.bootstrap, cwd=project)
+        status = run(python, "-m", "kafkawire", "tier", "status", *server, cwd=project)
+    assert printed == "log.loader one two\n"
+    assert "greetings" in status
+    assert "Traceback" not in broker.output
+
+
+def test_the_pytest_plugin(python: Path, project: Path) -> None:
+    printed = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests", cwd=project)
+    assert "2 passed" in printed
