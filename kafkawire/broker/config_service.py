@@ -115,8 +115,8 @@ class ConfigService:
         if len(resource.wishes) > MAX_WISHES:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
-                f"{len(resource.wishes)} settings of one resource; at most {MAX_WISHES} are "
-                "changed at once.",
+                f"{len(resource.wishes)} settings of one resource; at most {MAX_WISHES} can "
+                "be changed in one request.",
             )
         check_wishes(resource.wishes)
         if resource.type == ResourceType.TOPIC:
@@ -223,7 +223,7 @@ def _log_change(change: ConfigChange) -> None:
     foreign = change.resource_type == ResourceType.BROKER and change.key not in BROKER_CONFIGS
     if foreign and change.value is not None:
         logger.warning(
-            "%s %r: %s was set; this broker does not have the setting, so it has no effect",
+            "%s %r: stored %s, but this broker does not know the setting: it has no effect",
             resource,
             change.name,
             change.key,

@@ -148,7 +148,7 @@ def broker_overrides(
     if sum(name not in BROKER_CONFIGS for name in after) > MAX_FOREIGN_CONFIGS:
         raise KafkaError(
             ErrorCode.INVALID_CONFIG,
-            f"A broker can have at most {MAX_FOREIGN_CONFIGS} settings that it does not know.",
+            f"At most {MAX_FOREIGN_CONFIGS} settings unknown to this broker can be stored.",
         )
     return after
 

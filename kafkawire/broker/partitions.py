@@ -135,7 +135,7 @@ class PartitionTable:
         try:
             await self._loader.load(numbers)
         except Exception:  # whatever it is: for a while `named` refuses them with it
-            logger.debug("partitions %s were not loaded", numbers[:10], exc_info=True)
+            logger.debug("cannot load partitions %s", numbers[:10], exc_info=True)
 
     def load_then(self, numbers: Iterable[int], resume: Callable[[], None]) -> None:
         """Start to load partitions and call `resume` when it is over, well or badly: who then

@@ -108,7 +108,7 @@ class TopicService:
         for topic, outcome in zip(wanted, outcomes, strict=True):
             await give_way()
             if isinstance(outcome, Created):
-                logger.info("created topic %s: a client asked for its metadata", topic.name)
+                logger.info("auto-created topic %s for a client's Metadata request", topic.name)
             elif outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 refused[topic.name] = outcome.code
         await slices.emptied(outcomes, give_way)
@@ -174,7 +174,7 @@ class TopicService:
             self._broker.catalog.add_partitions(topic.id, added)
             self._broker.log.add_topics([self._broker.catalog.by_id[topic.id]])
             await self._broker.log.commit_log.committed()
-            logger.info("topic %s has %d partitions now", topic.name, wish.count)
+            logger.info("topic %s now has %d partitions", topic.name, wish.count)
 
     async def _plan(self, topics: Sequence[CreatableTopic]) -> list[NewTopic | KafkaError]:
         """Each topic of one request, checked against what is there and against the others. The

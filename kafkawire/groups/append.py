@@ -57,10 +57,12 @@ class Appender:
     def log_defect(self, what: str) -> None:
         """Log the exception that is being handled, with the work that it stopped."""
         where = f"{self._partition.topic}-{self._partition.index}"
-        logger.exception("%s: %s failed; its clients are answered with an error", where, what)
+        logger.exception("%s: %s failed, its clients receive an error", where, what)
 
     def _refused(self, error: KafkaError) -> ErrorCode:
-        logger.warning("%s-%d: %s", self._partition.topic, self._partition.index, error)
+        logger.warning(
+            "%s-%d: append failed: %s", self._partition.topic, self._partition.index, error
+        )
         return append_error(error.code)
 
 

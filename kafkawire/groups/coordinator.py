@@ -197,7 +197,9 @@ class Coordinator:
 
     def _commit_failed(self, failure: BaseException) -> None:
         where = f"{self.partition.topic}-{self.partition.index}"
-        logger.error("%s: a commit failed, loading again: %s", where, failure)
+        logger.error(
+            "%s: appending to the log failed, loading the groups again: %s", where, failure
+        )
         self._reload()
 
     def _settled(self) -> None:
@@ -311,7 +313,11 @@ class Coordinator:
                     self._begin(loaded)
             except (KafkaError, OSError) as failure:
                 if not logged:  # the disk or the remote tier may stay away for hours
-                    logger.error("%s cannot be loaded yet: %s", self.place.path, failure)
+                    logger.error(
+                        "loading groups from %s failed, the next request retries: %s",
+                        self.place.path,
+                        failure,
+                    )
                 logged = True
                 delay_ms = RETRY_MS
             except Exception:
@@ -357,7 +363,9 @@ class Coordinator:
             try:
                 await self.commit_log.committed()
             except KafkaError as error:
-                logger.warning("group commits were not stored at the end: %s", error)
+                logger.warning(
+                    "committed offsets were not written to the log at shutdown: %s", error
+                )
             else:
                 await self._store(least_bytes=SNAPSHOT_LOG_BYTES // 8)
         if self._loading is not None:
@@ -385,6 +393,6 @@ class Coordinator:
                 self.snapshot_bytes = await loading.store(self.env, self.place, next_offset, live)
                 self.appender.log_bytes -= covered
         except (KafkaError, OSError) as error:
-            logger.warning("no snapshot %s: %s", self.place.path, error)
+            logger.warning("cannot write group snapshot %s: %s", self.place.path, error)
         finally:
             self._storing = False

@@ -58,7 +58,10 @@ async def load(
         await commit_log.committed()
     except KafkaError as error:
         logger.warning(
-            "%s-%d is read as far as committed: %s", partition.topic, place.partition, error
+            "%s-%d: loading groups only up to the high watermark: %s",
+            partition.topic,
+            place.partition,
+            error,
         )
     end = partition.high_watermark
     loaded = Loaded(Shard(settings), partition.log_start, 0, 0)
@@ -92,7 +95,7 @@ async def _pass_damage(loaded: Loaded, partition: Partition, last: int) -> None:
         else "groups whose only commits were there have none any more"
     )
     where = f"{partition.topic}-{partition.index}"
-    logger.critical("%s: offsets %d-%d are lost with what groups stored there: %s",
+    logger.critical("%s: offsets %d-%d and the group state stored there are lost: %s",
                     where, first, last - 1, what)  # fmt: skip
     loaded.shard.offsets.lose(lost)
     loaded.next_offset = last
@@ -106,7 +109,7 @@ async def _load_snapshot(env: Env, loaded: Loaded, place: Place, end: int) -> No
     if next_offset > end:
         # Under flush=os a crash can take records that a snapshot has. Their offsets will be
         # given again, so the file must be gone before that happens.
-        logger.warning("group snapshot %s is ahead of the log and is removed", place.path)
+        logger.warning("removing group snapshot %s: it is ahead of the log", place.path)
         await env.offload.submit("files", snapshot.remove, env.fs, place)
         return
     for start in range(0, len(pairs), SLICE_RECORDS):
@@ -128,7 +131,7 @@ def _load_batches(loaded: Loaded, buffer: Buffer) -> None:
                         _load_record(loaded.shard, record.key, record.value)
             except (KafkaError, DecodeError) as error:
                 logger.warning(
-                    "the rest of a batch of __consumer_offsets, offsets %d to %d, is skipped: %s",
+                    "skipping the rest of a batch of __consumer_offsets, offsets %d-%d: %s",
                     head.base_offset, head.last_offset, error,
                 )  # fmt: skip
         loaded.next_offset = head.last_offset + 1
@@ -139,7 +142,7 @@ def _load_record(shard: Shard, key: Buffer | None, value: Buffer | None) -> None
     try:
         record = decode_record(key, value)
     except DecodeError as error:
-        logger.warning("a record of __consumer_offsets is skipped: %s", error)
+        logger.warning("skipping a record of __consumer_offsets: %s", error)
         return
     if record is not None:
         shard.load(record)

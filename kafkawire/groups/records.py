@@ -160,7 +160,9 @@ def batches_of(records: Sequence[Record], limit_bytes: int, now_ms: int) -> list
         size_bytes += more
     batches.append(build(part, timestamp_ms=now_ms))
     if max(map(len, batches)) > limit_bytes:
-        raise KafkaError(ErrorCode.MESSAGE_TOO_LARGE, "a group's record is larger than a batch")
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE, "The group's record is larger than the largest batch."
+        )
     return batches
 
 

@@ -84,7 +84,7 @@ def write(fs: FileSystem, place: Place, next_offset: int, pairs: list[Pair]) -> 
 
 def _put(written: int, chunk: bytes) -> None:
     if written != len(chunk):
-        raise OSError("the disk took only a part of a group snapshot")
+        raise OSError("short write of a group snapshot")
 
 
 def _chunks(head: bytes, pairs: Iterable[Pair]) -> Iterable[bytes]:
@@ -106,19 +106,25 @@ def read(fs: FileSystem, place: Place) -> tuple[int, list[Pair]] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        logger.warning("group snapshot %s cannot be opened: %s", place.path, error)
+        logger.warning(
+            "cannot open group snapshot %s, replaying the log instead: %s", place.path, error
+        )
         return None
     try:
         data = file.pread(file.size(), 0)
     except OSError as error:
-        logger.warning("group snapshot %s cannot be read: %s", place.path, error)
+        logger.warning(
+            "cannot read group snapshot %s, replaying the log instead: %s", place.path, error
+        )
         return None
     finally:
         file.close()
     try:
         return _parse(data, place)
     except (struct.error, ValueError) as error:
-        logger.warning("group snapshot %s is not used: %s", place.path, error)
+        logger.warning(
+            "ignoring group snapshot %s, replaying the log instead: %s", place.path, error
+        )
         return None
 
 
@@ -131,7 +137,7 @@ def remove(fs: FileSystem, place: Place) -> None:
 def _parse(data: bytes, place: Place) -> tuple[int, list[Pair]]:
     magic, version, topic_id, partition, next_offset, count = _HEAD.unpack_from(data)
     if magic != _MAGIC:
-        raise ValueError("it is no group snapshot")
+        raise ValueError("it is not a group snapshot")
     if version != _VERSION:
         raise ValueError(f"it has format {version}, this program knows {_VERSION}")
     end = len(data) - _LENGTH.size
@@ -141,7 +147,7 @@ def _parse(data: bytes, place: Place) -> tuple[int, list[Pair]]:
     ):
         raise ValueError("it is damaged")
     if (topic_id, partition) != (place.topic_id, place.partition):
-        raise ValueError("it is of another topic")
+        raise ValueError("it belongs to another topic")
     pairs: list[Pair] = []
     at = _HEAD.size
     for _ in range(count):
@@ -149,7 +155,7 @@ def _parse(data: bytes, place: Place) -> tuple[int, list[Pair]]:
         value, at = _field(data, at, end)
         pairs.append((key, value))
     if at != end:
-        raise ValueError("bytes are left after its last record")
+        raise ValueError("it has extra bytes after its last record")
     return next_offset, pairs
 
 
@@ -157,5 +163,5 @@ def _field(data: bytes, at: int, end: int) -> tuple[bytes, int]:
     (length,) = _LENGTH.unpack_from(data, at)
     at += _LENGTH.size
     if length > end - at:
-        raise ValueError("a record does not fit")
+        raise ValueError("a record is longer than the file")
     return data[at : at + length], at + length

@@ -66,5 +66,5 @@ def _cost_of(job: Callable[[], int]) -> int:
     try:
         return job()
     except Exception:
-        logger.exception("a job of the event loop failed")
+        logger.exception("a background step on the event loop failed")
         return 0

@@ -58,7 +58,9 @@ async def _find(ctx: RequestContext, nodes: Nodes, key_type: int, key: str) -> C
     try:
         partition = await ctx.broker.groups.coordinator_of(key)
     except KafkaError as error:
-        logger.warning("the offsets topic cannot be made: %s", error)
+        logger.warning(
+            "cannot create topic __consumer_offsets, clients retry FindCoordinator: %s", error
+        )
         return _nobody(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
     node = nodes.by_id.get(partition.leader)
     if node is None:

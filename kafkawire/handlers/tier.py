@@ -48,14 +48,14 @@ def _arguments(text: bytes) -> dict[str, Any]:
     """The arguments of a command; ValueError if they are none."""
     if len(text) > ARGUMENTS_BYTES_AT_MOST:
         raise ValueError(
-            f"arguments of {len(text)} bytes: at most {ARGUMENTS_BYTES_AT_MOST} are taken"
+            f"the arguments have {len(text)} bytes, {ARGUMENTS_BYTES_AT_MOST} are allowed"
         )
     try:
         arguments = json.loads(text or b"{}")
     except (ValueError, RecursionError):
         raise ValueError("the arguments of the command are not JSON") from None
     if not isinstance(arguments, dict):
-        raise ValueError("the arguments of the command are no JSON object")
+        raise ValueError("the arguments of the command must be a JSON object")
     return arguments
 
 

@@ -101,7 +101,7 @@ class ScheduledBackups:
             await submit("files", _remove, folder)
         self.last_ms = created_ms
         logger.info(
-            "the backup %s is in %s: %d files", made.name, self._config.backup_url, len(made.files)
+            "backup %s stored in %s: %d files", made.name, self._config.backup_url, len(made.files)
         )
 
     def _failed(self, failure: Exception) -> float:
@@ -111,10 +111,10 @@ class ScheduledBackups:
         late = self._due_s() * 1000 < -self._config.backup_interval_ms
         logger.log(
             logging.ERROR if late else logging.WARNING,
-            "the backup to %s failed and is tried again in %.0f s%s: %s",
+            "backup to %s failed, retrying in %.0f s%s: %s",
             self._config.backup_url,
             wait,
-            "; there is none of the last two intervals" if late else "",
+            "; no backup completed in the last two intervals" if late else "",
             failure,
         )
         return wait
@@ -150,10 +150,12 @@ async def make_backup(server: str, data: str, metadata_url: str, dest: str) -> N
         async with asyncio.timeout(TIMEOUT_S):
             _, said = await child.communicate()
     except TimeoutError:
-        raise BackupError(f"it was not done after {TIMEOUT_S:.0f} s") from None
+        raise BackupError(f"it did not finish within {TIMEOUT_S:.0f} s") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             child.kill()
     if child.returncode:
         text = said[-MAX_OUTPUT_BYTES:].decode("utf-8", "replace").strip()
-        raise BackupError(text.rpartition("\n")[2] or f"it ended with {child.returncode}")
+        raise BackupError(
+            text.rpartition("\n")[2] or f"the backup process exited with code {child.returncode}"
+        )

@@ -126,7 +126,9 @@ class Connection(Receiver):
                 if version >= api.flexible_from and body < stop:
                     body = body + 1 if view[body] == 0 else skip_tags(view, body, stop)
                 if body > stop:
-                    raise DecodeError(f"a client id of {length} bytes does not fit its frame")
+                    raise DecodeError(
+                        f"the client id has {length} bytes, more than the request frame"
+                    )
                 hot = api.hot
                 self.frame_at = pos
                 if hot is None:

@@ -59,13 +59,13 @@ class DescriptorCheck:
             return
         if self._lacking:
             self._lacking = False
-            logger.warning("there are free file descriptors again")
+            logger.warning("file descriptors are available again")
 
     def _report(self, now_s: float, error: OSError) -> None:
         if not self._lacking or now_s - self._reported_s >= SECONDS_BETWEEN_REPORTS:
             logger.error(
-                "no file descriptors are left (%s; the limit is %d): new connections are closed "
-                "and files cannot be opened until some are free; raise the limit (ulimit -n) or "
+                "out of file descriptors (%s; the limit is %d): new connections are closed and "
+                "files cannot be opened until some are free; raise the limit (ulimit -n) or "
                 "lower max.connections",
                 error.strerror,
                 self._limit,

@@ -147,7 +147,9 @@ class Host:
         except DecodeError as wrong:
             connection.abort(f"{api.name} of {len(body)} bytes: {wrong}")
         except Exception as defect:
-            logger.exception("%s of client %s cannot be decoded", api.name, connection.client_id)
+            logger.exception(
+                "cannot decode %s request of client %s", api.name, connection.client_id
+            )
             connection.abort(f"{api.name} of {len(body)} bytes: {defect!r}")
         finally:
             block.unpin()
@@ -195,7 +197,7 @@ class Host:
             try:
                 parts = await self._failed(api, exchange.version, asked, failure)
             except Exception:
-                logger.exception("no answer can be made of the failure of %s", api.name)
+                logger.exception("cannot encode the error response for %s", api.name)
                 parts = None
         if connection.closed:
             return
@@ -258,11 +260,13 @@ class Host:
         wanted = self.broker.config.max_connections
         few = self._descriptors < wanted
         logger.warning(
-            "%d connections are open, %s: %d more were closed; %s",
+            "%d connections are open, %s: closed %d new connections; %s",
             len(self.connections),
-            "as many as the limit of file descriptors allows" if few else "max.connections",
+            "the most that the file descriptor limit allows" if few else "max.connections",
             self._refused,
-            "raise the limit (ulimit -n)" if few else "raise it, or find who opens so many",
+            "raise the limit (ulimit -n)"
+            if few
+            else "raise it, or find the client that opens so many",
         )
         self._refused = 0
         self._reported_tick = self.tick

@@ -82,7 +82,7 @@ class PageProtocol(asyncio.Protocol):
         try:
             page = await self._page(method, path)
         except Exception:  # the monitor must hear that something is wrong, not nothing
-            logger.exception("the page %s failed", path)
+            logger.exception("rendering page %s failed, answered with status 500", path)
             page = ("500 Internal Server Error", TEXT_TYPE, b"the page failed: see the log\n")
         self._send(page, method != "HEAD")
 

@@ -186,4 +186,4 @@ def _why(error: OSError) -> str:
         return "this machine does not have that address"
     if error.errno == errno.EACCES:
         return "this user may not listen on that port"
-    return f"it cannot be listened on ({error.strerror or error})"
+    return f"cannot listen on it ({error.strerror or error})"

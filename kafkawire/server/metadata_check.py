@@ -70,7 +70,7 @@ class MetadataCheck:
                 self._report(damage)
                 return
             except MetadataError as failure:
-                logger.warning("the daily check of the metadata is left out: %s", failure)
+                logger.warning("daily check of the metadata skipped: %s", failure)
                 done = True
             finally:
                 timer.cancel()
@@ -79,8 +79,8 @@ class MetadataCheck:
                 return
             if not done:
                 logger.warning(
-                    "%s was not checked whole: it took over %.0f s; stop the broker and run "
-                    "`kafkawire fsck --data %s` to be sure of it",
+                    "check of %s stopped after %.0f s without a result; for a complete check stop "
+                    "the broker and run `kafkawire fsck --data %s`",
                     self._path, MAX_S, self._data,
                 )  # fmt: skip
             await self._env.sleep(INTERVAL_S)

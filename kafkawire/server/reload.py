@@ -46,7 +46,7 @@ class Reloader:
             try:
                 await self._reload(broker)
             except Exception:  # the broker goes on with what it has
-                logger.exception("SIGHUP: reloading failed, the configuration stays as it was")
+                logger.exception("SIGHUP: reloading failed, the configuration is unchanged")
 
     async def _reload(self, broker: Broker) -> None:
         try:

@@ -91,7 +91,10 @@ class Server:
             await self.broker.metadata.prepare()
         except MetadataError as failure:  # the first request that needs it tries again
             if not self._ended:
-                logger.warning("connecting to the metadata before the first request: %s", failure)
+                logger.warning(
+                    "cannot connect to the metadata yet, retrying at the next request: %s",
+                    failure,
+                )
 
     async def _listen(self, name: str, host: str, port: int) -> None:
         sockets = await listen(self.host, name, host, port)

@@ -90,8 +90,8 @@ class Sweeper:
             for connection, held, rate in self._sending.slow(tick, self._behind()):
                 self._close(
                     connection, "slow_reader",
-                    f"others wait for the memory of the {held} bytes of answers that it has not "
-                    f"taken; it takes {rate} bytes a second",
+                    f"other connections wait for the memory of {held} bytes of responses that "
+                    f"it has not read; it reads {rate} bytes a second",
                 )  # fmt: skip
         else:
             self._sending.clear()
@@ -99,8 +99,8 @@ class Sweeper:
             for connection, held, rate in self._receiving.slow(tick, self._incomplete()):
                 self._close(
                     connection, "slow_sender",
-                    f"others wait for the memory of the {held} bytes of requests that it holds; "
-                    f"{rate} bytes a second come",
+                    f"other connections wait for the memory of {held} bytes of requests that it "
+                    f"sends; it sends {rate} bytes a second",
                 )  # fmt: skip
         else:
             self._receiving.clear()
@@ -114,7 +114,7 @@ class Sweeper:
             if behind and connection.moves():
                 continue
             if quiet > STALLED_TICKS and connection.is_receiving():
-                self._close(connection, "stalled", f"no byte of its request came for {quiet} s")
+                self._close(connection, "stalled", f"no byte of its request arrived for {quiet} s")
             elif 0 <= idle_ticks < quiet and (behind or not connection.exchanges):
                 self._close(connection, "idle", "idle")
 
@@ -128,7 +128,9 @@ class Sweeper:
         oldest = min(unused, key=lambda each: each.tick, default=None)
         if oldest is None or tick - oldest.tick < UNUSED_TICKS:
             return False
-        self._close(oldest, "unused", "it has sent no request, and others want to connect")
+        self._close(
+            oldest, "unused", "it has not sent a request, and other clients want to connect"
+        )
         return True
 
     def _behind(self) -> Iterator[tuple[Connection, int, int, int]]:

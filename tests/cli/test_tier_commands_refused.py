@@ -82,7 +82,7 @@ async def test_another_kafka_does_not_know_the_api() -> None:
     ("command", "arguments", "sentence"),
     [
         ("dance", b"{}", "'dance' is no command"),
-        ("status", b"[]", "no JSON object"),
+        ("status", b"[]", "must be a JSON object"),
         ("status", b"\xff", "not JSON"),
         ("status", b"[" * 5000, "not JSON"),
         ("status", b'{"after": 3}', "after=3"),

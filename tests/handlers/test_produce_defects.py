@@ -58,7 +58,7 @@ async def test_batches_before_one_that_meets_a_defect_are_written(
         client.send(produce("t", batch(b"x" * 1000)), 7)  # what is received next
     rows = answer.responses[0].partition_responses
     assert [row.error_code for row in rows] == [0, ErrorCode.UNKNOWN_SERVER_ERROR, 0]
-    assert "a batch for t-1 cannot be appended" in caplog.text
+    assert "appending a batch to t-1 failed" in caplog.text
     await client.receive()
     assert await values(client, "t") == [b"0", b"0" * 1000, b"x" * 1000]
     assert await values(client, "t", 1) == [b"0"]

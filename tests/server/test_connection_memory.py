@@ -143,7 +143,7 @@ def test_readers_that_do_not_move_are_closed_while_others_wait() -> None:
     for _ in range(2 * WINDOW_TICKS):
         tick()
     assert [len(each.wire.closed) for each in clients] == [1, 1, 0]
-    assert "10485760 bytes of answers" in str(never.wire.closed[0])
+    assert "10485760 bytes of responses" in str(never.wire.closed[0])
     assert host.counts.connections_closed == {"slow_reader": 2}
     assert host.answers.held_bytes == 10 * MIB + sum(granted)
     assert granted

@@ -48,7 +48,7 @@ def test_a_lack_is_reported_once_a_minute_and_its_end(
     check.check(1200.0)
     check.check(1201.0)
     assert [record.getMessage() for record in caplog.records] == [
-        "there are free file descriptors again"
+        "file descriptors are available again"
     ]
 
 
@@ -66,10 +66,10 @@ async def test_refused_connections_are_reported_once_a_minute(
     host.tick += TICKS_BETWEEN_REPORTS
     assert not host.admit()
     assert [record.getMessage() for record in caplog.records] == [
-        "3 connections are open, as many as the limit of file descriptors allows: 1 more were "
-        "closed; raise the limit (ulimit -n)",
-        "3 connections are open, as many as the limit of file descriptors allows: 10 more were "
-        "closed; raise the limit (ulimit -n)",
+        "3 connections are open, the most that the file descriptor limit allows: closed 1 new "
+        "connections; raise the limit (ulimit -n)",
+        "3 connections are open, the most that the file descriptor limit allows: closed 10 new "
+        "connections; raise the limit (ulimit -n)",
     ]
     assert host.counts.connections_refused == 11
 
@@ -103,7 +103,7 @@ def test_more_clients_than_descriptors(tmp_path: Path) -> None:
         clients = [socket.create_connection(address, timeout=30) for _ in range(100)]
         served = [client for client in clients if answered(client)]
         assert len(served) == 64
-        assert "as many as the limit of file descriptors allows" in log.read_text()
+        assert "the most that the file descriptor limit allows" in log.read_text()
         for client in served[:10]:
             client.close()
         for _ in range(100):  # until the broker has seen them leave

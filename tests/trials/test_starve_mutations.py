@@ -171,7 +171,7 @@ async def test_a_broker_that_closes_the_oldest_connection_instead(
 ) -> None:
     def admit(self: Host) -> bool:
         if len(self.connections) >= OPEN:
-            next(iter(self.connections)).abort("others want to connect")
+            next(iter(self.connections)).abort("other clients want to connect")
         return True
 
     monkeypatch.setattr(limit, "CLOSED_WITHIN_S", 1.0)

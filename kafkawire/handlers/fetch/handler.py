@@ -117,7 +117,12 @@ class Fetch:
             where = f"{topic if isinstance(topic, str) else topic.hex()}-{index}"
             if where not in self.defects and len(self.defects) < DEFECTS_LOGGED_MAX:
                 self.defects.add(where)
-                logger.error("%s cannot be read from %d", where, offset, exc_info=failure)
+                logger.error(
+                    "reading %s at offset %d failed, answered with an error",
+                    where,
+                    offset,
+                    exc_info=failure,
+                )
         return int(code_of(failure))
 
     def find(self, item: FetchItem) -> Partition:

@@ -90,7 +90,7 @@ class LongFetch:
         except DecodeError as wrong:
             peer.abort(str(wrong))
         except Exception:
-            logger.exception("a Fetch of client %s cannot be answered", peer.client_id)
+            logger.exception("answering a Fetch of client %s failed", peer.client_id)
             peer.abort("its Fetch cannot be answered")
         finally:
             self._hold(0)

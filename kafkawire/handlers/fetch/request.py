@@ -194,7 +194,7 @@ class Attempt:
     def _fail(self) -> None:
         """End the connection after a defect: its requests cannot be answered."""
         peer = self.exchange.peer
-        logger.exception("a Fetch of client %s cannot be answered", peer.client_id)
+        logger.exception("answering a Fetch of client %s failed", peer.client_id)
         self._unpark()
         self._give_back()
         peer.abort("its Fetch cannot be answered")

@@ -149,7 +149,11 @@ class Produce:
     def _refused(self, item: ProduceItem, failure: Exception) -> ProduceResult:
         if not isinstance(failure, KafkaError | OSError):
             where = item[0], item[1]
-            logger.error("a batch for %s-%d cannot be appended", *where, exc_info=failure)
+            logger.error(
+                "appending a batch to %s-%d failed, answered with an error",
+                *where,
+                exc_info=failure,
+            )
         why = refused(failure)
         self.counts.failed("Produce", why[0])
         return item[0], item[1], *why

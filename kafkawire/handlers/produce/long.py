@@ -176,7 +176,11 @@ class LongProduce:
         """Answer a batch with its failure; a defect is logged, and costs no other batch."""
         if not isinstance(failure, KafkaError | OSError | NotLoaded):
             where = item.topic, item.partition
-            logger.error("a batch for %s-%d cannot be appended", *where, exc_info=failure)
+            logger.error(
+                "appending a batch to %s-%d failed, answered with an error",
+                *where,
+                exc_info=failure,
+            )
         portion.results.append((item.topic, item.partition, *refused(failure)))
 
     async def _append_long(self, portion: Portion, item: Item) -> None:

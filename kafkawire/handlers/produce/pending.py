@@ -131,7 +131,7 @@ def _tell(exchange: Waiting, failure: BaseException | None) -> None:
         exchange.tell(failure)
     except Exception:
         peer = exchange.peer
-        logger.exception("the answer to a Produce of client %s cannot be made", peer.client_id)
+        logger.exception("encoding the response to a Produce of client %s failed", peer.client_id)
         peer.abort("the answer to a Produce cannot be made")
 
 

@@ -33,7 +33,7 @@ def broker_families(server: Server) -> Iterator[Metric]:
     yield gauge("connections", "Open connections.", len(host.connections))
     yield counter(
         "connections_refused",
-        "Connections closed at once: max.connections, or the limit of file descriptors.",
+        "New connections closed because of max.connections or the file descriptor limit.",
         counts.connections_refused,
     )
     yield counters(
@@ -64,11 +64,11 @@ def broker_families(server: Server) -> Iterator[Metric]:
     yield from _memory_families(server)
     fetch = host.apis[FETCH].hot
     parked = getattr(fetch, "parked", None)
-    yield gauge("parked_fetches", "Fetches that wait for records.", len(parked or ()))
+    yield gauge("parked_fetches", "Fetch requests waiting for records.", len(parked or ()))
     lag, counts.loop_lag_s = counts.loop_lag_s, 0.0
     yield gauge(
         "loop_lag_seconds",
-        "The latest the event loop came since the last look at this page; seen once a second.",
+        "Largest delay of the event loop since the last scrape; measured once a second.",
         lag,
     )
     watchdog = broker.env.watchdog
@@ -79,13 +79,13 @@ def broker_families(server: Server) -> Iterator[Metric]:
 def _stretches(watchdog: Watchdog) -> Iterator[Metric]:
     yield counter(
         "loop_long_stretches",
-        "Times that something held the event loop for over 5 ms of CPU time; the log says what.",
+        "Times that one task held the event loop for over 5 ms of CPU time; the log names it.",
         watchdog.count,
     )
     longest, watchdog.longest_s = watchdog.longest_s, 0.0
     yield gauge(
         "loop_longest_stretch_seconds",
-        "The longest of these since the last look at this page.",
+        "Longest time that one task held the event loop since the last scrape.",
         longest,
     )
 
@@ -94,22 +94,22 @@ def _memory_families(server: Server) -> Iterator[Metric]:
     host = server.host
     yield gauge(
         "receive_memory_bytes",
-        "Memory held by requests that are being received or worked on.",
+        "Memory held by requests being received or processed.",
         host.memory.taken_bytes,
     )
     yield gauge(
         "receive_memory_waiting",
-        "Connections that are not read because others hold that memory.",
+        "Connections that are not read until receive memory is free.",
         host.memory.waiting,
     )
     yield gauge(
         "answer_memory_bytes",
-        "Memory of answers that clients have not taken yet; inflight.answer.bytes bounds it.",
+        "Memory of responses that clients have not read yet; bounded by inflight.answer.bytes.",
         host.answers.held_bytes,
     )
     yield gauge(
         "answer_memory_waiting",
-        "Fetches of older records that wait because others hold that memory.",
+        "Fetches of older records waiting for response memory.",
         host.answers.waiting,
     )
 
@@ -128,13 +128,12 @@ def metadata_families(server: Server) -> Iterator[Metric]:
     if check is not None:
         yield gauge(
             "metadata_damaged",
-            "1 if a check of metadata.db found damage, until the restart; else 0.",
+            "1 after a check of metadata.db found damage, until the next restart; else 0.",
             1 if check.damage else 0,
         )
         yield counter(
             "metadata_checks",
-            "Checks that read every page of metadata.db and found no damage: one after the start, "
-            "then daily.",
+            "Complete checks of metadata.db that found no damage: one after the start, then daily.",
             check.completed,
         )
 
@@ -144,8 +143,8 @@ def backup_families(server: Server) -> Iterator[Metric]:
     if server.backups is not None:
         yield gauge(
             "backup_last_timestamp_seconds",
-            "When the newest complete backup was begun, since 1970; 0: there is none, or it is "
-            "not known yet.",
+            "Unix time at which the newest complete backup began; 0: none exists, or it is not "
+            "known yet.",
             server.backups.last_ms / 1000,
         )
         yield counter("backup_failures", "Backups that failed.", server.backups.failures)

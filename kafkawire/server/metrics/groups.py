@@ -39,12 +39,12 @@ def group_families(broker: Broker) -> Iterator[Metric]:
         return
     yield gauge(
         "group_lag_records_sum",
-        "Records that groups have not committed yet, of all groups and partitions in memory.",
+        "Sum of the lag of all groups over all partitions in memory.",
         sum(lag for _, lag in lags),
     )
     yield gauges(
         "group_lag_records",
-        "Records of a partition that a group has not committed yet.",
+        "Records of a partition that a group has not committed yet (consumer lag).",
         ["group", "topic", "partition"],
         within_bound(lags),
     )

@@ -29,20 +29,26 @@ def log_families(broker: Broker) -> Iterator[Metric]:
     log = broker.log.commit_log
     yield counter("log_appended_bytes", "Bytes of record batches written.", log.appended_bytes)
     yield counter("log_appended_records", "Records written.", log.appended_records)
-    yield counter("log_turns", "Gathered writes to the commit log.", log.turns)
-    yield histogram("log_write_seconds", "How long these took.", log.write_seconds)
-    yield histogram("log_commit_seconds", "How long fsyncs took.", log.commits.seconds)
+    yield counter("log_turns", "Write batches of the commit log.", log.turns)
+    yield histogram("log_write_seconds", "Duration of a write batch.", log.write_seconds)
+    yield histogram("log_commit_seconds", "Duration of an fsync.", log.commits.seconds)
     yield gauge(
         "log_failed",
-        "1 after a failed fsync: nothing is written until the broker is restarted.",
+        "1 after a failed fsync: no records are accepted until the broker is restarted.",
         log.failed is not None,
     )
     yield gauge(
-        "log_refusing", "1 while produces are refused: full or busy disk.", log.refusal is not None
+        "log_refusing",
+        "1 while Produce requests are refused because the disk is full or busy.",
+        log.refusal is not None,
     )
     journals = broker.log.journals
     yield gauge("journals", "Journals of the commit log.", sum(1 for _ in journals))
-    yield gauge("journal_bytes", "Their size on the disk, spare ones too.", journals.size_bytes())
+    yield gauge(
+        "journal_bytes",
+        "Size of all journals on disk, including preallocated ones.",
+        journals.size_bytes(),
+    )
     store = broker.log.segments.store
     states = Counter(segment.row.state for segment in store.by_id.values())
     yield gauges(
@@ -54,12 +60,12 @@ def log_families(broker: Broker) -> Iterator[Metric]:
     size = sum(segment.row.size_bytes for segment in store.by_id.values())
     live = sum(segment.row.live_bytes for segment in store.by_id.values())
     yield gauge("segment_bytes", "Bytes of all segments, local and remote.", size)
-    yield gauge("segment_live_bytes", "Bytes in them that readers may still ask for.", live)
+    yield gauge("segment_live_bytes", "Bytes of segments that can still be read.", live)
     rewriter = broker.log.segments.rewriter
     yield counter("segment_merges", "Merges of small segments into one.", rewriter.merges)
     yield counter(
         "segment_merged_bytes",
-        "Bytes of batches that merges wrote again.",
+        "Bytes of batches rewritten by merges.",
         rewriter.merged_bytes,
     )
     yield gauge("loaded_partitions", "Partitions in memory.", len(broker.log.partitions))
@@ -71,7 +77,7 @@ def partition_families(broker: Broker) -> Iterator[Metric]:
     labels = ["topic", "partition"]
     for name, words, value in (
         ("partition_log_start_offset", "First offset of a partition.", _log_start),
-        ("partition_high_watermark", "End of what readers are given.", _high_watermark),
+        ("partition_high_watermark", "High watermark of a partition.", _high_watermark),
         ("partition_size_bytes", "Bytes of a partition.", _size_bytes),
     ):
         found = (([each.topic, str(each.index)], value(each)) for each in loaded)

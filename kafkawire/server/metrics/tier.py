@@ -40,12 +40,12 @@ def tier_families(broker: Broker) -> Iterator[Metric]:
     copied = [each for each in broker.log.partitions.values() if each.config.copies]
     yield gauge(
         "tier_lag_records",
-        "Records that are to be in the remote tier and are not, of all partitions in memory.",
+        "Records not yet uploaded to the remote tier, of all tiered partitions in memory.",
         sum(map(_behind, copied)),
     )
     yield gauges(
         "tier_partition_lag_records",
-        "Records of a partition that are to be in the remote tier and are not.",
+        "Records of a tiered partition not yet uploaded to the remote tier.",
         ["topic", "partition"],
         within_bound(([each.topic, str(each.index)], _behind(each)) for each in copied),
     )
@@ -58,34 +58,36 @@ def _behind(partition: Partition) -> int:
 
 def _state(tiering: Tiering) -> Iterator[Metric]:
     yield gauge(
-        "tier_attached", "1 while the bucket is attached and ours.", tiering.state == "attached"
+        "tier_attached",
+        "1 while the bucket is reachable and owned by this broker.",
+        tiering.state == "attached",
     )
     yield gauge(
-        "tier_paused", "1 while a person has paused uploads.", bool(tiering.dispatcher.paused)
+        "tier_paused", "1 while an operator has paused uploads.", bool(tiering.dispatcher.paused)
     )
     yield gauge(
         "tier_promise_missed_topics",
-        "Topics whose records wait longer than tiering.max.lag.ms.",
+        "Topics whose records have waited for upload longer than tiering.max.lag.ms.",
         len(tiering.promise.missed),
     )
     yield counter(
         "tier_promise_missed",
-        "How often a topic's records began to wait longer than tiering.max.lag.ms.",
+        "Times that a topic's upload lag exceeded tiering.max.lag.ms.",
         tiering.promise.episodes,
     )
     yield gauge(
         "tier_last_upload_timestamp_seconds",
-        "When the last upload of a segment succeeded, since 1970; 0: none has since the start.",
+        "Unix time of the last successful segment upload; 0: none since the start.",
         tiering.meter.uploaded_ms / 1000,
     )
     yield gauge(
         "tier_month_cost",
-        "What this month's requests and bytes cost by tier.prices, in its currency.",
+        "Cost of this month's requests and bytes by tier.prices, in its currency.",
         tiering.spending.spent(),
     )
     yield gauges(
         "tier_topic_month_cost",
-        "What this month's requests and bytes of a topic cost: of the dearest 100 topics, of all "
+        "Cost of this month's requests and bytes by topic: the dearest 100 topics, of all "
         "others together as (others), of owner and manifest as (cluster).",
         ["topic"],
         (([topic], cost) for topic, cost in tiering.spending.dearest(TOPICS_SHOWN)),
@@ -96,19 +98,19 @@ def _requests(tiering: Tiering) -> Iterator[Metric]:
     meter = tiering.meter
     yield counters("tier_requests", "Requests by kind.", ["kind"], _by_name(meter.requests))
     yield counters(
-        "tier_errors", "Failed requests by class of failure.", ["class"], _by_name(meter.errors)
+        "tier_errors", "Failed requests by error class.", ["class"], _by_name(meter.errors)
     )
     yield histograms(
         "tier_operation_seconds",
-        "How long calls to the bucket took, by operation, with the wait for a free connection.",
+        "Duration of calls to the bucket by operation, including the wait for a connection.",
         "operation",
         ((name, found) for name, found in meter.seconds.items() if any(found.counts)),
     )
-    yield counter("tier_uploaded_bytes", "Bytes put into the bucket.", meter.in_bytes)
-    yield counter("tier_downloaded_bytes", "Bytes got out of the bucket.", meter.out_bytes)
+    yield counter("tier_uploaded_bytes", "Bytes uploaded to the bucket.", meter.in_bytes)
+    yield counter("tier_downloaded_bytes", "Bytes downloaded from the bucket.", meter.out_bytes)
     yield counters(
         "tier_failed_uploads",
-        "Uploads that failed, by what did.",
+        "Failed uploads by reason.",
         ["what"],
         (([fault.value], number) for fault, number in tiering.dispatcher.failures.items()),
     )
@@ -121,13 +123,13 @@ def _waiting(tiering: Tiering) -> Iterator[Metric]:
     reasons = Counter(tiering.dispatcher.why(each.segment_id, now).reason for each in candidates)
     yield gauges(
         "tier_waiting_segments",
-        "Segments that are to be uploaded, by what they wait for.",
+        "Segments waiting for upload, by the reason for waiting.",
         ["reason"],
         (([reason.value], reasons[reason]) for reason in Reason if reasons[reason]),
     )
     yield gauge(
         "tier_waiting_bytes",
-        "Bytes of these segments.",
+        "Bytes of segments waiting for upload.",
         sum(each.size_bytes for each in candidates),
     )
     timing, journals = tiering.log.segments.cutter.timing, tiering.log.journals
@@ -135,7 +137,7 @@ def _waiting(tiering: Tiering) -> Iterator[Metric]:
     since += [timing.held_since(journal.number) for journal in journals]
     yield gauge(
         "tier_lag_seconds",
-        "For how long the oldest record has waited that is to be in the remote tier.",
+        "Age of the oldest record that is waiting for upload.",
         max(0.0, now - min([*since, now])),
     )
 
@@ -143,19 +145,31 @@ def _waiting(tiering: Tiering) -> Iterator[Metric]:
 def _cold(tiering: Tiering) -> Iterator[Metric]:
     counts = tiering.cold.counts
     for name, words, value in (
-        ("tier_cache_hits", "Blocks that were in the cache when asked for.", counts.hits),
-        ("tier_cache_misses", "Blocks that were not.", counts.misses),
-        ("tier_read_requests", "GETs of cold reads.", counts.requests),
-        ("tier_read_bytes", "Bytes they brought.", counts.bytes_read),
-        ("tier_hedged_reads", "Second GETs because the first took long.", counts.hedged),
-        ("tier_hedges_won", "... that were there first.", counts.hedges_won),
-        ("tier_failed_reads", "GETs of cold reads that failed.", counts.failed),
-        ("tier_late_reads", "Cold reads answered with nothing yet.", counts.late),
-        ("tier_missing_objects", "Objects that should be in the bucket and are not.", counts.gone),
-        ("tier_damaged_blocks", "Blocks that were not what was written.", counts.damaged),
+        ("tier_cache_hits", "Block reads served from the cache.", counts.hits),
+        ("tier_cache_misses", "Block reads not found in the cache.", counts.misses),
+        ("tier_read_requests", "GET requests of cold reads.", counts.requests),
+        ("tier_read_bytes", "Bytes downloaded by cold reads.", counts.bytes_read),
+        (
+            "tier_hedged_reads",
+            "Hedged GET requests sent because the first one was slow.",
+            counts.hedged,
+        ),
+        (
+            "tier_hedges_won",
+            "Hedged GET requests that completed before the first one.",
+            counts.hedges_won,
+        ),
+        ("tier_failed_reads", "Failed GET requests of cold reads.", counts.failed),
+        (
+            "tier_late_reads",
+            "Cold reads answered with no records because the data was not downloaded in time.",
+            counts.late,
+        ),
+        ("tier_missing_objects", "Objects missing in the bucket.", counts.gone),
+        ("tier_damaged_blocks", "Downloaded blocks with a wrong checksum.", counts.damaged),
         (
             "tier_local_fallbacks",
-            "Remote reads that failed and were served from a local file.",
+            "Failed remote reads that were served from a local file.",
             tiering.log.segments.warm.fallbacks,
         ),
     ):
