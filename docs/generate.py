@@ -13,7 +13,7 @@ import re
 from pathlib import Path
 
 from kafkawire.codec.configs.settings import markdown_table
-from kafkawire.handlers.table import ROWS, Row
+from kafkawire.handlers.table import ROWS, ApiRow
 from kafkawire.messages.registry import APIS
 
 ROOT = Path(__file__).parent.parent
@@ -96,7 +96,7 @@ raised as far as the system allows) without 512, or half of it. Where that is le
 {markdown_table()}"""
 
 
-def versions(row: Row) -> str:
+def versions(row: ApiRow) -> str:
     """`3-13`, or `0`."""
     one = row.min_version == row.max_version
     return str(row.min_version) if one else f"{row.min_version}-{row.max_version}"

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 from kafkawire.broker import loggers
 from kafkawire.broker.new_topics import name_fault
 from kafkawire.broker.overrides import (
+    AlterConfigOp,
     Layers,
     Op,
     ResourceType,
-    Wish,
     broker_overrides,
     changed,
     check_wishes,
@@ -58,7 +58,7 @@ class Resource:
 
     type: int
     name: str
-    wishes: list[Wish]
+    wishes: list[AlterConfigOp]
     replace: bool = False
 
 
@@ -235,10 +235,10 @@ def _log_change(change: ConfigChange) -> None:
 
 __all__ = [
     "FAILURES",
+    "AlterConfigOp",
     "ConfigService",
     "Op",
     "Resource",
     "ResourceType",
-    "Wish",
     "as_kafka_error",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from kafkawire.broker.overrides import Op, Wish
+from kafkawire.broker.overrides import AlterConfigOp, Op
 from kafkawire.codec.errors import ErrorCode, KafkaError
 
 ROOT = "root"
@@ -35,7 +35,7 @@ def levels() -> dict[str, str]:
     return found
 
 
-def alter(wishes: Sequence[Wish], validate_only: bool) -> None:
+def alter(wishes: Sequence[AlterConfigOp], validate_only: bool) -> None:
     """Set or reset levels; all of them or, with a KafkaError, none."""
     known = levels()
     for name, op, value in wishes:

@@ -59,7 +59,7 @@ class Op(IntEnum):
     SUBTRACT = 3
 
 
-class Wish(NamedTuple):
+class AlterConfigOp(NamedTuple):
     """One line of a request: the setting, what to do, the text (None only with DELETE)."""
 
     name: str
@@ -88,7 +88,7 @@ def layers_of(catalog: Catalog, node_id: int, static: Mapping[str, str]) -> Laye
     return Layers(stored.get(str(node_id), {}), stored.get(ALL_BROKERS, {}), static)
 
 
-def check_wishes(wishes: Sequence[Wish]) -> None:
+def check_wishes(wishes: Sequence[AlterConfigOp]) -> None:
     """Faults of a request whatever the resource is (Kafka: ConfigAdminManager.preprocess)."""
     if duplicates(wish.name for wish in wishes):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Error due to duplicate config keys")
@@ -116,7 +116,10 @@ def new_topic_overrides(
 
 
 def topic_overrides(
-    current: Mapping[str, str], wishes: Sequence[Wish], replace: bool, broker: Mapping[str, str]
+    current: Mapping[str, str],
+    wishes: Sequence[AlterConfigOp],
+    replace: bool,
+    broker: Mapping[str, str],
 ) -> dict[str, str]:
     """The settings of a topic after `wishes`; `replace` (AlterConfigs) forgets `current`."""
     defaults = {name: _text(topic_default(row, broker)) for name, row in TOPIC_CONFIGS.items()}
@@ -126,7 +129,7 @@ def topic_overrides(
 
 
 def broker_overrides(
-    layers: Layers, wishes: Sequence[Wish], replace: bool, whole_cluster: bool
+    layers: Layers, wishes: Sequence[AlterConfigOp], replace: bool, whole_cluster: bool
 ) -> dict[str, str]:
     """One run-time layer of the broker settings after `wishes`: that of this broker, or that of
     the whole cluster. Wrong values are INVALID_REQUEST for brokers (KAFKA-13609)."""
@@ -198,7 +201,7 @@ def _checked_topic(
 
 def _after(
     current: Mapping[str, str],
-    wishes: Sequence[Wish],
+    wishes: Sequence[AlterConfigOp],
     table: Mapping[str, Config],
     defaults: Mapping[str, str],
 ) -> dict[str, str]:

@@ -36,7 +36,7 @@ _FIXED = {
 }
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from (Kafka: DescribeConfigsResponse.ConfigSource)."""
 
     TOPIC = 1
@@ -52,15 +52,15 @@ class Synonym(NamedTuple):
 
     name: str
     text: str | None
-    source: Source
+    source: ConfigSource
 
 
-class Entry(NamedTuple):
+class ConfigEntry(NamedTuple):
     """One setting of one resource."""
 
     name: str
     text: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
     sensitive: bool
     type: ConfigType
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
 def topic_entries(
     overrides: Mapping[str, str], layers: Layers, names: Collection[str] | None
-) -> list[Entry]:
+) -> list[ConfigEntry]:
     """The settings of a topic that has `overrides`; `names` None: all of them."""
     broker = layers.merged()
     return [
@@ -82,12 +82,12 @@ def topic_entries(
 
 def _topic_entry(
     row: Config, overrides: Mapping[str, str], layers: Layers, broker: Mapping[str, str]
-) -> Entry:
+) -> ConfigEntry:
     synonyms = [synonym for name in broker_names(row) for synonym in _layers_of(name, layers)]
     synonyms.sort(key=lambda synonym: synonym.source)  # stable: finer units stay in front
     if row.name in overrides:
         text: str | None = overrides[row.name]
-        synonyms.insert(0, Synonym(row.name, _shown(row, text), Source.TOPIC))
+        synonyms.insert(0, Synonym(row.name, _shown(row, text), ConfigSource.TOPIC))
     else:
         text = text_of(topic_default(row, broker))
     return _entry(row, text, synonyms, read_only=False)
@@ -95,11 +95,11 @@ def _topic_entry(
 
 def broker_entries(
     layers: Layers, names: Collection[str] | None, fixed: Mapping[str, str]
-) -> list[Entry]:
+) -> list[ConfigEntry]:
     """The settings of this broker: those in force, `fixed` ones (texts by name) that its start has
     decided, and those without effect that a client has set."""
     entries = [
-        _entry(row, text, [Synonym(row.name, text, Source.STATIC_BROKER)], read_only=True)
+        _entry(row, text, [Synonym(row.name, text, ConfigSource.STATIC_BROKER)], read_only=True)
         for row, text in ((_FIXED[name], text) for name, text in fixed.items())
         if names is None or row.name in names
     ]
@@ -117,13 +117,13 @@ def broker_entries(
     return entries
 
 
-def cluster_entries(layers: Layers, names: Collection[str] | None) -> list[Entry]:
+def cluster_entries(layers: Layers, names: Collection[str] | None) -> list[ConfigEntry]:
     """The settings given to all brokers at run time; Kafka shows only those that are set."""
     entries = []
     for name, text in layers.of_cluster.items():
         if names is None or name in names:
             row = _row(name)
-            synonyms = [Synonym(name, _shown(row, text), Source.DYNAMIC_DEFAULT_BROKER)]
+            synonyms = [Synonym(name, _shown(row, text), ConfigSource.DYNAMIC_DEFAULT_BROKER)]
             entries.append(_entry(row, text, synonyms, read_only=not row.dynamic))
     return entries
 
@@ -135,21 +135,23 @@ def _row(name: str) -> Config:
 def _layers_of(name: str, layers: Layers) -> Iterator[Synonym]:
     row = _row(name)
     for texts, source in (
-        (layers.of_broker, Source.DYNAMIC_BROKER),
-        (layers.of_cluster, Source.DYNAMIC_DEFAULT_BROKER),
-        (layers.static, Source.STATIC_BROKER),
+        (layers.of_broker, ConfigSource.DYNAMIC_BROKER),
+        (layers.of_cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (layers.static, ConfigSource.STATIC_BROKER),
     ):
         if name in texts:
             yield Synonym(name, _shown(row, texts[name]), source)
     if row.default is not None:
-        yield Synonym(name, _shown(row, text_of(row.default)), Source.DEFAULT)
+        yield Synonym(name, _shown(row, text_of(row.default)), ConfigSource.DEFAULT)
 
 
-def _entry(row: Config, text: str | None, synonyms: list[Synonym], *, read_only: bool) -> Entry:
-    return Entry(
+def _entry(
+    row: Config, text: str | None, synonyms: list[Synonym], *, read_only: bool
+) -> ConfigEntry:
+    return ConfigEntry(
         row.name,
         _shown(row, text),
-        synonyms[0].source if synonyms else Source.DEFAULT,
+        synonyms[0].source if synonyms else ConfigSource.DEFAULT,
         read_only,
         _sensitive(row),
         row.type,

@@ -21,7 +21,7 @@ from kafkawire.cli.pipeline.app import pipeline_app
 from kafkawire.cli.tier.app import tier_app
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """The commands; Ctrl-C ends any of them without a word."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -34,7 +34,7 @@ class Commands(TyperGroup):
 
 app = typer.Typer(
     name="kafkawire",
-    cls=Commands,
+    cls=CommandGroup,
     help="A broker that Kafka's clients use unchanged.",
     no_args_is_help=True,
     add_completion=False,
@@ -280,7 +280,7 @@ def groups_reset_offsets(
 ) -> None:
     """Move the committed offsets of a group without members. Only shows them unless --execute is
     given, as Kafka's own tool does."""
-    from kafkawire.cli.groups.reset_offsets import Target, reset_offsets
+    from kafkawire.cli.groups.reset_offsets import ResetTarget, reset_offsets
 
-    target = Target(to_earliest, to_latest, to_offset, to_datetime, shift_by)
+    target = ResetTarget(to_earliest, to_latest, to_offset, to_datetime, shift_by)
     reset_offsets(server, group, topic, all_topics, target, execute, as_json)

@@ -48,7 +48,7 @@ WAIT_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ConsumeOptions:
     """What the command was given."""
 
     topic: str
@@ -82,7 +82,7 @@ def _time_ms(text: str, value: str) -> int:
     return int((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def consume(server: str, options: Options) -> None:
+def consume(server: str, options: ConsumeOptions) -> None:
     """The whole command."""
     try:
         offset_type, value = parse_start(options.start)
@@ -114,7 +114,9 @@ Readers = dict[Partition, tuple[int, Subscription]]
 """The leader and the reader of each partition."""
 
 
-def _subscribe(cluster: Cluster, options: Options, offset_type: OffsetType, value: int) -> Readers:
+def _subscribe(
+    cluster: Cluster, options: ConsumeOptions, offset_type: OffsetType, value: int
+) -> Readers:
     led_by = leaders(cluster, [options.topic])
     if options.partition is not None:
         wanted = (options.topic, options.partition)
@@ -136,7 +138,7 @@ def _subscribe(cluster: Cluster, options: Options, offset_type: OffsetType, valu
     return made
 
 
-def _read(cluster: Cluster, options: Options, readers: Readers) -> None:
+def _read(cluster: Cluster, options: ConsumeOptions, readers: Readers) -> None:
     left = sys.maxsize if options.at_most is None else options.at_most
     ends = {
         place: sys.maxsize if options.follow else reader.position + reader.lag

@@ -147,7 +147,7 @@ _GARBAGE = (struct.error, IndexError, UnicodeDecodeError)
 def _decoder_body(cls: type, version: int, *, views: bool, sliced: bool) -> Any:
     flexible = _check_version(cls, version)
     bounded = info_of(cls).kind == "request"
-    source = emit.Source()
+    source = emit.FunctionSource()
     if bounded:
         source.space["allowed"] = allowed_elements
         source.line("left = allowed(e - p)")
@@ -212,7 +212,7 @@ def _make_sliced_decoder(cls: type, version: int) -> Any:
 
 def _make_encoder(message: type, cls: type, version: int, *, sliced: bool = False) -> Any:
     flexible = _check_version(message, version)
-    source = emit.Source()
+    source = emit.FunctionSource()
     source.line("out = []")
     source.line("a = out.append")
     if sliced:

@@ -63,7 +63,7 @@ class DecodeWriter:
 
     def __init__(
         self,
-        source: emit.Source,
+        source: emit.FunctionSource,
         version: int,
         flexible: bool,
         *,

@@ -27,7 +27,7 @@ class EncodeWriter:
 
     def __init__(
         self,
-        source: emit.Source,
+        source: emit.FunctionSource,
         version: int,
         flexible: bool,
         checked: bool,

@@ -22,7 +22,7 @@ power of two."""
 ONE_BYTE = [bytes([value]) for value in range(256)]
 
 
-class Source:
+class FunctionSource:
     """Lines of one function, the globals they need, and fresh local names."""
 
     def __init__(self) -> None:

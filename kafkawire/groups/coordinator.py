@@ -32,7 +32,7 @@ from kafkawire.groups.decision import CancelTimer, Decision, Reply, SetTimer, se
 from kafkawire.groups.replies import Settling
 from kafkawire.groups.request import Ask, Client, Request, Settings, error_answer
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.snapshot import Place
+from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.groups.timers import Timers
 from kafkawire.log.io.ports import Env
 from kafkawire.messages.heartbeat import HeartbeatRequest
@@ -86,7 +86,7 @@ class Coordinator:
         self.config = config
         self.partition = partition
         self.commit_log = commit_log
-        self.place = Place(folder, partition.topic_id, partition.index)
+        self.place = SnapshotLocation(folder, partition.topic_id, partition.index)
         self.topics = topics  # names that exist, live
         self.shard = Shard(config)
         self.phase = Phase.LOADING

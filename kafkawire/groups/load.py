@@ -24,7 +24,7 @@ from kafkawire.groups import snapshot
 from kafkawire.groups.records import Record, committed_keys, decode_record, encode_record
 from kafkawire.groups.request import Settings
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.snapshot import Place
+from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.log.io.ports import Env
 
 if TYPE_CHECKING:
@@ -51,7 +51,11 @@ class Loaded:
 
 
 async def load(
-    env: Env, settings: Settings, partition: Partition, commit_log: CommitLog, place: Place
+    env: Env,
+    settings: Settings,
+    partition: Partition,
+    commit_log: CommitLog,
+    place: SnapshotLocation,
 ) -> Loaded:
     """Read everything committed. Raises KafkaError or OSError if the log cannot be read."""
     try:
@@ -101,7 +105,7 @@ async def _pass_damage(loaded: Loaded, partition: Partition, last: int) -> None:
     loaded.next_offset = last
 
 
-async def _load_snapshot(env: Env, loaded: Loaded, place: Place, end: int) -> None:
+async def _load_snapshot(env: Env, loaded: Loaded, place: SnapshotLocation, end: int) -> None:
     found = await env.offload.submit("files", snapshot.read, env.fs, place)
     if found is None:
         return
@@ -148,7 +152,7 @@ def _load_record(shard: Shard, key: Buffer | None, value: Buffer | None) -> None
         shard.load(record)
 
 
-async def store(env: Env, place: Place, next_offset: int, live: Iterable[Record]) -> int:
+async def store(env: Env, place: SnapshotLocation, next_offset: int, live: Iterable[Record]) -> int:
     """Write a snapshot of `live`, which is what records below `next_offset` left true; its size
     in bytes. The caller has made sure that these are committed. Raises OSError."""
     pairs: list[snapshot.Pair] = []

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.member import CONSUMER
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.records import Offset, OffsetKey, OffsetRecord, fits
 from kafkawire.groups.request import Settings
 from kafkawire.messages.offset_commit import (
@@ -222,9 +222,9 @@ def delete(
 ) -> tuple[list[OffsetRecord], OffsetDeleteResponse]:
     """The records and the answer of an OffsetDelete. Topics that the group reads are refused;
     a group of another protocol type says nothing about topics, so it must have no members."""
-    if group is None or group.state is State.DEAD:
+    if group is None or group.state is GroupState.DEAD:
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.GROUP_ID_NOT_FOUND))
-    if group.state is not State.EMPTY and group.protocol_type != CONSUMER:
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
         return [], OffsetDeleteResponse(error_code=int(ErrorCode.NON_EMPTY_GROUP))
     records: list[OffsetRecord] = []
     response = OffsetDeleteResponse()
@@ -254,7 +254,7 @@ def expired(
     if not _may_expire(group):
         return []
     kept_since_ms: int | None = None  # None: counts from each commit
-    if group.protocol_type is not None and group.state is State.EMPTY and group.since_ms != -1:
+    if group.protocol_type is not None and group.state is GroupState.EMPTY and group.since_ms != -1:
         kept_since_ms = group.since_ms
     reads = _reader(group)
     return [
@@ -279,9 +279,9 @@ def _reader(group: ClassicGroup) -> Callable[[str], bool]:
 def _may_expire(group: ClassicGroup) -> bool:
     """A group in a round is left alone; so is one with members that do not tell what they
     read."""
-    if group.protocol_type is None or group.state is State.EMPTY:
+    if group.protocol_type is None or group.state is GroupState.EMPTY:
         return True
-    return group.state is State.STABLE and group.subscribed() is not None
+    return group.state is GroupState.STABLE and group.subscribed() is not None
 
 
 def _is_expired(value: Offset, kept_since_ms: int | None, now_ms: int, retention_ms: int) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Coordinator, Phase
 from kafkawire.groups.records import partition_for
 from kafkawire.groups.request import Client, Request, error_answer
@@ -239,7 +239,7 @@ class GroupService:
         the coordinator stores the tombstones of a decision in one go."""
         coordinator = self._find(group_id)
         group = None if coordinator is None else coordinator.shard.groups.get(group_id)
-        if group is None or group.state is not State.EMPTY:
+        if group is None or group.state is not GroupState.EMPTY:
             return  # refused, whatever it has committed
         kept = FORGOTTEN_AT_ONCE  # a group that only stores offsets ends with the last of them
         for topic in self.committed(group_id):

@@ -18,7 +18,7 @@ from kafkawire.groups import offsets as committed
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.join import FRESH_ID_BYTES
 from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.sync import check_heartbeat
 from kafkawire.groups.classic.views import described, listed
 from kafkawire.groups.classic.working_copy import join_error
@@ -187,7 +187,7 @@ class Shard:
             code = ErrorCode.NONE
             if group is None:
                 code = ErrorCode.GROUP_ID_NOT_FOUND
-            elif group.state is not State.EMPTY:
+            elif group.state is not GroupState.EMPTY:
                 code = ErrorCode.NON_EMPTY_GROUP
             else:
                 decision.steps += self._tombstones(group_id)
@@ -228,7 +228,7 @@ class Shard:
         retention_ms = self.settings.offsets_retention_minutes * 60_000
         decision.steps += committed.expired(self.offsets, group, now_ms, retention_ms)
         held = sum(len(found) for found in self.offsets.of(group_id).values())
-        if held == len(decision.steps) and group.state is State.EMPTY and not group.pending:
+        if held == len(decision.steps) and group.state is GroupState.EMPTY and not group.pending:
             decision.steps.append(GroupRecord(group_id, None))
         return decision
 
@@ -267,7 +267,7 @@ class Shard:
         group = self.groups.get(group_id)
         if group is None or group.recorded is not None or group_id in self.offsets.by_group:
             return
-        if group.state is State.EMPTY and not group.pending:
+        if group.state is GroupState.EMPTY and not group.pending:
             del self.groups[group_id]
 
     def records(self) -> Iterator[Record]:

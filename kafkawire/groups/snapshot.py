@@ -43,7 +43,7 @@ _CHUNK_BYTES = 1 << 20  # written at once: few calls, and no second copy of a la
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SnapshotLocation:
     """Where the snapshot of one coordinator partition is, and what it must be of."""
 
     folder: str
@@ -56,7 +56,7 @@ class Place:
         return os.path.join(self.folder, f"offsets-{self.partition}.snapshot")
 
 
-def write(fs: FileSystem, place: Place, next_offset: int, pairs: list[Pair]) -> int:
+def write(fs: FileSystem, place: SnapshotLocation, next_offset: int, pairs: list[Pair]) -> int:
     """Store the records and return the size in bytes; durable on return. Raises OSError, and
     then the snapshot before is still there."""
     fs.makedirs(place.folder)
@@ -98,7 +98,7 @@ def _chunks(head: bytes, pairs: Iterable[Pair]) -> Iterable[bytes]:
         yield bytes(chunk)
 
 
-def read(fs: FileSystem, place: Place) -> tuple[int, list[Pair]] | None:
+def read(fs: FileSystem, place: SnapshotLocation) -> tuple[int, list[Pair]] | None:
     """(next offset, records), or None where there is nothing to be used, with the reason in the
     log unless there simply is no file."""
     try:
@@ -128,13 +128,13 @@ def read(fs: FileSystem, place: Place) -> tuple[int, list[Pair]] | None:
         return None
 
 
-def remove(fs: FileSystem, place: Place) -> None:
+def remove(fs: FileSystem, place: SnapshotLocation) -> None:
     """Forget the snapshot, for good when this returns; the log has everything."""
     fs.remove(place.path)
     fs.sync_dir(place.folder)
 
 
-def _parse(data: bytes, place: Place) -> tuple[int, list[Pair]]:
+def _parse(data: bytes, place: SnapshotLocation) -> tuple[int, list[Pair]]:
     magic, version, topic_id, partition, next_offset, count = _HEAD.unpack_from(data)
     if magic != _MAGIC:
         raise ValueError("it is not a group snapshot")

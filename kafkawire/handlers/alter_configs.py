@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafkawire.broker.config_service import Op, Resource, Wish
+from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.alter_configs import (
     AlterConfigsRequest,
@@ -20,7 +20,7 @@ async def alter_configs(ctx: RequestContext, req: AlterConfigsRequest) -> AlterC
     """
     resources = []
     for resource in req.resources:
-        wishes = (Wish(config.name, Op.SET, config.value) for config in resource.configs)
+        wishes = (AlterConfigOp(config.name, Op.SET, config.value) for config in resource.configs)
         kind, name = resource.resource_type, resource.resource_name
         resources.append(Resource(kind, name, await ctx.collect(wishes), replace=True))
         await ctx.give_way()

@@ -15,7 +15,7 @@ import re
 from typing import TYPE_CHECKING
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.handlers.table import ROWS, Row
+from kafkawire.handlers.table import ROWS, ApiRow
 from kafkawire.messages.api_versions import (
     ApiVersion,
     ApiVersionsRequest,
@@ -45,6 +45,6 @@ def unsupported() -> ApiVersionsResponse:
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=rows)
 
 
-def _version(row: Row) -> ApiVersion:
+def _version(row: ApiRow) -> ApiVersion:
     least = row.min_version if row.advertised_min is None else row.advertised_min
     return ApiVersion(api_key=row.key, min_version=least, max_version=row.max_version)

@@ -9,8 +9,8 @@ from kafkawire.broker.loggers import levels
 from kafkawire.broker.new_topics import name_fault
 from kafkawire.broker.overrides import Layers, ResourceType
 from kafkawire.broker.resources import (
-    Entry,
-    Source,
+    ConfigEntry,
+    ConfigSource,
     broker_entries,
     cluster_entries,
     topic_entries,
@@ -104,7 +104,7 @@ def _entries(
     resource: DescribeConfigsResource,
     layers: Layers,
     names: Collection[str] | None,
-) -> list[Entry]:
+) -> list[ConfigEntry]:
     kind, name = resource.resource_type, resource.resource_name
     if kind == ResourceType.TOPIC:
         return _topic(ctx, name, layers, names)
@@ -141,7 +141,7 @@ def _fixed(ctx: RequestContext) -> dict[str, str]:
 
 def _topic(
     ctx: RequestContext, name: str, layers: Layers, names: Collection[str] | None
-) -> list[Entry]:
+) -> list[ConfigEntry]:
     fault = name_fault(name)
     if fault is not None:
         raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, fault)
@@ -164,10 +164,10 @@ def _check_broker_id(ctx: RequestContext, name: str, also: str) -> None:
         )
 
 
-def _loggers(names: Collection[str] | None) -> list[Entry]:
+def _loggers(names: Collection[str] | None) -> list[ConfigEntry]:
     return [
-        Entry(
-            name, level, Source.DYNAMIC_BROKER_LOGGER, False, False, ConfigType.STRING,
+        ConfigEntry(
+            name, level, ConfigSource.DYNAMIC_BROKER_LOGGER, False, False, ConfigType.STRING,
             "The least serious messages of this logger that are written.", [],
         )
         for name, level in levels().items()
@@ -175,7 +175,9 @@ def _loggers(names: Collection[str] | None) -> list[Entry]:
     ]  # fmt: skip
 
 
-def _shown(entry: Entry, synonyms: bool, documentation: bool) -> DescribeConfigsResourceResult:
+def _shown(
+    entry: ConfigEntry, synonyms: bool, documentation: bool
+) -> DescribeConfigsResourceResult:
     return DescribeConfigsResourceResult(
         name=entry.name,
         value=entry.text,

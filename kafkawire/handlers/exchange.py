@@ -91,7 +91,7 @@ class Peer(Protocol):
     def abort(self, reason: str) -> None: ...
 
 
-class Held:
+class HeldAnswerMemory:
     """Memory of an answer that is counted in `peer.answers`; to be called once, when the answer
     has left or its client is gone. `also` is called then too."""
 
@@ -132,7 +132,7 @@ class Exchange:
         """Answer with a body that is one buffer."""
         if len(body) > SMALL_ANSWER_BYTES and not self.peer.closed:
             self.peer.answers.hold(len(body))
-            self.pins = Held(self.peer, len(body))
+            self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
         self.peer.answered(self)
 
@@ -146,7 +146,7 @@ class Exchange:
         size = sum(map(len, body))
         if release is None and size > SMALL_ANSWER_BYTES:
             self.peer.answers.hold(size)
-            release = Held(self.peer, size)
+            release = HeldAnswerMemory(self.peer, size)
         if self.flexible:
             head = _HEAD_TAGS.pack(size + 5, self.correlation_id, 0)
         else:

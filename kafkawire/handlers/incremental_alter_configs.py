@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kafkawire.broker.config_service import Op, Resource, Wish
+from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.incremental_alter_configs import (
@@ -45,14 +45,14 @@ async def incremental_alter_configs(
     return IncrementalAlterConfigsResponse(responses=await ctx.collect(responses))
 
 
-def _wishes(asked: AlterConfigsResource) -> Iterator[Wish]:
+def _wishes(asked: AlterConfigsResource) -> Iterator[AlterConfigOp]:
     for config in asked.configs:
         op = _OPERATIONS.get(config.config_operation)
         if op is None:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Unknown operations type {config.config_operation}"
             )
-        yield Wish(config.name, op, config.value)
+        yield AlterConfigOp(config.name, op, config.value)
 
 
 def _response(resource: Resource, error: KafkaError | None) -> AlterConfigsResourceResponse:

@@ -6,12 +6,12 @@ Not done: types other than classic (there are no such groups yet); authorization
 
 from __future__ import annotations
 
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.handlers.clients import client_of
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 
-_STATES = frozenset(state.value.lower() for state in State)
+_STATES = frozenset(state.value.lower() for state in GroupState)
 NO_NAME = "-"
 MAX_NAME_CHARS = 100
 """No state or type has a longer name."""

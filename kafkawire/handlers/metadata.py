@@ -17,7 +17,7 @@ from kafkawire.codec.types import ZERO_UUID, Buffer
 from kafkawire.handlers.context import RequestContext
 from kafkawire.handlers.nodes import CLUSTER_OPERATIONS, OPERATIONS_OMITTED, TOPIC_OPERATIONS, Nodes
 from kafkawire.handlers.slices import array_count, joining, split
-from kafkawire.handlers.topic_parts import Entry, TopicEncoder
+from kafkawire.handlers.topic_parts import TopicEncoder, TopicEntry
 from kafkawire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -62,10 +62,10 @@ async def metadata(ctx: RequestContext, req: MetadataRequest) -> list[Buffer]:
 
 async def _entries(
     ctx: RequestContext, req: MetadataRequest, asked: Sequence[MetadataRequestTopic]
-) -> list[Entry]:
+) -> list[TopicEntry]:
     if ctx.version < 12 and any(t.name is None or t.topic_id != ZERO_UUID for t in asked):
         # v10 and v11 have the field for an id, but no broker ever took one (KAFKA-9618).
-        entries = (Entry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked)
+        entries = (TopicEntry(ErrorCode.INVALID_REQUEST, t.name or "", t.topic_id) for t in asked)
         return await ctx.collect(entries)
     ids: dict[bytes, None] = {}
     names: dict[str, None] = {}
@@ -84,7 +84,7 @@ async def _entries(
 
 async def _entries_by_name(
     ctx: RequestContext, req: MetadataRequest, names: Collection[str]
-) -> list[Entry]:
+) -> list[TopicEntry]:
     """An entry for each name; topics that do not exist are created if the request and the broker
     allow it."""
     found = ctx.broker.catalog.by_name
@@ -101,22 +101,22 @@ async def _entries_by_name(
     return entries
 
 
-def _by_id(ctx: RequestContext, topic_id: bytes) -> Entry:
+def _by_id(ctx: RequestContext, topic_id: bytes) -> TopicEntry:
     topic = ctx.broker.catalog.by_id.get(topic_id)
     if topic is None:
-        return Entry(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
-    return Entry.of(topic)
+        return TopicEntry(ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id)
+    return TopicEntry.of(topic)
 
 
-def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> Entry:
+def _by_name(ctx: RequestContext, name: str, refused: dict[str, ErrorCode]) -> TopicEntry:
     topic = ctx.broker.catalog.by_name.get(name)
     if topic is None:
-        return Entry(refused.get(name) or missing_topic_error(name), name, ZERO_UUID)
-    return Entry.of(topic)
+        return TopicEntry(refused.get(name) or missing_topic_error(name), name, ZERO_UUID)
+    return TopicEntry.of(topic)
 
 
 async def _encoded(
-    ctx: RequestContext, req: MetadataRequest, entries: Iterable[Entry], count: int
+    ctx: RequestContext, req: MetadataRequest, entries: Iterable[TopicEntry], count: int
 ) -> list[Buffer]:
     version, flexible = ctx.version, ctx.version >= FLEXIBLE_FROM
     nodes = Nodes(ctx)

@@ -28,7 +28,7 @@ NEVER = 1 << 15
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ApiRow:
     """An API as served: its name in the code, its versions, and what sets it apart."""
 
     key: int
@@ -40,49 +40,49 @@ class Row:
     """Where ApiVersions must claim an older version than is served (KAFKA-18659)."""
 
 
-ROWS: tuple[Row, ...] = (
-    Row(0, "produce", 3, 13, "Produce", advertised_min=0),
-    Row(1, "fetch", 4, 18, "Fetch"),
-    Row(2, "list_offsets", 1, 11),
-    Row(3, "metadata", 0, 13),
-    Row(8, "offset_commit", 2, 10),
-    Row(9, "offset_fetch", 1, 10),
-    Row(10, "find_coordinator", 0, 6),
-    Row(11, "join_group", 0, 9),
-    Row(12, "heartbeat", 0, 4, "Heartbeat"),
-    Row(13, "leave_group", 0, 5),
-    Row(14, "sync_group", 0, 5),
-    Row(15, "describe_groups", 0, 6),
-    Row(16, "list_groups", 0, 5),
-    Row(18, "api_versions", 0, 4),
-    Row(19, "create_topics", 2, 7),
-    Row(20, "delete_topics", 1, 6),
-    Row(21, "delete_records", 0, 2),
-    Row(22, "init_producer_id", 0, 5),
-    Row(23, "offset_for_leader_epoch", 2, 4),
-    Row(29, "describe_acls", 1, 3),
-    Row(30, "create_acls", 1, 3),
-    Row(31, "delete_acls", 1, 3),
-    Row(32, "describe_configs", 1, 4),
-    Row(33, "alter_configs", 0, 2),
-    Row(35, "describe_log_dirs", 1, 4),
-    Row(37, "create_partitions", 0, 3),
-    Row(42, "delete_groups", 0, 2),
-    Row(43, "elect_leaders", 0, 2),
-    Row(44, "incremental_alter_configs", 0, 1),
-    Row(46, "list_partition_reassignments", 0, 0),
-    Row(47, "offset_delete", 0, 0),
-    Row(48, "describe_client_quotas", 0, 1),
-    Row(50, "describe_user_scram_credentials", 0, 0),
-    Row(60, "describe_cluster", 0, 2),
-    Row(65, "describe_transactions", 0, 0),
-    Row(66, "list_transactions", 0, 2),
-    Row(74, "list_config_resources", 0, 1),
-    Row(75, "describe_topic_partitions", 0, 0),
+ROWS: tuple[ApiRow, ...] = (
+    ApiRow(0, "produce", 3, 13, "Produce", advertised_min=0),
+    ApiRow(1, "fetch", 4, 18, "Fetch"),
+    ApiRow(2, "list_offsets", 1, 11),
+    ApiRow(3, "metadata", 0, 13),
+    ApiRow(8, "offset_commit", 2, 10),
+    ApiRow(9, "offset_fetch", 1, 10),
+    ApiRow(10, "find_coordinator", 0, 6),
+    ApiRow(11, "join_group", 0, 9),
+    ApiRow(12, "heartbeat", 0, 4, "Heartbeat"),
+    ApiRow(13, "leave_group", 0, 5),
+    ApiRow(14, "sync_group", 0, 5),
+    ApiRow(15, "describe_groups", 0, 6),
+    ApiRow(16, "list_groups", 0, 5),
+    ApiRow(18, "api_versions", 0, 4),
+    ApiRow(19, "create_topics", 2, 7),
+    ApiRow(20, "delete_topics", 1, 6),
+    ApiRow(21, "delete_records", 0, 2),
+    ApiRow(22, "init_producer_id", 0, 5),
+    ApiRow(23, "offset_for_leader_epoch", 2, 4),
+    ApiRow(29, "describe_acls", 1, 3),
+    ApiRow(30, "create_acls", 1, 3),
+    ApiRow(31, "delete_acls", 1, 3),
+    ApiRow(32, "describe_configs", 1, 4),
+    ApiRow(33, "alter_configs", 0, 2),
+    ApiRow(35, "describe_log_dirs", 1, 4),
+    ApiRow(37, "create_partitions", 0, 3),
+    ApiRow(42, "delete_groups", 0, 2),
+    ApiRow(43, "elect_leaders", 0, 2),
+    ApiRow(44, "incremental_alter_configs", 0, 1),
+    ApiRow(46, "list_partition_reassignments", 0, 0),
+    ApiRow(47, "offset_delete", 0, 0),
+    ApiRow(48, "describe_client_quotas", 0, 1),
+    ApiRow(50, "describe_user_scram_credentials", 0, 0),
+    ApiRow(60, "describe_cluster", 0, 2),
+    ApiRow(65, "describe_transactions", 0, 0),
+    ApiRow(66, "list_transactions", 0, 2),
+    ApiRow(74, "list_config_resources", 0, 1),
+    ApiRow(75, "describe_topic_partitions", 0, 0),
 )
 PACKAGES = ("produce", "fetch")
 """Handlers that are packages: the module `handler` of each is imported."""
-OWN_ROWS: tuple[Row, ...] = (Row(TIER, "tier", 0, 0),)
+OWN_ROWS: tuple[ApiRow, ...] = (ApiRow(TIER, "tier", 0, 0),)
 """Served, but not told by ApiVersions: Kafka's clients know no such APIs, ours need no telling."""
 
 
@@ -94,7 +94,7 @@ class Api:
         "max_version", "may_follow_produce", "min_version", "module", "name",
     )  # fmt: skip
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: ApiRow) -> None:
         declared = spec_of(row.key)
         self.key = row.key
         self.name = declared.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kafkawire.broker.config_service import Op, Resource, ResourceType, Wish
+from kafkawire.broker.config_service import AlterConfigOp, Op, Resource, ResourceType
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.tier import TierRequest, TierResponse
@@ -62,7 +62,7 @@ def _arguments(text: bytes) -> dict[str, Any]:
 async def _pause(ctx: RequestContext, paused: bool) -> dict[str, Any]:
     """Set `tier.paused` of this broker."""
     broker = ctx.broker
-    wish = Wish("tier.paused", Op.SET, "true" if paused else "false")
+    wish = AlterConfigOp("tier.paused", Op.SET, "true" if paused else "false")
     resource = Resource(ResourceType.BROKER, str(broker.node_id), [wish])
     (error,) = await broker.topics.configs.alter([resource], False)
     if error is not None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 LISTENER_NOT_FOUND_FROM = 6
 
 
-class Entry(NamedTuple):
+class TopicEntry(NamedTuple):
     """One topic of an answer: there (`topic`), or not there with the reason."""
 
     error: ErrorCode
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     topic: TopicInfo | None = None
 
     @classmethod
-    def of(cls, topic: TopicInfo) -> Entry:
+    def of(cls, topic: TopicInfo) -> TopicEntry:
         return cls(ErrorCode.NONE, topic.name, topic.id, topic)
 
 
@@ -54,12 +54,12 @@ class TopicEncoder:
         self._encode = part_encoder(MetadataResponse, MetadataResponsePartition, version)
         self._encode_topic = part_encoder(MetadataResponse, MetadataResponseTopic, version)
 
-    def steps(self, entries: Iterable[Entry]) -> Iterator[None]:
+    def steps(self, entries: Iterable[TopicEntry]) -> Iterator[None]:
         """Encode all `entries`; each step is short."""
         for entry in entries:
             yield from self._topic(entry)
 
-    def _topic(self, entry: Entry) -> Iterator[None]:
+    def _topic(self, entry: TopicEntry) -> Iterator[None]:
         # The list as it is now: partitions added while the loop ran would not fit the count.
         partitions = list(entry.topic.partitions) if entry.topic is not None else []
         message = MetadataResponseTopic(

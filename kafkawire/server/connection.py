@@ -24,7 +24,7 @@ from kafkawire.codec.produce import skip_tags
 from kafkawire.codec.types import Buffer
 from kafkawire.handlers.exchange import MAX_REPEATED, Exchange, Repeating
 from kafkawire.server.memory import Block
-from kafkawire.server.ports import Host, Wire
+from kafkawire.server.ports import ConnectionHost, Wire
 from kafkawire.server.receiving import Receiver
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Connection(Receiver):
         "repeat", "serving", "unsent",
     )  # fmt: skip
 
-    def __init__(self, host: Host, wire: Wire, client_host: str, listener: str) -> None:
+    def __init__(self, host: ConnectionHost, wire: Wire, client_host: str, listener: str) -> None:
         super().__init__(host, wire)
         self.client_host = client_host
         self.listener = listener

@@ -1,4 +1,4 @@
-"""What a connection needs of the world: its socket (Wire) and what all connections share (Host).
+"""What a connection needs: its socket (Wire) and what all share (ConnectionHost).
 
 Protocols only. `server.listener` and `server.host` are the real ones, tests have their own.
 """
@@ -29,7 +29,7 @@ class Wire(Protocol):
     def close(self, reason: str | None) -> None: ...
 
 
-class Host(Protocol):
+class ConnectionHost(Protocol):
     """What all connections of a server share, and the bounds of each.
 
     `frame_bytes_max` is the largest request; `applying_bytes_max` the Produces of one connection

@@ -18,7 +18,7 @@ from kafkawire.server.connection import DRAINING
 if TYPE_CHECKING:
     from kafkawire.codec.counts import Counts
     from kafkawire.server.connection import Connection
-    from kafkawire.server.ports import Host
+    from kafkawire.server.ports import ConnectionHost
 
 WINDOW_TICKS = 3
 """Rates are measured over so many seconds: longer than a lost packet is repeated for."""
@@ -75,7 +75,7 @@ class Sweeper:
 
     __slots__ = ("_connections", "_counts", "_host", "_receiving", "_sending", "_unused_tick")
 
-    def __init__(self, host: Host, connections: Collection[Connection]) -> None:
+    def __init__(self, host: ConnectionHost, connections: Collection[Connection]) -> None:
         self._host = host
         self._connections = connections
         self._counts: Counts = host.counts

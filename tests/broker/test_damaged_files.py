@@ -84,7 +84,7 @@ def group_snapshot(data: bytes) -> object:
     return snapshot.read(fs, PLACE)
 
 
-PLACE = snapshot.Place("/groups", bytes(16), 2)
+PLACE = snapshot.SnapshotLocation("/groups", bytes(16), 2)
 
 
 def snapshot_bytes() -> bytes:

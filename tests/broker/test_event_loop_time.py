@@ -21,7 +21,7 @@ from kafkawire.codec.batches import HEAD_BYTES, build, resum
 from kafkawire.codec.compile import encode
 from kafkawire.codec.compression import GZIP, LZ4, SNAPPY, ZSTD, compress
 from kafkawire.codec.emit import uvarint
-from kafkawire.handlers.table import ROWS, Row
+from kafkawire.handlers.table import ROWS, ApiRow
 from kafkawire.log.io.slices import MAX_STRETCH_S
 from kafkawire.messages.create_topics import (
     CreatableTopic,
@@ -62,20 +62,20 @@ def excess(broker: MeasuredBroker, case: Case) -> str | None:
     return f"{case.name}: {took * 1000:.1f} ms, {MAX_STRETCH_S * 1000:.1f} ms are allowed"
 
 
-def check(broker: MeasuredBroker, row: Row, version: int, count: int) -> None:
+def check(broker: MeasuredBroker, row: ApiRow, version: int, count: int) -> None:
     topic_id = broker.server.broker.catalog.by_name[TOPIC].id
     found = [excess(broker, case) for case in cases(row, version, count, topic_id)]
     assert not any(found), "\n".join(filter(None, found))
 
 
 @pytest.mark.parametrize("row", NEWEST)
-def test_many_entries_in_the_newest_version(broker: MeasuredBroker, row: Row) -> None:
+def test_many_entries_in_the_newest_version(broker: MeasuredBroker, row: ApiRow) -> None:
     check(broker, row, row.max_version, 1500)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("row", NEWEST)
-def test_as_many_entries_as_a_request_may_have(broker: MeasuredBroker, row: Row) -> None:
+def test_as_many_entries_as_a_request_may_have(broker: MeasuredBroker, row: ApiRow) -> None:
     flexible = APIS[row.key].flexible_from or 0
     for version in sorted({row.min_version, row.max_version, max(row.min_version, flexible)}):
         if version <= row.max_version:

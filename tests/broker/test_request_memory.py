@@ -16,7 +16,7 @@ from kafkawire.codec.compile import encode
 from kafkawire.codec.compile_decode import allowed_elements
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.find_coordinator import FindCoordinatorRequest
-from tests.broker.test_event_loop_time import NEWEST, Row
+from tests.broker.test_event_loop_time import NEWEST, ApiRow
 from tests.kit.codec.extremes import GROUP, TOPIC, cases, frame
 from tests.kit.loop_time import MeasuredBroker, measured
 
@@ -44,7 +44,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MeasuredBroker]
 
 
 @pytest.mark.parametrize("row", NEWEST)
-def test_the_memory_of_the_largest_request(broker: MeasuredBroker, row: Row) -> None:
+def test_the_memory_of_the_largest_request(broker: MeasuredBroker, row: ApiRow) -> None:
     topic_id = broker.server.broker.catalog.by_name[TOPIC].id
     for case in cases(row, row.max_version, 4_000, topic_id, ("distinct",)):
         size = len(case.frame)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.broker.overrides import (
+    AlterConfigOp,
     Layers,
     Op,
-    Wish,
     broker_overrides,
     changed,
     check_wishes,
@@ -17,7 +17,7 @@ from kafkawire.broker.overrides import (
     topic_overrides,
 )
 from kafkawire.broker.resources import (
-    Source,
+    ConfigSource,
     _entry,
     broker_entries,
     cluster_entries,
@@ -47,13 +47,13 @@ def layers(
 @pytest.mark.parametrize(
     ("given_layers", "text", "source"),
     [
-        (layers("1", "2", "3"), "1", Source.DYNAMIC_BROKER),
-        (layers(None, "2", "3"), "2", Source.DYNAMIC_DEFAULT_BROKER),
-        (layers(None, None, "3"), "3", Source.STATIC_BROKER),
-        (layers(), "1048588", Source.DEFAULT),
+        (layers("1", "2", "3"), "1", ConfigSource.DYNAMIC_BROKER),
+        (layers(None, "2", "3"), "2", ConfigSource.DYNAMIC_DEFAULT_BROKER),
+        (layers(None, None, "3"), "3", ConfigSource.STATIC_BROKER),
+        (layers(), "1048588", ConfigSource.DEFAULT),
     ],
 )
-def test_the_first_layer_counts(given_layers: Layers, text: str, source: Source) -> None:
+def test_the_first_layer_counts(given_layers: Layers, text: str, source: ConfigSource) -> None:
     (of_broker,) = broker_entries(given_layers, {SIZE}, {})
     (of_topic,) = topic_entries({}, given_layers, {"max.message.bytes"})
     for entry in (of_broker, of_topic):
@@ -61,7 +61,7 @@ def test_the_first_layer_counts(given_layers: Layers, text: str, source: Source)
         assert [synonym.name for synonym in entry.synonyms] == [SIZE] * len(entry.synonyms)
     assert of_broker.synonyms == of_topic.synonyms
     (own,) = topic_entries({"max.message.bytes": "9"}, given_layers, {"max.message.bytes"})
-    assert (own.text, own.source) == ("9", Source.TOPIC)
+    assert (own.text, own.source) == ("9", ConfigSource.TOPIC)
     assert own.synonyms[1:] == of_topic.synonyms
     assert resolve_topic({}, given_layers.merged()).max_message_bytes == int(text)
 
@@ -71,7 +71,7 @@ def test_every_setting_can_be_described() -> None:
     assert {entry.name for entry in topic_entries({}, empty, None)} == set(TOPIC_CONFIGS)
     for entry in broker_entries(empty, None, {}):
         row = BROKER_CONFIGS[entry.name]
-        assert (entry.text, entry.source) == (text_of(row.default), Source.DEFAULT)
+        assert (entry.text, entry.source) == (text_of(row.default), ConfigSource.DEFAULT)
         assert entry.read_only is not row.dynamic
         assert entry.about
     assert cluster_entries(empty, None) == []
@@ -80,7 +80,7 @@ def test_every_setting_can_be_described() -> None:
 def test_units_of_time_are_synonyms() -> None:
     static = {"log.retention.hours": "2", "log.retention.minutes": "5"}
     (entry,) = topic_entries({}, Layers({}, {}, static), {"retention.ms"})
-    assert (entry.text, entry.source) == ("300000", Source.STATIC_BROKER)
+    assert (entry.text, entry.source) == ("300000", ConfigSource.STATIC_BROKER)
     assert [(s.name, s.source) for s in entry.synonyms] == [
         ("log.retention.minutes", 4),
         ("log.retention.hours", 4),
@@ -115,9 +115,9 @@ def test_what_is_stored_leads_from_before_to_after(
 def test_wishes_apply_in_order_and_keep_the_rest() -> None:
     current = {"retention.ms": "5", "max.message.bytes": "6"}
     wishes = [
-        Wish("retention.ms", Op.DELETE, None),
-        Wish("segment.ms", Op.SET, "9"),
-        Wish("cleanup.policy", Op.APPEND, "compact,delete"),
+        AlterConfigOp("retention.ms", Op.DELETE, None),
+        AlterConfigOp("segment.ms", Op.SET, "9"),
+        AlterConfigOp("cleanup.policy", Op.APPEND, "compact,delete"),
     ]
     after = topic_overrides(current, wishes, False, {"log.cleanup.policy": "delete"})
     assert after == {
@@ -130,19 +130,19 @@ def test_wishes_apply_in_order_and_keep_the_rest() -> None:
 
 
 def test_subtracting_from_the_default() -> None:
-    wish = Wish("cleanup.policy", Op.SUBTRACT, "compact")
+    wish = AlterConfigOp("cleanup.policy", Op.SUBTRACT, "compact")
     after = topic_overrides({}, [wish], False, {"log.cleanup.policy": "compact,delete"})
     assert after == {"cleanup.policy": "delete"}
 
 
 def test_a_setting_that_is_gone_can_be_deleted() -> None:
-    gone = Wish("message.format.version", Op.DELETE, None)
+    gone = AlterConfigOp("message.format.version", Op.DELETE, None)
     assert topic_overrides({"message.format.version": "2.0"}, [gone], False, {}) == {}
 
 
 def test_broker_layers_are_checked_together() -> None:
     low = Layers({}, {}, {"log.cleaner.max.compaction.lag.ms": "50"})
-    wish = Wish("log.cleaner.min.compaction.lag.ms", Op.SET, "60")
+    wish = AlterConfigOp("log.cleaner.min.compaction.lag.ms", Op.SET, "60")
     with pytest.raises(KafkaError) as refused:
         broker_overrides(low, [wish], False, True)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
@@ -152,12 +152,12 @@ def test_broker_layers_are_checked_together() -> None:
 @pytest.mark.parametrize(
     "wishes",
     [
-        [Wish("a", Op.SET, "1"), Wish("a", Op.DELETE, None)],
-        [Wish("a", Op.SET, None)],
-        [Wish("a", Op.SUBTRACT, None)],
+        [AlterConfigOp("a", Op.SET, "1"), AlterConfigOp("a", Op.DELETE, None)],
+        [AlterConfigOp("a", Op.SET, None)],
+        [AlterConfigOp("a", Op.SUBTRACT, None)],
     ],
 )
-def test_wishes_that_contradict_themselves(wishes: list[Wish]) -> None:
+def test_wishes_that_contradict_themselves(wishes: list[AlterConfigOp]) -> None:
     with pytest.raises(KafkaError) as refused:
         check_wishes(wishes)
     assert refused.value.code is ErrorCode.INVALID_REQUEST

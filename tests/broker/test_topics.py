@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.broker.config_service import Op, Resource, Wish
+from kafkawire.broker.config_service import AlterConfigOp, Op, Resource
 from kafkawire.broker.new_topics import MAX_PARTITIONS_PER_REQUEST
 from kafkawire.broker.producer_ids import BLOCK
 from kafkawire.broker.topics import Created
@@ -164,9 +164,9 @@ async def test_what_was_changed_survives_a_restart(tmp_path: Path) -> None:
         await broker.topics.create_partitions(more(3), False)
         await broker.topics.delete([broker.catalog.by_name["gone"].id])
         changes = [
-            Resource(2, "t", [Wish("max.message.bytes", Op.SET, "99")]),
-            Resource(4, "", [Wish("log.retention.ms", Op.SET, "2000")]),
-            Resource(4, "1", [Wish("max.connections", Op.SET, "77")]),
+            Resource(2, "t", [AlterConfigOp("max.message.bytes", Op.SET, "99")]),
+            Resource(4, "", [AlterConfigOp("log.retention.ms", Op.SET, "2000")]),
+            Resource(4, "1", [AlterConfigOp("max.connections", Op.SET, "77")]),
         ]
         assert await broker.topics.configs.alter(changes, False) == [None, None, None]
         first = await broker.producer_ids.take()

@@ -15,7 +15,7 @@ import pytest
 
 from kafkawire.cli.app import app
 from kafkawire.cli.groups.commands import assignment
-from kafkawire.cli.groups.reset_offsets import Target
+from kafkawire.cli.groups.reset_offsets import ResetTarget
 from kafkawire.cli.options import OptionError
 from tests.kit.cli import no_environment, run  # noqa: F401  (a fixture, by name)
 
@@ -34,15 +34,19 @@ def test_help_says_something_of_every_option(command: list[str]) -> None:
 
 
 def test_reset_takes_exactly_one_target() -> None:
-    Target(to_earliest=True).check()
-    Target(to_offset=0).check()
-    for target in (Target(), Target(to_earliest=True, to_latest=True), Target(True, shift_by=1)):
+    ResetTarget(to_earliest=True).check()
+    ResetTarget(to_offset=0).check()
+    for target in (
+        ResetTarget(),
+        ResetTarget(to_earliest=True, to_latest=True),
+        ResetTarget(True, shift_by=1),
+    ):
         with pytest.raises(OptionError, match="--to-earliest"):
             target.check()
     with pytest.raises(OptionError, match="ISO 8601"):
-        Target(to_datetime="yesterday").check()
-    assert Target(to_datetime="1970-01-01T00:00:01").timestamp_ms() == 1000
-    assert Target(to_datetime="1970-01-01T01:00:01+01:00").timestamp_ms() == 1000
+        ResetTarget(to_datetime="yesterday").check()
+    assert ResetTarget(to_datetime="1970-01-01T00:00:01").timestamp_ms() == 1000
+    assert ResetTarget(to_datetime="1970-01-01T01:00:01+01:00").timestamp_ms() == 1000
 
 
 def test_reset_of_which_partitions() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.batches import read_head
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import session
 from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
 from kafkawire.groups.timers import Timers
@@ -157,7 +157,7 @@ async def test_a_refused_append_applies_nothing() -> None:
     leave = LeaveGroupRequest(
         group_id="g", members=[MemberIdentity(member_id=m) for m in (leader, follower, "c-i")]
     )
-    assert bench.coordinator.shard.groups["g"].state is State.PREPARING
+    assert bench.coordinator.shard.groups["g"].state is GroupState.PREPARING
     assert not bench.ask(leave).result().error_code  # one is left: no record yet
     assert list(bench.coordinator.shard.groups["g"].members) == ["i-3"]
 
@@ -201,7 +201,7 @@ async def test_a_failed_commit_unloads_and_loads_again() -> None:
     found = (await bench.now(FETCH)).topics[0].partitions[0]
     assert found.committed_offset == 5
     group = bench.coordinator.shard.groups["g"]
-    assert (group.state, group.generation) == (State.STABLE, 1)
+    assert (group.state, group.generation) == (GroupState.STABLE, 1)
     assert bench.ask(beat(leader, 1)).result().error_code == 0
     assert len(bench.coordinator.timers) == 3  # two sessions, and expiry
 
@@ -221,7 +221,7 @@ async def test_a_timer_whose_record_is_refused_comes_again(
     assert len(bench.coordinator.timers) == 1
     bench.partition.refuse = None
     bench.coordinator._timer_due("g", "session:c-1")
-    assert bench.coordinator.shard.groups["g"].state is State.EMPTY
+    assert bench.coordinator.shard.groups["g"].state is GroupState.EMPTY
 
 
 async def test_a_large_decision_is_split_into_batches() -> None:
@@ -269,7 +269,7 @@ async def test_an_asker_that_is_gone_does_no_harm() -> None:
     parked.cancel()
     bench.log.commit()
     bench.coordinator._timer_due("g", "join")
-    assert bench.coordinator.shard.groups["g"].state is State.COMPLETING
+    assert bench.coordinator.shard.groups["g"].state is GroupState.COMPLETING
     bench.coordinator.timers.clear()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import session
 from kafkawire.groups.records import GroupRecord
 from tests.kit.groups.desk import Desk, join
@@ -62,7 +62,7 @@ def test_a_group_in_a_round_or_of_another_kind_is_left_alone() -> None:
     desk.commit({("u", 0): 1}, generation=4, member="m")
     desk.ask(join("m"))
     desk.ask(join(""), 3)
-    assert desk.group.state is State.PREPARING
+    assert desk.group.state is GroupState.PREPARING
     desk.now_ms += 8 * DAY_MS
     desk.expire()
     assert desk.all_of() == {("u", 0): 1}

@@ -13,17 +13,17 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups import coordinator as coordinator_module
 from kafkawire.groups import load as loading
 from kafkawire.groups import snapshot
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.records import GroupRecord, OffsetRecord, decode_record
 from kafkawire.groups.shard import Shard
-from kafkawire.groups.snapshot import Place
+from kafkawire.groups.snapshot import SnapshotLocation
 from tests.groups.test_coordinator import beat, join, stable_pair, sync, turns
 from tests.kit.groups.desk import commit_of
 from tests.kit.groups.log import Bench
 from tests.kit.groups.model import known
 from tests.kit.waiting import until
 
-PLACE = Place("/groups", b"t" * 16, 0)
+PLACE = SnapshotLocation("/groups", b"t" * 16, 0)
 
 
 async def busy(seed: int = 1) -> Bench:
@@ -288,10 +288,10 @@ async def test_a_failed_deletion_is_done_after_the_next_load() -> None:
 async def test_a_group_in_a_round_is_restored_as_it_was_before() -> None:
     bench = await busy()
     bench.ask(join("c-1"))
-    assert bench.coordinator.shard.groups["g"].state is State.PREPARING
+    assert bench.coordinator.shard.groups["g"].state is GroupState.PREPARING
     await bench.reload()
     group = bench.coordinator.shard.groups["g"]
-    assert (group.state, group.generation, len(group.members)) == (State.STABLE, 1, 2)
+    assert (group.state, group.generation, len(group.members)) == (GroupState.STABLE, 1, 2)
     rejoin = [bench.ask(join("c-1")), bench.ask(join("c-2"))]
     assert [(await f).generation_id for f in rejoin] == [2, 2]
     assert bench.ask(sync("c-2", 1)).result().error_code == ErrorCode.ILLEGAL_GENERATION

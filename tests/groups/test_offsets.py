@@ -6,7 +6,7 @@ import pytest
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import SetTimer, session
 from kafkawire.groups.records import GroupRecord, OffsetRecord
 from kafkawire.messages.delete_groups import DeleteGroupsRequest
@@ -23,7 +23,7 @@ def test_a_simple_consumer_commits_and_reads_back() -> None:
     assert desk.commit({("t", 0): 5, ("t", 1): 6, ("u", 0): 7}, metadata="né") == [0, 0, 0]
     assert desk.fetch(("t", 0), ("t", 1), ("u", 0)) == [(5, 3, "né"), (6, 3, "né"), (7, 3, "né")]
     assert desk.all_of() == {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}
-    assert desk.group.state is State.EMPTY
+    assert desk.group.state is GroupState.EMPTY
     assert desk.group.protocol_type is None
 
 

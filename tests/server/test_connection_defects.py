@@ -10,7 +10,7 @@ import pytest
 
 from kafkawire.codec.counts import Counts
 from kafkawire.handlers.budget import TurnBudget
-from kafkawire.handlers.produce.pending import Turn, Waiting
+from kafkawire.handlers.produce.pending import PendingProduces, Waiting
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
 
 
@@ -115,7 +115,7 @@ class Log:
 def test_an_answer_that_cannot_be_made_costs_one_connection(acks: int) -> None:
     clients = [Client() for _ in range(3)]
     log: Any = Log()
-    turn = Turn(log, Counts(), 0)
+    turn = PendingProduces(log, Counts(), 0)
     block = clients[0].host.memory.arena
     for number, client in enumerate(clients):
         turn.add(Produced(client, acks, number == 1), block)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkawire.broker.answer_memory import LEAST_BYTES, AnswerMemory
-from kafkawire.handlers.exchange import Held
+from kafkawire.handlers.exchange import HeldAnswerMemory
 from kafkawire.server.memory import MEDIUM_BYTES, SMALL_BYTES
 from kafkawire.server.slow import STALLED_TICKS, UNUSED_TICKS, WINDOW_TICKS, Sweeper
 from tests.kit.connections import COLD, ECHO, Client, FakeHost, frame
@@ -120,7 +120,7 @@ def behind(host: FakeHost, size: int) -> Client:
     client.connection.pause_writing()
     client.wire.unsent = size
     host.answers.hold(size)
-    client.connection.pins.append(Held(client.connection, size))
+    client.connection.pins.append(HeldAnswerMemory(client.connection, size))
     return client
 
 

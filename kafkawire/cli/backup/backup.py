@@ -109,7 +109,7 @@ def _copy_groups(cluster: Cluster, folder: Path) -> int:
         if not end:
             continue
         home = str((folder / "groups" / str(row.leader_id)).absolute())
-        place = snapshot.Place(home, topic.topic_id, row.partition_index)
+        place = snapshot.SnapshotLocation(home, topic.topic_id, row.partition_index)
         snapshot.write(DiskFileSystem(), place, end, list(live.items()))
         if snapshot.read(DiskFileSystem(), place) != (end, list(live.items())):
             raise ClientError(f"{place.path} is not what was written")

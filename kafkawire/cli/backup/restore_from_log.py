@@ -75,7 +75,7 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoredMetadata:
     """What was restored. `kept`: where the metadata from before is (empty: there was none);
     `cluster_id`: the one the log named, empty: it is a new one."""
 
@@ -84,7 +84,7 @@ class Restored:
     cluster_id: str
 
 
-def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) -> Restored:
+def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) -> RestoredMetadata:
     env = real_env()
     home = os.path.join(folder, "brokers", str(node))
     path = sqlite_file(url, folder)
@@ -119,7 +119,7 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
     finally:
         lock.release()
         env.offload.close()
-    return Restored(rebuilt, kept, cluster_id)
+    return RestoredMetadata(rebuilt, kept, cluster_id)
 
 
 def _replaced(path: str, found: Folder, seen: Evidence) -> str:
@@ -260,7 +260,7 @@ def _free(path: str, why: str) -> str:
     return next(n for n in names if not any(os.path.exists(n + end) for end in BESIDE))
 
 
-def _show(folder: str, restored: Restored, as_json: bool) -> None:
+def _show(folder: str, restored: RestoredMetadata, as_json: bool) -> None:
     rebuilt, kept = restored.rebuilt, restored.kept
     partitions = sum(len(topic.partitions) for topic in rebuilt.topics)
     losses = list(rebuilt.losses)

@@ -32,7 +32,7 @@ COLUMNS = ("topic", "partition", "from", "to")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ResetTarget:
     """Where to go: exactly one of these."""
 
     to_earliest: bool = False
@@ -67,7 +67,7 @@ def reset_offsets(
     group: str,
     topics: Sequence[str],
     all_topics: bool,
-    target: Target,
+    target: ResetTarget,
     execute: bool,
     as_json: bool,
 ) -> None:
@@ -103,7 +103,10 @@ def reset_offsets(
 
 
 def make_plan(
-    cluster: Cluster, partitions: list[Partition], current: dict[Partition, int], target: Target
+    cluster: Cluster,
+    partitions: list[Partition],
+    current: dict[Partition, int],
+    target: ResetTarget,
 ) -> dict[Partition, int]:
     """The new offset of each partition, inside its log."""
     led_by = leaders(cluster, [topic for topic, _ in partitions])

@@ -121,10 +121,10 @@ def consume(
     ] = False,
 ) -> None:
     """Print the values of a topic's records."""
-    from kafkawire.cli.consume import Options
+    from kafkawire.cli.consume import ConsumeOptions
     from kafkawire.cli.consume import consume as run
 
-    run(server, Options(topic, start, group, partition, at_most, follow, as_json))
+    run(server, ConsumeOptions(topic, start, group, partition, at_most, follow, as_json))
 
 
 Metadata = Annotated[

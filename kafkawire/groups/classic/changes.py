@@ -16,14 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 
 
 @dataclass(frozen=True, slots=True)
 class Entered:
     """The group is in `state` since `at_ms`."""
 
-    state: State
+    state: GroupState
     at_ms: int
 
 

@@ -33,7 +33,7 @@ from kafkawire.groups.classic.changes import (
     WindowClosed,
 )
 from kafkawire.groups.classic.member import CONSUMER, Member, Protocols, subscribed_topics
-from kafkawire.groups.classic.states import State, may_move
+from kafkawire.groups.classic.states import GroupState, may_move
 from kafkawire.groups.decision import Decision, Step
 from kafkawire.groups.records import GroupRecord
 from kafkawire.groups.request import Ask, Settings
@@ -71,7 +71,7 @@ class ClassicGroup:
     def __init__(self, group_id: str, settings: Settings) -> None:
         self.group_id = group_id
         self.settings = settings
-        self.state = State.EMPTY
+        self.state = GroupState.EMPTY
         self.since_ms = -1  # unknown, as in records before version 2
         self.protocol_type: str | None = None
         self.protocol: str | None = None
@@ -140,7 +140,7 @@ class ClassicGroup:
 
     def speaks(self, protocol_type: str, protocols: Protocols) -> bool:
         """True if a member with these protocols fits in: it shares one with everybody."""
-        if self.state is State.EMPTY:
+        if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(protocols)
         return protocol_type == self.protocol_type and any(
             self.spoken.get(name, 0) == len(self.members) for name, _ in protocols
@@ -226,7 +226,7 @@ class ClassicGroup:
             self.unsynced.add(new.id)
 
     def _window(self, step: Window) -> None:
-        assert self.state is State.PREPARING
+        assert self.state is GroupState.PREPARING
         self.window = step
 
     def _window_closed(self, step: WindowClosed) -> None:
@@ -234,7 +234,7 @@ class ClassicGroup:
 
     def _generation(self, step: Generation) -> None:
         assert step.leader in self.members
-        self._move(State.COMPLETING, recorded=False)
+        self._move(GroupState.COMPLETING, recorded=False)
         self.since_ms = step.at_ms
         self.generation = step.number
         self.protocol = step.protocol
@@ -262,7 +262,7 @@ class ClassicGroup:
         answered by the decision that wrote the record."""
         value = step.value
         assert value is not None, "a tombstone ends the group: see kafkawire.groups.shard"
-        self._move(State.STABLE if value.members else State.EMPTY, recorded=True)
+        self._move(GroupState.STABLE if value.members else GroupState.EMPTY, recorded=True)
         self.since_ms = value.current_state_timestamp
         self.generation = value.generation
         self.protocol_type = value.protocol_type or None
@@ -285,7 +285,7 @@ class ClassicGroup:
         self.window = None
         self.recorded = value
 
-    def _move(self, state: State, *, recorded: bool) -> None:
+    def _move(self, state: GroupState, *, recorded: bool) -> None:
         if state is not self.state:
             assert may_move(self.state, state, recorded=recorded), (self.state, state)
             self.state = state

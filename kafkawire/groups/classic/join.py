@@ -15,7 +15,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.changes import Dropped, Pending, Put, Replaced, Window
 from kafkawire.groups.classic.member import Member, Protocols, protocols_of
 from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed, reopen
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.decision import Decision, session
 from kafkawire.groups.request import Ask
@@ -49,7 +49,7 @@ def join(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
     assert isinstance(request, JoinGroupRequest)
     draft = Draft(group, now_ms)
     protocols = protocols_of((p.name, p.metadata) for p in request.protocols)
-    if group.state is State.DEAD:
+    if group.state is GroupState.DEAD:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
     elif not _has_room(group, request.member_id):
         _turn_away(draft, ask.token, request.member_id)
@@ -71,9 +71,9 @@ def _has_room(group: ClassicGroup, member_id: str) -> bool:
     the members, so that a group over a lowered limit can shed the last to rejoin."""
     limit = group.settings.group_max_size
     member = group.members.get(member_id)
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         return (member is not None and member.join is not None) or group.joined < limit
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         return True
     return member is not None or len(group.members) < limit
 
@@ -126,10 +126,10 @@ def _join_known(draft: Draft, ask: Ask, request: JoinGroupRequest, protocols: Pr
         return
     member = group.members[member_id]
     unchanged = member.protocols == protocols
-    if group.state is State.COMPLETING and unchanged:
+    if group.state is GroupState.COMPLETING and unchanged:
         # It may have missed the answer to its first join.
         draft.reply(ask.token, joined(group, member_id))
-    elif group.state is State.STABLE and unchanged and member_id != group.leader:
+    elif group.state is GroupState.STABLE and unchanged and member_id != group.leader:
         draft.reply(ask.token, joined(group, member_id))
     else:
         # In Stable also the unchanged leader: it asks for a round when something that only it
@@ -208,11 +208,11 @@ def _replace(
     draft.do(Replaced(old_id, new))
     draft.cancel(session(old_id))
     draft.expect(new)
-    if group.state is State.STABLE and draft.group.select_protocol() == group.protocol:
+    if group.state is GroupState.STABLE and draft.group.select_protocol() == group.protocol:
         _keep_round(draft, ask, new_id, led)
         return
     draft.do(Put(replace(new, join=ask.token)))
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         end_if_all_joined(draft)
     else:
         reopen(draft)

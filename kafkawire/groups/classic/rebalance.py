@@ -20,7 +20,7 @@ from kafkawire.groups.classic.changes import (
     WindowClosed,
 )
 from kafkawire.groups.classic.member import Member
-from kafkawire.groups.classic.states import LEGAL, State
+from kafkawire.groups.classic.states import LEGAL, GroupState
 from kafkawire.groups.classic.working_copy import Draft, join_error, joined, sync_error
 from kafkawire.groups.decision import JOIN, SYNC, Decision, session, session_member
 from kafkawire.groups.records import GroupRecord
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def proceed(draft: Draft) -> None:
     """After a member came, changed or went: open a round, or end the open one if it can be."""
-    if State.PREPARING in LEGAL[draft.group.state]:
+    if GroupState.PREPARING in LEGAL[draft.group.state]:
         reopen(draft)
     else:
         end_if_all_joined(draft)
@@ -41,15 +41,15 @@ def proceed(draft: Draft) -> None:
 def reopen(draft: Draft) -> None:
     """Open a round. Members hear of it by their heartbeats, those in the sync phase at once."""
     group = draft.group
-    if group.state is State.COMPLETING:
+    if group.state is GroupState.COMPLETING:
         for member in group.members.values():
             if member.sync is not None:
                 draft.reply(member.sync, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
                 draft.expect(member)  # a parked SyncGroup had stood in for heartbeats
-    draft.do(SyncEnded(reset=group.state is State.COMPLETING))
+    draft.do(SyncEnded(reset=group.state is GroupState.COMPLETING))
     draft.cancel(SYNC)
-    first = group.state is State.EMPTY
-    draft.do(Entered(State.PREPARING, draft.now_ms))
+    first = group.state is GroupState.EMPTY
+    draft.do(Entered(GroupState.PREPARING, draft.now_ms))
     if first:
         delay_ms = group.settings.group_initial_rebalance_delay_ms
         remaining_ms = max(draft.group.rebalance_timeout_ms - delay_ms, 0)
@@ -64,7 +64,7 @@ def reopen(draft: Draft) -> None:
 def end_if_all_joined(draft: Draft) -> None:
     """End the open round if nobody is missing; a first one stays open for its window."""
     group = draft.group
-    if group.state is State.PREPARING and group.window is None and group.all_joined:
+    if group.state is GroupState.PREPARING and group.window is None and group.all_joined:
         end(draft)
 
 
@@ -102,7 +102,7 @@ def drop(draft: Draft, member: Member) -> None:
 def timer(group: ClassicGroup, key: str, now_ms: int) -> Decision:
     """What follows when a timer has come due; nothing, if the state has moved on."""
     draft = Draft(group, now_ms)
-    if group.state is State.DEAD:
+    if group.state is GroupState.DEAD:
         return draft.decision
     if key == JOIN:
         _join_due(draft)
@@ -128,7 +128,7 @@ def loaded(group: ClassicGroup, now_ms: int) -> Decision:
 
 def _join_due(draft: Draft) -> None:
     group = draft.group
-    if group.state is not State.PREPARING:
+    if group.state is not GroupState.PREPARING:
         return
     window = group.window
     if window is not None and window.grew and window.remaining_ms:
@@ -143,7 +143,7 @@ def _join_due(draft: Draft) -> None:
 def _sync_due(draft: Draft) -> None:
     """Members who never asked for their assignment are not there any more (KAFKA-10134)."""
     group = draft.group
-    if group.state not in (State.COMPLETING, State.STABLE) or not group.unsynced:
+    if group.state not in (GroupState.COMPLETING, GroupState.STABLE) or not group.unsynced:
         return
     for member in [m for m in group.members.values() if m.id in group.unsynced]:
         drop(draft, member)
@@ -154,14 +154,14 @@ def _session_due(draft: Draft, member_id: str) -> None:
     group = draft.group
     if member_id in group.pending:
         draft.do(Dropped(member_id))
-        if draft.group.state is State.PREPARING and draft.group.all_joined:
+        if draft.group.state is GroupState.PREPARING and draft.group.all_joined:
             end(draft)
         return
     member = group.members.get(member_id)
     if member is None or member.keeps_session:
         return
     drop(draft, member)
-    if group.state is not State.PREPARING:
+    if group.state is not GroupState.PREPARING:
         reopen(draft)
     elif draft.group.all_joined:
         end(draft)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 
 
-class State(Enum):
+class GroupState(Enum):
     """Where a classic group is in its round (Kafka: ClassicGroupState)."""
 
     EMPTY = "Empty"
@@ -51,21 +51,21 @@ class State(Enum):
     again. A group in this state is in no table any more."""
 
 
-LEGAL: dict[State, frozenset[State]] = {
-    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
-    State.PREPARING: frozenset({State.COMPLETING, State.EMPTY, State.DEAD}),
-    State.COMPLETING: frozenset({State.STABLE, State.PREPARING, State.DEAD}),
-    State.STABLE: frozenset({State.PREPARING, State.DEAD}),
-    State.DEAD: frozenset(),
+LEGAL: dict[GroupState, frozenset[GroupState]] = {
+    GroupState.EMPTY: frozenset({GroupState.PREPARING, GroupState.DEAD}),
+    GroupState.PREPARING: frozenset({GroupState.COMPLETING, GroupState.EMPTY, GroupState.DEAD}),
+    GroupState.COMPLETING: frozenset({GroupState.STABLE, GroupState.PREPARING, GroupState.DEAD}),
+    GroupState.STABLE: frozenset({GroupState.PREPARING, GroupState.DEAD}),
+    GroupState.DEAD: frozenset(),
 }
 """From each state, where a group may go. Asserted for every move."""
 
-RECORDED = frozenset({State.EMPTY, State.STABLE})
+RECORDED = frozenset({GroupState.EMPTY, GroupState.STABLE})
 """The states a record can stand for. While loading, records follow one another without the
 volatile states between them, so moves inside this set are legal for records."""
 
 
-def may_move(old: State, new: State, *, recorded: bool) -> bool:
+def may_move(old: GroupState, new: GroupState, *, recorded: bool) -> bool:
     """True if a group may go from `old` to `new`; `recorded` if a record says so."""
     if new in LEGAL[old]:
         return True

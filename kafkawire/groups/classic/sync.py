@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.changes import Dropped, Put, Synced
 from kafkawire.groups.classic.rebalance import drop, end_if_all_joined, proceed
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.classic.working_copy import Draft, assigned, sync_error
 from kafkawire.groups.decision import SYNC, Decision, Reply, SetTimer, session
 from kafkawire.groups.request import Ask
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kafkawire.groups.classic.member import Member
 
 # Looking a member of an enum up costs as much as a call, so what heartbeats need is at hand.
-_DEAD, _PREPARING, _NONE = State.DEAD, State.PREPARING, ErrorCode.NONE
+_DEAD, _PREPARING, _NONE = GroupState.DEAD, GroupState.PREPARING, ErrorCode.NONE
 
 
 def sync(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
@@ -47,7 +47,7 @@ def sync(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
         draft.do(Synced(member.id))
         if not draft.group.unsynced:
             draft.cancel(SYNC)
-    if group.state is State.STABLE:
+    if group.state is GroupState.STABLE:
         draft.reply(ask.token, assigned(group, member.assignment))
         return draft.decision
     # An earlier SyncGroup still parked is answered: its sender has given it up.
@@ -59,7 +59,7 @@ def sync(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
 
 
 def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
-    if group.state is State.DEAD:
+    if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     code = group.find(request.member_id, request.group_instance_id)
     if code is not ErrorCode.NONE:
@@ -70,7 +70,7 @@ def _check_sync(group: ClassicGroup, request: SyncGroupRequest) -> ErrorCode:
         request.protocol_name, group.protocol
     ):
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is State.PREPARING:
+    if group.state is GroupState.PREPARING:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE
 
@@ -125,7 +125,7 @@ def leave(group: ClassicGroup, ask: Ask, now_ms: int) -> Decision:
     request = ask.request
     assert isinstance(request, LeaveGroupRequest)
     draft = Draft(group, now_ms)
-    if group.state is State.DEAD:
+    if group.state is GroupState.DEAD:
         code = int(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         draft.reply(ask.token, LeaveGroupResponse(error_code=code))
         return draft.decision
@@ -175,9 +175,9 @@ def check_commit(
     Without a generation it comes from a tool or from a consumer that assigns itself
     partitions; a group with members would not expect its offsets to move then.
     """
-    if group.state is State.DEAD:
+    if group.state is GroupState.DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if generation < 0 and group.state is State.EMPTY:
+    if generation < 0 and group.state is GroupState.EMPTY:
         return ErrorCode.NONE
     if generation >= 0 or member_id or instance_id is not None:
         code = group.find(member_id, instance_id)
@@ -185,8 +185,8 @@ def check_commit(
             return code
         if generation != group.generation:
             return ErrorCode.ILLEGAL_GENERATION
-    elif group.state is not State.EMPTY:
+    elif group.state is not GroupState.EMPTY:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is State.COMPLETING:
+    if group.state is GroupState.COMPLETING:
         return ErrorCode.REBALANCE_IN_PROGRESS
     return ErrorCode.NONE

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from kafkawire.messages.list_groups import ListedGroup
 
@@ -22,12 +22,12 @@ def described(group_id: str, group: ClassicGroup | None, version: int) -> Descri
     """One group in detail. What members said and which protocol was chosen is shown while
     Stable only: in a round it is neither the old nor the new truth (as in Kafka)."""
     if group is None:
-        answer = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
+        answer = DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
         if version >= NOT_FOUND_FROM:
             answer.error_code = int(ErrorCode.GROUP_ID_NOT_FOUND)
             answer.error_message = f"Group {group_id} not found."
         return answer
-    protocol = group.protocol if group.state is State.STABLE else None
+    protocol = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,

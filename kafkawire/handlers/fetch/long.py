@@ -20,7 +20,7 @@ from kafkawire.codec.compile import DecodeError
 from kafkawire.codec.errors import ErrorCode, KafkaError, code_of
 from kafkawire.codec.fetch import TOPIC_IDS_FROM, FetchAsk, FetchItem, FetchResult
 from kafkawire.codec.produce import Topic
-from kafkawire.handlers.exchange import Exchange, Held, Pinned
+from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory, Pinned
 from kafkawire.handlers.slices import decoded, encoded, released
 from kafkawire.messages.fetch import (
     EpochEndOffset,
@@ -254,7 +254,7 @@ class LongFetch:
             await self._slices.give_way()
         releases, self._releases = self._releases, []
         held, self._held_bytes = self._held_bytes, 0
-        releases.append(Held(self._exchange.peer, held))
+        releases.append(HeldAnswerMemory(self._exchange.peer, held))
         await self._release()
         await self._answer(answer, releases)
 

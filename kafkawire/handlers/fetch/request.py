@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kafkawire.broker.partitions import NotLoaded
 from kafkawire.codec.fetch import FetchAsk, FetchResult, write_response
 from kafkawire.codec.types import Buffer
-from kafkawire.handlers.exchange import Exchange, Held
+from kafkawire.handlers.exchange import Exchange, HeldAnswerMemory
 
 if TYPE_CHECKING:
     from kafkawire.handlers.fetch.handler import Fetch
@@ -186,7 +186,7 @@ class Attempt:
         elif releases:
             release = _ReleaseAll(releases)
         if self.granted:
-            release = Held(exchange.peer, self.granted, release)
+            release = HeldAnswerMemory(exchange.peer, self.granted, release)
             self.granted = 0
         exchange.answer_parts(body, release)
         exchange.peer.fetched()

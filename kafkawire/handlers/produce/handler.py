@@ -23,7 +23,7 @@ from kafkawire.codec.produce import ManyItems, ProduceItem, ProduceResult, Topic
 from kafkawire.codec.validate import LongBatch
 from kafkawire.handlers.exchange import Peer, Pinned
 from kafkawire.handlers.produce.long import Item, LongProduce, exchange_of
-from kafkawire.handlers.produce.pending import ProduceExchange, Turn, Waiting, refused
+from kafkawire.handlers.produce.pending import PendingProduces, ProduceExchange, Waiting, refused
 from kafkawire.handlers.produce.repeat import Repeat
 from kafkawire.handlers.produce.shape import cut_shape
 from kafkawire.log.append.long_batch import LongBatches
@@ -52,7 +52,7 @@ class Produce:
         self.now_ms = broker.env.clock.now_ms
         self.counts = broker.counts
         self.long_batches = LongBatches(broker.env)
-        self._turn = Turn(self.log, self.counts, self.now_ms())
+        self._turn = PendingProduces(self.log, self.counts, self.now_ms())
 
     def start(
         self,
@@ -93,11 +93,11 @@ class Produce:
             self._remember(peer, version, acks, buf, end, items[0])
         return True
 
-    def turn(self) -> Turn:
+    def turn(self) -> PendingProduces:
         """The turn that what is appended now belongs to."""
         turn = self._turn
         if turn.number != self.log.turn_number or not turn.exchanges:  # its time would be old
-            turn = self._turn = Turn(self.log, self.counts, self.now_ms())
+            turn = self._turn = PendingProduces(self.log, self.counts, self.now_ms())
         return turn
 
     def find(self, topic: Topic, index: int) -> Partition:

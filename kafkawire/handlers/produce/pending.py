@@ -16,7 +16,7 @@ from kafkawire.codec.produce import FLEXIBLE_FROM, ProduceResult, write_response
 from kafkawire.handlers.exchange import (
     SMALL_ANSWER_BYTES,
     Exchange,
-    Held,
+    HeldAnswerMemory,
     Peer,
     Pinned,
     frame,
@@ -64,11 +64,11 @@ class ProduceExchange(Waiting):
         body = write_response(self.results, self.version)
         if len(body) > SMALL_ANSWER_BYTES:
             self.peer.answers.hold(len(body))
-            self.pins = Held(self.peer, len(body))
+            self.pins = HeldAnswerMemory(self.peer, len(body))
         self.parts = [frame(self.correlation_id, body, self.flexible)]
 
 
-class Turn:
+class PendingProduces:
     """The Produces whose batches are in one turn of the log. `now_ms` is its time."""
 
     __slots__ = ("blocks", "counts", "exchanges", "log", "now_ms", "number", "waiting")

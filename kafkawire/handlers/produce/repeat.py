@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
 
-class Row(Waiting):
+class RepeatedProduces(Waiting):
     """Requests of one shape that were started together.
 
     `answers` are what they will be told; where that becomes untrue they are taken apart.
@@ -90,7 +90,7 @@ class Repeat:
             pass  # the general way sees what is wrong with this one
         if answers:
             peer = self.peer
-            row = Row(peer, shape, pos - first, answers)
+            row = RepeatedProduces(peer, shape, pos - first, answers)
             if shape.acks:
                 peer.exchanges.append(row)
                 peer.more += row.more

@@ -23,7 +23,15 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.group_commit import Commits, call
-from kafkawire.log.append.write_batch import Callback, Frame, Stamp, Turn, Write, lay_out, write_all
+from kafkawire.log.append.write_batch import (
+    Callback,
+    Frame,
+    Stamp,
+    Write,
+    WriteBatch,
+    lay_out,
+    write_all,
+)
 from kafkawire.log.hooks import Hooks
 from kafkawire.log.io.ports import Buffer, Env
 from kafkawire.log.journal.directory import Journals
@@ -214,7 +222,9 @@ class CommitLog:
     def _flush(self) -> None:
         """Write the turn: here, or in the writer thread while writes are slow."""
         assert self._flying is None, "one turn is written at a time"
-        turn = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
+        turn = WriteBatch(
+            self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks
+        )
         self.frames = []
         self.turn_bytes = 0
         self.turn_number += 1
@@ -249,7 +259,7 @@ class CommitLog:
         self._slow = seconds > self._slow_s
         self.write_seconds.add(seconds)
 
-    def _hand_over(self, turn: Turn, writes: list[Write]) -> None:
+    def _hand_over(self, turn: WriteBatch, writes: list[Write]) -> None:
         future = self.env.offload.submit("write", write_all, writes, self.env.clock.monotonic)
         self._flying = future
         self._flying_since = self.env.clock.monotonic()
@@ -270,7 +280,7 @@ class CommitLog:
 
         future.add_done_callback(landed)
 
-    def _written(self, turn: Turn, writes: list[Write]) -> None:
+    def _written(self, turn: WriteBatch, writes: list[Write]) -> None:
         """Make a turn state that is written whole, then call its waiters."""
         rolled: list[Journal] = []
         try:
@@ -290,7 +300,7 @@ class CommitLog:
         if not self.journals.ready and self._half_full(self.journals.active):
             self.journals.prepare()
 
-    def _apply(self, turn: Turn, writes: list[Write], rolled: list[Journal]) -> None:
+    def _apply(self, turn: WriteBatch, writes: list[Write], rolled: list[Journal]) -> None:
         """The state that follows from a turn. Hot."""
         for write in writes:
             self._account(write, rolled)
@@ -344,7 +354,7 @@ class CommitLog:
         bytes_at_most, entries_at_most = self.config.journal_bytes, self.config.journal_entries
         return journal.end * 2 > bytes_at_most or journal.entries * 2 > entries_at_most
 
-    def _fail(self, turn: Turn, writes: list[Write], failure: BaseException) -> None:
+    def _fail(self, turn: WriteBatch, writes: list[Write], failure: BaseException) -> None:
         """Leave everything as before the turn.
 
         What was queued since fails with it: its offsets were given on top of the turn's.
@@ -358,7 +368,9 @@ class CommitLog:
         self.run += 1
         for write in writes:
             write.unname()
-        queued = Turn(self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks)
+        queued = WriteBatch(
+            self.frames, self.turn_bytes, self._write_callbacks, self._commit_callbacks
+        )
         self.frames, self._write_callbacks, self._commit_callbacks = [], [], []
         self.turn_bytes = 0
         self.turn_number += 1
@@ -371,7 +383,7 @@ class CommitLog:
         self._finish(turn, error)
         self._finish(queued, error)
 
-    def _finish(self, turn: Turn, error: BaseException | None) -> None:
+    def _finish(self, turn: WriteBatch, error: BaseException | None) -> None:
         """Tell those who waited for the write; those who wait for the commit go on waiting."""
         for fn in turn.write_callbacks:
             call(fn, error)

@@ -71,7 +71,7 @@ class Frame:
         self.place = -1
 
 
-class Turn:
+class WriteBatch:
     """Frames with who wants to know when they are written, and when they are durable."""
 
     __slots__ = ("commit_callbacks", "frames", "size_bytes", "write_callbacks")
@@ -127,7 +127,7 @@ class Stamp:
 
 
 def lay_out(
-    turn: Turn, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
+    turn: WriteBatch, journals: Journals, stamp: Stamp, entries_at_most: int, now_ms: int
 ) -> list[Write]:
     """The writes of a turn, one per journal touched. Raises OSError if no journal can be made.
 
@@ -145,7 +145,7 @@ def lay_out(
 
 
 def _lay_out(
-    turn: Turn,
+    turn: WriteBatch,
     journals: Journals,
     stamp: Stamp,
     entries_at_most: int,
@@ -187,7 +187,7 @@ def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Wr
     return write
 
 
-def _fits(turn: Turn, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
+def _fits(turn: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
     """Whether a whole turn surely fits behind the active journal's end."""
     frames = len(turn.frames)
     most = turn.size_bytes + frames * (HEAD_BYTES + 8 + NAMING_BYTES_AT_MOST)

@@ -26,7 +26,7 @@ class Unanswered(Exception):
     """The batch may have been stored or not; or could not be sent. The text says why."""
 
 
-class Row(NamedTuple):
+class ComparedRow(NamedTuple):
     """What of a record is compared. `timestamp_ms`: -1 for none."""
 
     timestamp_ms: int
@@ -51,7 +51,7 @@ class Target(Protocol):
     def start(self, partition: int) -> int:
         """Its log start offset."""
 
-    def row(self, partition: int, offset: int) -> Row | None:
+    def row(self, partition: int, offset: int) -> ComparedRow | None:
         """The record at an offset, None if there is none."""
 
     def append(self, partition: int, data: Any) -> int:
@@ -174,11 +174,13 @@ def _compare(target: Target, lane: Lane, rows: Source, there: int) -> int:
     return offset
 
 
-def row_of(batch: pa.RecordBatch) -> Row:
+def row_of(batch: pa.RecordBatch) -> ComparedRow:
     """The only row of a batch."""
     plain = batch.to_pylist()[0]
     headers = tuple((each["key"], each["value"]) for each in plain.get("_headers") or ())
-    return Row(timestamp_ms(batch), raw(plain.get("_key")), raw(plain.get("_value")), headers)
+    return ComparedRow(
+        timestamp_ms(batch), raw(plain.get("_key")), raw(plain.get("_value")), headers
+    )
 
 
 def raw(value: str | bytes | None) -> bytes | None:

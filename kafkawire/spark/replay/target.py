@@ -17,7 +17,7 @@ from kafkawire.client.offsets import EARLIEST, LATEST, leaders, list_offsets
 from kafkawire.codec.batches import records
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.codec.types import ZERO_UUID
-from kafkawire.spark.replay.lane import Row, Unanswered
+from kafkawire.spark.replay.lane import ComparedRow, Unanswered
 from kafkawire.spark.replay.record import ReplayError
 from kafkawire.spark.source.broker_queries import passes, pause
 
@@ -66,10 +66,10 @@ class WireTarget:
         """Its log start offset."""
         return self._ask(lambda cluster: self._offset(cluster, partition, EARLIEST))
 
-    def row(self, partition: int, offset: int) -> Row | None:
+    def row(self, partition: int, offset: int) -> ComparedRow | None:
         """The record at an offset, None if there is none."""
 
-        def work(cluster: Cluster) -> Row | None:
+        def work(cluster: Cluster) -> ComparedRow | None:
             node = self._leader(cluster, partition)
             got = fetch(cluster, node, (self.topic, partition), offset)
             for position, head in got.batches():
@@ -78,7 +78,7 @@ class WireTarget:
                 for record in records(got.records, position):
                     if record.offset == offset:
                         headers = tuple(record.headers)
-                        return Row(record.timestamp, record.key, record.value, headers)
+                        return ComparedRow(record.timestamp, record.key, record.value, headers)
                 return None
             return None
 

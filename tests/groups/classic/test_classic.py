@@ -9,7 +9,7 @@ from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.changes import Entered
 from kafkawire.groups.classic.group import ClassicGroup
 from kafkawire.groups.classic.member import protocols_of, subscribed_topics
-from kafkawire.groups.classic.states import LEGAL, State, may_move
+from kafkawire.groups.classic.states import LEGAL, GroupState, may_move
 from kafkawire.groups.classic.working_copy import Draft
 from kafkawire.groups.decision import SetTimer, session
 from kafkawire.groups.request import Ask, Client
@@ -31,7 +31,7 @@ PARKED = None
 def empty() -> Script:
     """Generation 2, everybody has left."""
     told = stable("a", "b").leave("a-a", "b-b", token=1).forget()
-    return told.expect_state(State.EMPTY, 2)
+    return told.expect_state(GroupState.EMPTY, 2)
 
 
 def settled() -> Script:
@@ -40,63 +40,63 @@ def settled() -> Script:
 
 def dead() -> Script:
     told = stable("a", "b")
-    told.group.apply(Entered(State.DEAD, told.now_ms))
+    told.group.apply(Entered(GroupState.DEAD, told.now_ms))
     return told
 
 
 IN = {
-    State.EMPTY: empty,
-    State.PREPARING: preparing,
-    State.COMPLETING: completing,
-    State.STABLE: settled,
-    State.DEAD: dead,
+    GroupState.EMPTY: empty,
+    GroupState.PREPARING: preparing,
+    GroupState.COMPLETING: completing,
+    GroupState.STABLE: settled,
+    GroupState.DEAD: dead,
 }
 # For each state: what is asked of a-a (the leader) or b-b, and the answer's error code.
-TABLE: list[tuple[State, str, ErrorCode | None]] = [
-    (State.EMPTY, "join new", PARKED),
-    (State.EMPTY, "join known", UNKNOWN),
-    (State.EMPTY, "sync", UNKNOWN),
-    (State.EMPTY, "heartbeat", UNKNOWN),
-    (State.EMPTY, "leave", UNKNOWN),
-    (State.EMPTY, "commit", UNKNOWN),
-    (State.EMPTY, "commit simple", NONE),
-    (State.PREPARING, "join new", PARKED),
-    (State.PREPARING, "join known", PARKED),
-    (State.PREPARING, "sync", REBALANCING),
-    (State.PREPARING, "heartbeat", REBALANCING),
-    (State.PREPARING, "leave", NONE),
-    (State.PREPARING, "commit", NONE),
-    (State.PREPARING, "commit simple", UNKNOWN),
-    (State.COMPLETING, "join new", PARKED),
-    (State.COMPLETING, "join known", NONE),
-    (State.COMPLETING, "join changed", PARKED),
-    (State.COMPLETING, "sync", PARKED),
-    (State.COMPLETING, "heartbeat", NONE),
-    (State.COMPLETING, "leave", NONE),
-    (State.COMPLETING, "commit", REBALANCING),
-    (State.COMPLETING, "commit simple", UNKNOWN),
-    (State.STABLE, "join new", PARKED),
-    (State.STABLE, "join known", NONE),
-    (State.STABLE, "join changed", PARKED),
-    (State.STABLE, "join leader", PARKED),
-    (State.STABLE, "sync", NONE),
-    (State.STABLE, "heartbeat", NONE),
-    (State.STABLE, "leave", NONE),
-    (State.STABLE, "commit", NONE),
-    (State.STABLE, "commit simple", UNKNOWN),
-    (State.DEAD, "join new", GONE),
-    (State.DEAD, "join known", GONE),
-    (State.DEAD, "sync", GONE),
-    (State.DEAD, "heartbeat", GONE),
-    (State.DEAD, "leave", GONE),
-    (State.DEAD, "commit", GONE),
-    (State.DEAD, "commit simple", GONE),
+TABLE: list[tuple[GroupState, str, ErrorCode | None]] = [
+    (GroupState.EMPTY, "join new", PARKED),
+    (GroupState.EMPTY, "join known", UNKNOWN),
+    (GroupState.EMPTY, "sync", UNKNOWN),
+    (GroupState.EMPTY, "heartbeat", UNKNOWN),
+    (GroupState.EMPTY, "leave", UNKNOWN),
+    (GroupState.EMPTY, "commit", UNKNOWN),
+    (GroupState.EMPTY, "commit simple", NONE),
+    (GroupState.PREPARING, "join new", PARKED),
+    (GroupState.PREPARING, "join known", PARKED),
+    (GroupState.PREPARING, "sync", REBALANCING),
+    (GroupState.PREPARING, "heartbeat", REBALANCING),
+    (GroupState.PREPARING, "leave", NONE),
+    (GroupState.PREPARING, "commit", NONE),
+    (GroupState.PREPARING, "commit simple", UNKNOWN),
+    (GroupState.COMPLETING, "join new", PARKED),
+    (GroupState.COMPLETING, "join known", NONE),
+    (GroupState.COMPLETING, "join changed", PARKED),
+    (GroupState.COMPLETING, "sync", PARKED),
+    (GroupState.COMPLETING, "heartbeat", NONE),
+    (GroupState.COMPLETING, "leave", NONE),
+    (GroupState.COMPLETING, "commit", REBALANCING),
+    (GroupState.COMPLETING, "commit simple", UNKNOWN),
+    (GroupState.STABLE, "join new", PARKED),
+    (GroupState.STABLE, "join known", NONE),
+    (GroupState.STABLE, "join changed", PARKED),
+    (GroupState.STABLE, "join leader", PARKED),
+    (GroupState.STABLE, "sync", NONE),
+    (GroupState.STABLE, "heartbeat", NONE),
+    (GroupState.STABLE, "leave", NONE),
+    (GroupState.STABLE, "commit", NONE),
+    (GroupState.STABLE, "commit simple", UNKNOWN),
+    (GroupState.DEAD, "join new", GONE),
+    (GroupState.DEAD, "join known", GONE),
+    (GroupState.DEAD, "sync", GONE),
+    (GroupState.DEAD, "heartbeat", GONE),
+    (GroupState.DEAD, "leave", GONE),
+    (GroupState.DEAD, "commit", GONE),
+    (GroupState.DEAD, "commit simple", GONE),
 ]
 
 
 @pytest.mark.parametrize(("state", "question", "code"), TABLE)
 def test_each_state_answers_each_request(
-    state: State, question: str, code: ErrorCode | None
+    state: GroupState, question: str, code: ErrorCode | None
 ) -> None:
     told = IN[state]()
     generation = told.group.generation
@@ -128,8 +128,8 @@ def test_each_state_answers_each_request(
         assert [reply.body.error_code for reply in answers] == [code]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("state", [State.PREPARING, State.COMPLETING, State.STABLE])
-def test_a_wrong_generation_is_illegal(state: State) -> None:
+@pytest.mark.parametrize("state", [GroupState.PREPARING, GroupState.COMPLETING, GroupState.STABLE])
+def test_a_wrong_generation_is_illegal(state: GroupState) -> None:
     told = IN[state]()
     told.sync("b-b", token=7, generation=9).expect(answer(7, ILLEGAL))
     told.heartbeat("b-b", token=8, generation=9).expect(answer(8, ILLEGAL))
@@ -137,13 +137,13 @@ def test_a_wrong_generation_is_illegal(state: State) -> None:
 
 
 def test_the_table_of_moves() -> None:
-    assert set(LEGAL) == set(State)
-    assert not LEGAL[State.DEAD]
-    assert may_move(State.STABLE, State.EMPTY, recorded=True)
-    assert not may_move(State.STABLE, State.EMPTY, recorded=False)
-    assert not may_move(State.DEAD, State.EMPTY, recorded=True)
+    assert set(LEGAL) == set(GroupState)
+    assert not LEGAL[GroupState.DEAD]
+    assert may_move(GroupState.STABLE, GroupState.EMPTY, recorded=True)
+    assert not may_move(GroupState.STABLE, GroupState.EMPTY, recorded=False)
+    assert not may_move(GroupState.DEAD, GroupState.EMPTY, recorded=True)
     with pytest.raises(AssertionError):
-        stable("a").group.apply(Entered(State.COMPLETING, 0))
+        stable("a").group.apply(Entered(GroupState.COMPLETING, 0))
 
 
 # -- protocols and limits ---------------------------------------------------------------------
@@ -175,7 +175,7 @@ def test_a_group_takes_no_more_than_its_maximum() -> None:
     told = stable("a", "b", group_max_size=2)
     told.join(token=1, client="c").expect(answer(1, full, member_id=""))
     told.join("a-a", token=2).join(token=3, client="c", version=3).forget()
-    told.expect_state(State.PREPARING)  # c was quicker than b
+    told.expect_state(GroupState.PREPARING)  # c was quicker than b
     told.join("b-b", token=4).expect_answers(
         answer(2, generation_id=2), answer(3, generation_id=2), answer(4, full)
     )
@@ -195,7 +195,7 @@ def test_a_loaded_group_over_its_maximum_sheds_members() -> None:
     assert SetTimer(session("a-a"), 30_000) in decision.effects
     for step in decision.steps:
         told.group.apply(step)
-    assert told.group.state is State.PREPARING
+    assert told.group.state is GroupState.PREPARING
 
 
 def test_a_protocol_named_twice_counts_once() -> None:
@@ -208,8 +208,8 @@ def test_a_change_of_one_member_is_no_copy_of_another() -> None:
     """A decision made on a draft leaves no trace, though members are shared."""
     told = stable("a", "b")
     draft = Draft(told.group, 0)
-    draft.do(Entered(State.PREPARING, 5))
-    assert told.group.state is State.STABLE
+    draft.do(Entered(GroupState.PREPARING, 5))
+    assert told.group.state is GroupState.STABLE
     assert draft.group.members is not told.group.members
     assert draft.group.members["a-a"] is told.group.members["a-a"]
 

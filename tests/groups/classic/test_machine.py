@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import JOIN, SYNC, session_member
 from tests.kit.groups.script import GroupSettings, script
 
@@ -126,7 +126,7 @@ class GroupMachine(RuleBasedStateMachine):
     @invariant()
     def timers_are_those_the_state_needs(self) -> None:
         timers = self.told.timers
-        assert (JOIN in timers) == (self.group.state is State.PREPARING)
+        assert (JOIN in timers) == (self.group.state is GroupState.PREPARING)
         assert (SYNC in timers) == bool(self.group.unsynced)
         sessions = {session_member(key) for key in timers} - {None}
         known = self.group.members.keys() | self.group.pending
@@ -146,11 +146,11 @@ class GroupMachine(RuleBasedStateMachine):
             again = ClassicGroup("g", GroupSettings())
             again.apply(record)
             assert again.generation == record.value.generation
-            assert again.state is (State.STABLE if record.value.members else State.EMPTY)
+            assert again.state is (GroupState.STABLE if record.value.members else GroupState.EMPTY)
             assert set(again.members) == {m.member_id for m in record.value.members}
         self.read = len(self.told.records)
         last = self.told.records[-1] if self.told.records else None
-        if last is not None and self.group.state is State.STABLE:
+        if last is not None and self.group.state is GroupState.STABLE:
             assert last.value is self.group.recorded
             loaded = ClassicGroup("g", GroupSettings())
             loaded.apply(last)
@@ -163,7 +163,7 @@ class GroupMachine(RuleBasedStateMachine):
         """Nobody says anything any more: the group empties, and everybody has an answer."""
         self._run_until(self.told.now_ms + 3_600_000)
         self.every_request_is_answered_once_or_parked()
-        assert self.group.state is State.EMPTY
+        assert self.group.state is GroupState.EMPTY
         assert not self.open
         assert not self.told.timers
         assert not self.group.pending

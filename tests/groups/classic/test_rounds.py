@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import CancelTimer, session
 from tests.kit.groups.script import answer, completing, preparing, script, set_timer, stable
 
@@ -23,7 +23,7 @@ def test_two_members_from_nothing_to_stable() -> None:
         CancelTimer("sync"),
         set_timer("join", 3010),
     )
-    told.expect_state(State.PREPARING, 0)
+    told.expect_state(GroupState.PREPARING, 0)
     told.at(20).join(token=3, client="b", fresh="2").forget()
     told.at(30).join("b-2", token=4, client="b", protocols=[("range", b"B")]).expect(
         set_timer(session("b-2"), 300_030)
@@ -44,7 +44,7 @@ def test_two_members_from_nothing_to_stable() -> None:
         set_timer(session("b-2"), 16_010),
         set_timer("sync", 66_010),
     )
-    told.expect_state(State.COMPLETING, 1)
+    told.expect_state(GroupState.COMPLETING, 1)
     told.at(6020).sync("b-2", token=5, generation=1).expect()
     told.heartbeat("b-2", token=6, generation=1).expect(
         set_timer(session("b-2"), 16_020), answer(6)
@@ -57,7 +57,7 @@ def test_two_members_from_nothing_to_stable() -> None:
         answer(5, assignment=b"p1"),
         set_timer(session("b-2"), 16_030),
     )
-    told.expect_state(State.STABLE, 1).expect_timers(a_1=16_030, b_2=16_030).done()
+    told.expect_state(GroupState.STABLE, 1).expect_timers(a_1=16_030, b_2=16_030).done()
     value = told.records[-1].value
     assert value is not None
     assert [(m.member_id, m.subscription, m.assignment) for m in value.members] == [
@@ -82,14 +82,14 @@ def test_the_first_round_waits_no_longer_than_the_rebalance_timeout() -> None:
     told.at(3000).timer("join").forget()
     assert told.timers["join"] == 5000  # 2000 of the 5000 were left
     told.at(4900).join(token=3, client="m3", fresh="3", version=3, rebalance_ms=5000)
-    told.at(5000).timer("join").expect_state(State.COMPLETING, 1)
+    told.at(5000).timer("join").expect_state(GroupState.COMPLETING, 1)
     assert len(told.group.members) == 3
 
 
 def test_without_a_delay_the_first_round_ends_at_once() -> None:
     told = script(group_initial_rebalance_delay_ms=0).join(token=1, client="a", version=3)
     assert told.timers["join"] == 0
-    told.timer("join").expect_state(State.COMPLETING, 1)
+    told.timer("join").expect_state(GroupState.COMPLETING, 1)
 
 
 def test_members_that_do_not_rejoin_are_dropped() -> None:
@@ -105,7 +105,7 @@ def test_members_that_do_not_rejoin_are_dropped() -> None:
 
 
 def test_a_round_ends_when_the_last_member_has_joined() -> None:
-    told = stable("a", "b").at(20_000).join("a-a", token=1).expect_state(State.PREPARING)
+    told = stable("a", "b").at(20_000).join("a-a", token=1).expect_state(GroupState.PREPARING)
     told.forget().at(21_000).heartbeat("b-b", token=2, generation=1)
     told.expect_answers(answer(2, REBALANCING))
     told.join("b-b", token=3).expect_answers(answer(1, generation_id=2), answer(3, generation_id=2))
@@ -116,7 +116,7 @@ def test_an_id_that_is_out_holds_the_round_until_it_times_out() -> None:
     told = stable("a").join("a-a", token=1).forget()
     told.sync("a-a", token=2, generation=2).forget()
     told.at(20_000).join(token=3, client="b", fresh="b", session_ms=6000).forget()
-    told.join("a-a", token=4).expect_state(State.PREPARING, 2)
+    told.join("a-a", token=4).expect_state(GroupState.PREPARING, 2)
     told.at(26_000).session_due("b-b").expect_answers(answer(4, generation_id=3))
     told.join("b-b", token=5).expect_answers(answer(5, UNKNOWN, member_id="b-b"))
 
@@ -124,9 +124,9 @@ def test_an_id_that_is_out_holds_the_round_until_it_times_out() -> None:
 def test_members_that_never_sync_are_dropped() -> None:
     told = stable("a", "b").join("a-a", token=1).join("b-b", token=2).forget()
     told.at(20_000).sync("a-a", token=3, generation=2, assign={"a-a": b"x"}).forget()
-    told.expect_state(State.STABLE, 2)
+    told.expect_state(GroupState.STABLE, 2)
     told.heartbeat("b-b", token=4, generation=2).forget()
-    told.at(told.timers["sync"]).timer("sync").expect_state(State.PREPARING)
+    told.at(told.timers["sync"]).timer("sync").expect_state(GroupState.PREPARING)
     assert list(told.group.members) == ["a-a"]
     assert session("b-b") not in told.timers
     assert told.timers["join"] == told.now_ms + 60_000
@@ -145,7 +145,7 @@ def test_a_lost_leader_in_the_sync_phase_opens_the_round_again() -> None:
 
 
 def test_a_session_that_ends_opens_a_round() -> None:
-    told = stable("a", "b").at(23_000).session_due("b-b").expect_state(State.PREPARING, 1)
+    told = stable("a", "b").at(23_000).session_due("b-b").expect_state(GroupState.PREPARING, 1)
     assert list(told.group.members) == ["a-a"]
     told.forget().join("a-a", token=1).expect_answers(answer(1, generation_id=2))
 
@@ -170,7 +170,7 @@ def test_a_new_member_that_waits_too_long_is_dropped() -> None:
 
 def test_everybody_leaving_empties_the_group() -> None:
     told = stable("a", "b").at(20_000).leave("a-a", "nobody", "b-b", token=1)
-    told.expect_state(State.EMPTY, 2).expect_timers()
+    told.expect_state(GroupState.EMPTY, 2).expect_timers()
     value = told.records[-1].value
     assert value is not None
     assert (value.members, value.protocol, value.leader, value.generation) == ([], None, None, 2)
@@ -190,12 +190,12 @@ def test_a_parked_member_that_leaves_is_answered() -> None:
 def test_an_id_given_back_costs_no_round() -> None:
     told = stable("a").join(token=1, client="b", fresh="b").forget()
     told.leave("b-b", token=2).expect(CancelTimer(session("b-b")), answer(2))
-    told.expect_state(State.STABLE, 1)
+    told.expect_state(GroupState.STABLE, 1)
     assert not told.group.pending
 
 
 def test_a_repeated_join_answers_the_one_given_up() -> None:
-    told = stable("a", "b").join("a-a", token=1).expect_state(State.PREPARING).forget()
+    told = stable("a", "b").join("a-a", token=1).expect_state(GroupState.PREPARING).forget()
     told.join("a-a", token=2).expect_answers(answer(1, REBALANCING))
     told.join("b-b", token=3).expect_answers(answer(2, generation_id=2), answer(3, generation_id=2))
     told.sync("b-b", token=4, generation=2).expect()

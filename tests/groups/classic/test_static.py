@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.errors import ErrorCode
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import CancelTimer, session
 from tests.kit.groups.script import Script, answer, script, set_timer
 
@@ -20,13 +20,13 @@ def pair(**changed: int) -> Script:
     told.at(3000).timer("join").at(6000).timer("join")
     told.sync("j-2", token=3, generation=1, instance="j")
     told.sync("i-1", token=4, generation=1, assign={"i-1": b"I", "j-2": b"J"}, instance="i")
-    return told.expect_state(State.STABLE, 1).forget()
+    return told.expect_state(GroupState.STABLE, 1).forget()
 
 
 def test_a_static_member_gets_its_id_at_once() -> None:
     told = script().join(token=1, instance="i", fresh="1")
     assert list(told.group.members) == ["i-1"]
-    told.expect_state(State.PREPARING).expect_answers()
+    told.expect_state(GroupState.PREPARING).expect_answers()
 
 
 def test_a_follower_comes_back_without_a_round() -> None:
@@ -38,7 +38,7 @@ def test_a_follower_comes_back_without_a_round() -> None:
             5, generation_id=1, member_id="j-3", leader="i-1", members=[], skip_assignment=False
         ),
     )
-    told.expect_state(State.STABLE, 1)
+    told.expect_state(GroupState.STABLE, 1)
     value = told.records[-1].value
     assert value is not None
     assert [(m.member_id, m.group_instance_id, m.assignment) for m in value.members] == [
@@ -62,7 +62,7 @@ def test_the_old_id_is_fenced_afterwards() -> None:
 @pytest.mark.parametrize("version", [5, 8, 9])
 def test_a_leader_comes_back_and_does_not_assign_again(version: int) -> None:
     told = pair().join(token=5, instance="i", fresh="3", version=version)
-    told.expect_state(State.STABLE, 1)
+    told.expect_state(GroupState.STABLE, 1)
     assert told.group.leader == "i-3"
     body = told.decision.replies[0].body
     if version >= 9:
@@ -77,9 +77,9 @@ def test_a_changed_protocol_opens_a_round() -> None:
     told = pair().join("i-1", token=5, instance="i", protocols=["range", "sticky"])
     told.join("j-2", token=6, instance="j", protocols=["range", "sticky"]).forget()
     told.sync("j-2", token=7, generation=2).sync("i-1", token=8, generation=2).forget()
-    told.expect_state(State.STABLE, 2)
+    told.expect_state(GroupState.STABLE, 2)
     told.join(token=9, instance="j", fresh="4", protocols=["sticky"]).expect_answers()
-    told.expect_state(State.PREPARING, 2)
+    told.expect_state(GroupState.PREPARING, 2)
     told.join("i-1", token=10, instance="i", protocols=["range", "sticky"])
     told.expect_answers(
         answer(10, generation_id=3, protocol_name="sticky"), answer(9, generation_id=3)
@@ -88,16 +88,16 @@ def test_a_changed_protocol_opens_a_round() -> None:
 
 def test_coming_back_while_the_leader_assigns_opens_the_round_again() -> None:
     told = pair().join("i-1", token=5, instance="i").join("j-2", token=6, instance="j")
-    told.sync("j-2", token=7, generation=2).forget().expect_state(State.COMPLETING)
+    told.sync("j-2", token=7, generation=2).forget().expect_state(GroupState.COMPLETING)
     told.join(token=8, instance="j", fresh="3")
     told.expect_answers(answer(7, FENCED))
-    told.expect_state(State.PREPARING, 2)
+    told.expect_state(GroupState.PREPARING, 2)
     told.sync("i-1", token=9, generation=2).expect(answer(9, ErrorCode.REBALANCE_IN_PROGRESS))
 
 
 def test_coming_back_while_parked_fences_the_parked_join() -> None:
     told = pair().join("j-2", token=5, instance="j", protocols=[("range", b"x")])
-    told.expect_state(State.PREPARING).forget()
+    told.expect_state(GroupState.PREPARING).forget()
     told.join(token=6, instance="j", fresh="3")
     told.expect_answers(answer(5, FENCED, member_id="j-2"))
     told.join("i-1", token=7, instance="i").expect_answers(
@@ -112,7 +112,7 @@ def test_a_static_member_that_misses_the_round_stays_until_its_session_ends() ->
     assert list(told.group.members) == ["i-1", "j-2"]
     assert told.timers[session("j-2")] == 80_000
     told.sync("i-1", token=7, generation=2, assign={"i-1": b"I", "j-2": b"J"}).forget()
-    told.at(80_000).session_due("j-2").expect_state(State.PREPARING)
+    told.at(80_000).session_due("j-2").expect_state(GroupState.PREPARING)
     assert list(told.group.members) == ["i-1"]
 
 
@@ -121,8 +121,8 @@ def test_a_round_of_absent_static_members_stays_open() -> None:
     told.at(8000).leave(("j-2", "j"), token=6).forget()
     assert list(told.group.members) == ["i-1"]
     told.at(67_000).timer("join").expect(CancelTimer("join"), set_timer("join", 127_000))
-    told.expect_state(State.PREPARING, 1)
-    told.session_due("i-1").expect_state(State.EMPTY, 2)
+    told.expect_state(GroupState.PREPARING, 1)
+    told.session_due("i-1").expect_state(GroupState.EMPTY, 2)
 
 
 def test_tools_remove_static_members_by_instance_id() -> None:
@@ -133,14 +133,14 @@ def test_tools_remove_static_members_by_instance_id() -> None:
         ("", "nobody", UNKNOWN),
     ]
     assert list(told.group.static) == ["i"]
-    told.expect_state(State.PREPARING)
+    told.expect_state(GroupState.PREPARING)
 
 
 def test_an_unsynced_member_that_comes_back_is_still_waited_for() -> None:
     told = script()
     told.join(token=1, instance="i", fresh="1").join(token=2, instance="j", fresh="2")
     told.at(3000).timer("join").at(6000).timer("join")
-    told.sync("i-1", token=3, generation=1).expect_state(State.STABLE).forget()
+    told.sync("i-1", token=3, generation=1).expect_state(GroupState.STABLE).forget()
     told.join(token=4, instance="j", fresh="3").forget()
     assert told.group.unsynced == {"j-3"}
     told.sync("j-3", token=5, generation=1).expect_answers(answer(5))

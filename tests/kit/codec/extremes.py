@@ -16,7 +16,7 @@ from typing import Any
 from kafkawire.codec.compile import DecodeError, decoder, encode
 from kafkawire.codec.schema import Field, fields_in
 from kafkawire.codec.types import RECORDS, STRING, STRUCT, UUID
-from kafkawire.handlers.table import ROWS, Row
+from kafkawire.handlers.table import ROWS, ApiRow
 from kafkawire.messages.registry import APIS, request_class
 from tests.kit.client import batch
 
@@ -131,7 +131,7 @@ def arrays(cls: type, version: int, path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def cases(
-    row: Row, version: int, count: int, topic_id: bytes, styles: tuple[str, ...] = STYLES
+    row: ApiRow, version: int, count: int, topic_id: bytes, styles: tuple[str, ...] = STYLES
 ) -> Iterator[Case]:
     """The extreme requests of one API and version, with `count` entries in the long array."""
     for path in arrays(request_class(row.key), version):
@@ -140,7 +140,7 @@ def cases(
 
 
 def case_of(
-    row: Row, version: int, count: int, topic_id: bytes, path: tuple[str, ...], style: str
+    row: ApiRow, version: int, count: int, topic_id: bytes, path: tuple[str, ...], style: str
 ) -> Case:
     """The extreme request with `count` entries of one style in the array at `path`."""
     cls = request_class(row.key)
@@ -170,7 +170,7 @@ def frame(key: int, version: int, body: bytes, client_id: bytes = b"extreme") ->
     return pack(">i", len(head) + len(body)) + head + body
 
 
-def served() -> Iterator[tuple[Row, int]]:
+def served() -> Iterator[tuple[ApiRow, int]]:
     """Every API and every version that is served."""
     for row in ROWS:
         for version in range(row.min_version, row.max_version + 1):

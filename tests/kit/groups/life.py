@@ -8,10 +8,10 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups import load as loading
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.coordinator import Phase
 from kafkawire.groups.service import OFFSETS_TOPIC, Client, GroupService
-from kafkawire.groups.snapshot import Place
+from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.log.manager import Log
 from kafkawire.messages.heartbeat import HeartbeatRequest
 from kafkawire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -121,7 +121,7 @@ class Life:
         for partition in await self.internal():
             found = []
             for folder in (f"{FOLDER}/groups", "/nowhere"):
-                place = Place(folder, partition.topic_id, partition.index)
+                place = SnapshotLocation(folder, partition.topic_id, partition.index)
                 loaded = await loading.load(
                     self.env, self.model.config, partition, self.log.commit_log, place
                 )
@@ -358,7 +358,7 @@ class Life:
             assert coordinator.phase is Phase.ACTIVE
             group = coordinator.shard.groups[group_id]
             mine = [c for c in self.model.consumers if c.group == group_id]
-            assert group.state is State.STABLE, f"{group_id} is {group.state}"
+            assert group.state is GroupState.STABLE, f"{group_id} is {group.state}"
             assert {c.member_id for c in mine} == set(group.members)
             assert {c.generation for c in mine} == {group.generation}
             read = sorted(p for c in mine for p in c.positions)

@@ -17,7 +17,7 @@ from typing import Any
 
 from kafkawire.codec.errors import ErrorCode
 from kafkawire.groups.classic.group import ClassicGroup
-from kafkawire.groups.classic.states import State
+from kafkawire.groups.classic.states import GroupState
 from kafkawire.groups.decision import CancelTimer, Decision, Effect, Reply, SetTimer, session
 from kafkawire.groups.records import GroupRecord
 from kafkawire.groups.request import Ask, Client
@@ -85,16 +85,16 @@ def check(group: ClassicGroup) -> None:
     assert (group.leader is None) == (not members)
     assert not group.pending & members.keys()
     assert group.unsynced <= members.keys()
-    if group.state in (State.EMPTY, State.STABLE, State.COMPLETING):
+    if group.state in (GroupState.EMPTY, GroupState.STABLE, GroupState.COMPLETING):
         assert all(m.join is None for m in members.values())
-    if group.state is not State.COMPLETING:
+    if group.state is not GroupState.COMPLETING:
         assert all(m.sync is None for m in members.values())
-    if group.state in (State.COMPLETING, State.STABLE):
+    if group.state in (GroupState.COMPLETING, GroupState.STABLE):
         assert members
         assert all(m.metadata(group.protocol) is not None for m in members.values())
-    if group.state is State.EMPTY:
+    if group.state is GroupState.EMPTY:
         assert not members
-    assert group.window is None or group.state is State.PREPARING
+    assert group.window is None or group.state is GroupState.PREPARING
 
 
 class Script:
@@ -244,7 +244,7 @@ class Script:
         assert known == at_ms, f"{known} instead of {at_ms}"
         return self
 
-    def expect_state(self, state: State, generation: int | None = None) -> Script:
+    def expect_state(self, state: GroupState, generation: int | None = None) -> Script:
         assert self.group.state is state
         assert generation is None or self.group.generation == generation
         return self
@@ -271,23 +271,23 @@ def stable(*members: str, **changed: int) -> Script:
     for number, name in enumerate(members):
         told.join(token=1000 + number, client=name, fresh=name, version=3)
     told.at(10_000)
-    while told.group.state is not State.COMPLETING:
+    while told.group.state is not GroupState.COMPLETING:
         told.at(max(told.now_ms, told.timers["join"])).timer("join")
     ids = list(told.group.members)
     for number, member_id in enumerate(ids[1:]):
         told.sync(member_id, token=2000 + number, generation=1)
     part = {member_id: member_id.split("-")[0].encode() for member_id in ids}
     told.sync(ids[0], token=2999, generation=1, assign=part)
-    return told.expect_state(State.STABLE, 1).forget()
+    return told.expect_state(GroupState.STABLE, 1).forget()
 
 
 def preparing() -> Script:
     """Members a and b of generation 1; c wants in, nobody has rejoined."""
     told = stable("a", "b").join(token=1, client="c", fresh="c", version=3)
-    return told.expect_state(State.PREPARING, 1).forget()
+    return told.expect_state(GroupState.PREPARING, 1).forget()
 
 
 def completing() -> Script:
     """Generation 2 of a and b; nobody has synced."""
     told = stable("a", "b").join("a-a", token=1).join("b-b", token=2)
-    return told.expect_state(State.COMPLETING, 2).forget()
+    return told.expect_state(GroupState.COMPLETING, 2).forget()

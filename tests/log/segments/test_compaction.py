@@ -8,7 +8,7 @@ from kafkawire.codec.batches import iter_batches
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.groups.load import load
 from kafkawire.groups.records import Offset, OffsetRecord, encode_record
-from kafkawire.groups.snapshot import Place
+from kafkawire.groups.snapshot import SnapshotLocation
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.jobs import ScrubArguments
 from kafkawire.offsets.catalog.port import LIVE, STARTED
@@ -291,7 +291,7 @@ async def test_the_topic_of_committed_offsets_is_cleaned_and_loads_over_gaps() -
         if again is not None:
             await again()
         partition = world.find("__consumer_offsets")
-        place = Place("/groups", partition.topic_id, 0)
+        place = SnapshotLocation("/groups", partition.topic_id, 0)
         loaded = await load(
             world.env, GroupSettings(), partition, world.log.commit_log, place
         )  # fmt: skip

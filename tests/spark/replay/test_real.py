@@ -20,7 +20,7 @@ from kafkawire.client.offsets import LATEST, leaders, list_offsets
 from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
 from kafkawire.spark.replay.choice import Bound
 from kafkawire.spark.replay.job import Wish, replay
-from kafkawire.spark.replay.lane import Row
+from kafkawire.spark.replay.lane import ComparedRow
 from kafkawire.spark.replay.record import ReplayError
 from kafkawire.spark.source.model import OffsetRange
 from kafkawire.testing.broker import BrokerProcess
@@ -34,7 +34,7 @@ def told(what: str, done: int, of: int) -> None:
     """Nobody listens."""
 
 
-def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[Row]:
+def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[ComparedRow]:
     """The first records of a partition, and nothing behind them."""
     consumer = Consumer(
         {"bootstrap.servers": bootstrap, "group.id": "check", "enable.auto.commit": False}
@@ -43,7 +43,7 @@ def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[Ro
     try:
         assert consumer.get_watermark_offsets(place, timeout=20)[1] == count
         consumer.assign([place])
-        found: list[Row] = []
+        found: list[ComparedRow] = []
         end = time.monotonic() + 60
         while len(found) < count and time.monotonic() < end:
             for message in consumer.consume(1000, 1.0):
@@ -51,7 +51,7 @@ def read_back(bootstrap: str, topic: str, partition: int, count: int) -> list[Ro
                 assert message.offset() == len(found)
                 headers = tuple(message.headers() or ())
                 stamp = message.timestamp()[1]
-                found.append(Row(stamp, message.key(), message.value(), headers))
+                found.append(ComparedRow(stamp, message.key(), message.value(), headers))
         return found
     finally:
         consumer.close()

@@ -17,7 +17,14 @@ from hypothesis import strategies as st
 from kafkawire.cli.pipeline import replay as pipeline_replay
 from kafkawire.spark.replay import job, record
 from kafkawire.spark.replay.choice import parse_bound, parse_partitions
-from kafkawire.spark.replay.lane import Encoded, Row, TableRows, Unanswered, row_of, write_lane
+from kafkawire.spark.replay.lane import (
+    ComparedRow,
+    Encoded,
+    TableRows,
+    Unanswered,
+    row_of,
+    write_lane,
+)
 from kafkawire.spark.replay.record import Lane, Replay, ReplayError
 from kafkawire.spark.replay.rows import RowFile, groups, merge
 from kafkawire.spark.source.files.locations import open_place
@@ -36,7 +43,7 @@ class FakeTarget:
     """One partition that knows producers as brokers do. `fails`: what happens at the nth call of
     `append`: "before" it is stored, or "after", the answer or the process is lost."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[ComparedRow] = field(default_factory=list)
     last: tuple[int, int, int] | None = None  # sequence, records, base of the newest batch
     fails: dict[int, tuple[str, type[Exception]]] = field(default_factory=dict)
     calls: int = 0
@@ -48,7 +55,7 @@ class FakeTarget:
     def start(self, partition: int) -> int:
         return 0
 
-    def row(self, partition: int, offset: int) -> Row | None:
+    def row(self, partition: int, offset: int) -> ComparedRow | None:
         at = offset - self.begin
         return self.rows[at] if 0 <= at < len(self.rows) else None
 
@@ -93,7 +100,7 @@ def source(table: MadeTable, replay: Replay = REPLAY, lane: Lane = LANE) -> Tabl
     return TableRows(table.state.place, files, replay, lane)
 
 
-def expected(offsets: Iterator[int] | range | list[int], partition: int = 0) -> list[Row]:
+def expected(offsets: Iterator[int] | range | list[int], partition: int = 0) -> list[ComparedRow]:
     batches = rows_table("t", partition, offsets).to_batches()
     return [row_of(batch.slice(i, 1)) for batch in batches for i in range(batch.num_rows)]
 
@@ -139,7 +146,7 @@ def test_a_broker_that_never_answers_ends_the_replay(table: MadeTable) -> None:
 
 
 def test_records_of_others_are_noticed(table: MadeTable) -> None:
-    foreign = Row(1, None, b"x", ())
+    foreign = ComparedRow(1, None, b"x", ())
     target = FakeTarget(fails={3: ("before", Killed)})
     with pytest.raises(Killed):
         run(target, source(table))
@@ -160,7 +167,7 @@ def test_records_of_others_in_between_are_noticed(table: MadeTable) -> None:
     class Shared(FakeTarget):
         def append(self, partition: int, data: Any) -> int:
             if self.calls == 2:
-                self.rows.append(Row(1, None, b"x", ()))
+                self.rows.append(ComparedRow(1, None, b"x", ()))
             return super().append(partition, data)
 
     with pytest.raises(ReplayError, match="somebody else writes to it"):
@@ -215,7 +222,7 @@ class Targets:
     def start(self, partition: int) -> int:
         return 0
 
-    def row(self, partition: int, offset: int) -> Row | None:
+    def row(self, partition: int, offset: int) -> ComparedRow | None:
         return self.lanes[partition].row(partition, offset)
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from struct import pack
 from crc32c import crc32c
 
 from kafkawire.codec.compile import encode
-from kafkawire.handlers.table import Row
+from kafkawire.handlers.table import ApiRow
 from kafkawire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -76,7 +76,7 @@ def record_cases(rng: Random, count: int) -> Iterator[Case]:
 
 def extreme_cases(rng: Random, topic_id: bytes, short: bool) -> Iterator[Case]:
     """Every API and version in random order, again and again with other arrays."""
-    pairs: list[tuple[Row, int]] = list(served())
+    pairs: list[tuple[ApiRow, int]] = list(served())
     while True:
         rng.shuffle(pairs)
         yield from record_cases(rng, 2000 if short else rng.choice((20_000, 200_000)))
