@@ -28,7 +28,7 @@ from kafkawire.log.io.disk import real_env
 from kafkawire.messages.create_topics import CreatableTopic
 from kafkawire.metadata.store import open_metadata
 
-GB_AT_MOST = 12
+MAX_GB = 12
 PER_TOPIC = 100
 TARGET_S = 3.0
 TURN_BYTES = 4_000_000  # appended before the loop gets its turn
@@ -111,8 +111,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=10_000)
     parser.add_argument("--write", metavar="FOLDER", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if not 0 < options.gb <= GB_AT_MOST:
-        sys.exit(f"--gb {options.gb}: it must be above 0 and at most {GB_AT_MOST}")
+    if not 0 < options.gb <= MAX_GB:
+        sys.exit(f"--gb {options.gb}: it must be above 0 and at most {MAX_GB}")
     if options.partitions % PER_TOPIC or options.partitions < PER_TOPIC:
         sys.exit(f"--partitions {options.partitions}: it must be a multiple of {PER_TOPIC}")
     if options.write:

@@ -6,7 +6,7 @@ import re
 
 from kafkawire.client.errors import ClientError
 
-SERVERS_AT_MOST = 100
+MAX_SERVERS = 100
 """As first addresses of a cluster; a few are enough."""
 
 _ADDRESS = re.compile(
@@ -34,6 +34,6 @@ def parse_servers(option: str, text: str) -> list[tuple[str, int]]:
         if found is None or not found[1] or not found[2]:
             raise ClientError(f"{option}={text}: it must be HOST:PORT of a broker")
         servers.append(found[1:])
-    if len(servers) > SERVERS_AT_MOST:
-        raise ClientError(f"{option}: {len(servers)} brokers; at most {SERVERS_AT_MOST} are taken")
+    if len(servers) > MAX_SERVERS:
+        raise ClientError(f"{option}: {len(servers)} brokers; at most {MAX_SERVERS} are taken")
     return servers

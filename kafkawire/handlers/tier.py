@@ -10,7 +10,7 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.handlers.context import RequestContext
 from kafkawire.messages.tier import TierRequest, TierResponse
 
-ARGUMENTS_BYTES_AT_MOST = 64 << 10
+MAX_ARGUMENTS_BYTES = 64 << 10
 """Far more than any command has: what is larger is not worth parsing."""
 
 
@@ -46,10 +46,8 @@ def _wrong(sentence: str) -> TierResponse:
 
 def _arguments(text: bytes) -> dict[str, Any]:
     """The arguments of a command; ValueError if they are none."""
-    if len(text) > ARGUMENTS_BYTES_AT_MOST:
-        raise ValueError(
-            f"the arguments have {len(text)} bytes, {ARGUMENTS_BYTES_AT_MOST} are allowed"
-        )
+    if len(text) > MAX_ARGUMENTS_BYTES:
+        raise ValueError(f"the arguments have {len(text)} bytes, {MAX_ARGUMENTS_BYTES} are allowed")
     try:
         arguments = json.loads(text or b"{}")
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ DELTAS = "manifest/delta-"
 SEGMENTS = "segments/"
 SEQUENCE_DIGITS = 20
 _SUFFIX = ".segment"
-KEY_BYTES_AT_MOST = 1024
+MAX_KEY_BYTES = 1024
 """S3's bound on a key, prefix included."""
 
 
@@ -62,8 +62,8 @@ def check_key(key: str) -> None:
     A folder would leave itself by "..", and keeps names of its own that begin with a dot.
     """
     size = len(key.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= KEY_BYTES_AT_MOST:
-        raise ValueError(f"a key of {size} bytes is none: 1 to {KEY_BYTES_AT_MOST} are allowed")
+    if not 0 < size <= MAX_KEY_BYTES:
+        raise ValueError(f"a key of {size} bytes is none: 1 to {MAX_KEY_BYTES} are allowed")
     if not key.isprintable():
         raise ValueError(f"the key {key!r} holds characters that cannot be printed")
     if any(part in ("", ".", "..") or part.startswith(".") for part in key.split("/")):

@@ -37,8 +37,8 @@ MAGIC = b"KWMANIFS"
 HEADER = Struct("<8sIIQII")
 HEADER_BYTES = HEADER.size
 ROW = Struct("<HHIQQII")
-SECTIONS_AT_MOST = 100
-BODY_BYTES_AT_MOST = 1 << 32
+MAX_SECTIONS = 100
+MAX_BODY_BYTES = 1 << 32
 """Of one section, unpacked: 50 million entries. Whatever claims more is no manifest."""
 PACKED_FROM_BYTES = 4096
 """Sections below this are stored as they are: there is little to save."""
@@ -151,7 +151,7 @@ def read_table(data: bytes | memoryview) -> tuple[int, list[TableRow]]:
     if magic != MAGIC:
         raise FormatError("it does not begin as a manifest does")
     stop = HEADER_BYTES + count * ROW.size
-    if count > SECTIONS_AT_MOST or stop > len(view):
+    if count > MAX_SECTIONS or stop > len(view):
         raise FormatError(f"its header speaks of {count} sections, which it has no room for")
     if _header_sum(view[:HEADER_BYTES], view[HEADER_BYTES:stop]) != checksum:
         raise FormatError("its header is damaged")
@@ -181,7 +181,7 @@ def _read_rows(view: memoryview, at: int) -> list[TableRow]:
                 f"its {row.name} has version {version}, which this kafkawire does not know and "
                 "must: start the newer version that wrote it"
             )
-        if length > BODY_BYTES_AT_MOST or (not flags & PACKED and stored != length):
+        if length > MAX_BODY_BYTES or (not flags & PACKED and stored != length):
             raise FormatError(f"its {row.name} has {length} bytes, which cannot be")
         rows.append(row)
         at += stored

@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from kafkawire.manifest.keys import check_key
 
-URL_CHARS_AT_MOST = 2000
+MAX_URL_CHARS = 2000
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")
 _REGION = re.compile(r"[a-z0-9-]{1,40}")
 _ENDPOINT = re.compile(r"https?://[^/?#@\s]+/?")
@@ -66,9 +66,9 @@ def parse_tier(url: str, base: str = "") -> TierUrl:
 
     A relative folder begins at `base` (the working folder).
     """
-    if not url or len(url) > URL_CHARS_AT_MOST or not url.isprintable():
+    if not url or len(url) > MAX_URL_CHARS or not url.isprintable():
         raise ValueError(
-            f"a tier's URL of {len(url)} characters is none: 1 to {URL_CHARS_AT_MOST} printable "
+            f"a tier's URL of {len(url)} characters is none: 1 to {MAX_URL_CHARS} printable "
             "ones are allowed, as s3://BUCKET/PREFIX or a folder"
         )
     parts = urlsplit(url)

@@ -19,7 +19,7 @@ from kafkawire.spark.source.model import Source, SourceError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TABLES_AT_MOST = 100
+MAX_TABLES = 100
 """New topics that one statement may name: more means that naming them does not help."""
 NOT_FOUND = "TABLE_OR_VIEW_NOT_FOUND"
 CASE = "spark.sql.caseSensitive"
@@ -91,7 +91,7 @@ class Shell:
     def _frame(self, statement: str) -> DataFrame:
         from pyspark.errors import AnalysisException
 
-        for _ in range(TABLES_AT_MOST):
+        for _ in range(MAX_TABLES):
             try:
                 return self._spark.sql(statement)
             except AnalysisException as error:
@@ -103,7 +103,7 @@ class Shell:
                 if name in self._known:
                     raise
                 self._register(name)
-        raise QueryError(f"the statement names more than {TABLES_AT_MOST} tables")
+        raise QueryError(f"the statement names more than {MAX_TABLES} tables")
 
     def _topic_of(self, error: Any) -> str:
         """The topic that Spark did not find as a table. QueryError if it is none."""

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 POLL_S = 0.25
 """Between two looks: often enough for a bar, and costs nothing beside a job."""
-POLLS_AT_MOST = 20
+MAX_POLLS = 20
 """For tasks of a job that was ended: one that does not notice in five seconds is left to itself."""
 
 
@@ -60,7 +60,7 @@ def watching(context: SparkContext, work: Callable[[], T], look: Callable[[str],
 def _until_idle(context: SparkContext, group: str) -> None:
     """Its tasks end some time after their job; a session that is stopped before complains."""
     tracker = context.statusTracker()
-    for _ in range(POLLS_AT_MOST):
+    for _ in range(MAX_POLLS):
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
         if not any(stage.numActiveTasks for stage in stages if stage):

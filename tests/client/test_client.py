@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from kafkawire.client.address import SERVERS_AT_MOST, parse_servers
+from kafkawire.client.address import MAX_SERVERS, parse_servers
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
 
@@ -19,7 +19,7 @@ def test_servers_need_host_and_port() -> None:
             parse_servers("--server", text)
         assert str(caught.value).startswith(f"--server={text}:")
     with pytest.raises(ClientError, match="at most 100"):
-        parse_servers("--server", ",".join(["a:1"] * (SERVERS_AT_MOST + 1)))
+        parse_servers("--server", ",".join(["a:1"] * (MAX_SERVERS + 1)))
 
 
 def test_the_first_broker_that_cannot_be_reached_is_named() -> None:

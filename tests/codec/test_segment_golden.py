@@ -250,7 +250,7 @@ def test_the_page_says_the_numbers_of_the_code() -> None:
     for said in (
         f"header, {codec.HEADER_BYTES} bytes", f"trailer, {codec.TRAILER_BYTES} bytes",
         f"{layout.SECTION.size} bytes for each section", f"{directory.ENTRY.size} bytes * n",
-        f"at most {layout.SECTIONS_AT_MOST} sections", f"last {codec.TAIL_BYTES} bytes",
+        f"at most {layout.MAX_SECTIONS} sections", f"last {codec.TAIL_BYTES} bytes",
         f"The segment format, version {layout.VERSION}",
     ):  # fmt: skip
         assert said in PAGE, said

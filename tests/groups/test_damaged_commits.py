@@ -75,7 +75,7 @@ async def test_what_is_left_is_loaded_and_a_lost_commit_is_an_error(
     world = await damaged(at)
     with caplog.at_level(logging.CRITICAL):
         loaded = await load(world)
-    assert f"{TOPIC}-0: offsets 2-3 are lost" in caplog.text
+    assert f"{TOPIC}-0: offsets 2-3 and the group state" in caplog.text
     lost = -int(ErrorCode.KAFKA_STORAGE_ERROR)
     assert fetched(loaded, "a", "b", "c", "d", "e") == {"a": 1, "b": 1, "c": lost, "d": 4, "e": -1}
     assert fetched(loaded) == {"a": 1, "b": 1, "c": lost, "d": 4}

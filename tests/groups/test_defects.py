@@ -183,5 +183,5 @@ async def test_a_batch_whose_records_do_not_parse_is_skipped(
         0: 5,
         1: 6,
     }
-    assert "offsets 1 to 1, is skipped" in caplog.text
+    assert "skipping the rest of a batch of __consumer_offsets, offsets 1-1" in caplog.text
     bench.coordinator.timers.clear()

@@ -30,7 +30,7 @@ def simulate(seed: int) -> DamagedModel:
     index_bytes = model.rng.choice((0, 1000, 1 << 20))
     with (
         patch("kafkawire.log.journal.indexer.evict", partial(evict, bytes_at_most=index_bytes)),
-        patch("kafkawire.log.partition.restore.INDEX_BYTES_AT_MOST", index_bytes),
+        patch("kafkawire.log.partition.restore.MAX_INDEX_BYTES", index_bytes),
         patch("kafkawire.log.journal.ledger.TICK_MS", 50),
         patch("kafkawire.log.maintenance.scheduler.TICK_MS", 50),
     ):

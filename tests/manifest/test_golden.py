@@ -163,7 +163,7 @@ def test_the_example_of_the_page_is_a_manifest() -> None:
 def test_the_page_says_the_numbers_of_the_code() -> None:
     for said in (
         f"header, {layout.HEADER_BYTES} bytes", f"{layout.ROW.size} bytes for each section",
-        f"at most {layout.SECTIONS_AT_MOST} |", f"bodies of {layout.PACKED_FROM_BYTES} bytes",
+        f"at most {layout.MAX_SECTIONS} |", f"bodies of {layout.PACKED_FROM_BYTES} bytes",
         f"The manifest format, version {layout.VERSION}",
     ):  # fmt: skip
         assert said in PAGE, said

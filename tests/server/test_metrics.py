@@ -119,7 +119,7 @@ async def test_how_far_a_group_is_behind(tmp_path: Path) -> None:
 async def test_many_partitions_make_no_series_each(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(families, "SERIES_AT_MOST", 5)
+    monkeypatch.setattr(families, "MAX_SERIES", 5)
     async with watched(tmp_path / "data") as (server, port):
         client = await Client.connect(port_of(server))
         await make(client, "many", partitions=6)

@@ -34,7 +34,7 @@ from tests.kit.tier.world import TierWorld, read_partition
 
 SEEDS = int(os.environ.get("SIM_SEEDS", "60"))
 LIVES = 3
-TOPICS_AT_MOST = 4
+MAX_TOPICS = 4
 LAG_MS = 5000
 SETTLED_S = 120.0
 """Twice the lag, the graces, the longest wait after failures, and retention's looks in between."""
@@ -171,7 +171,7 @@ class Life(Watched):
             names = sorted(self.catalog.by_name)
             what = self.rng.random()
             try:
-                if len(names) < 2 or (what < 0.3 and len(names) < TOPICS_AT_MOST):
+                if len(names) < 2 or (what < 0.3 and len(names) < MAX_TOPICS):
                     await self.make_topic()
                 elif what < 0.5:
                     await self.delete(self.rng.choice(names))

@@ -33,11 +33,11 @@ from kafkawire.tiering.restore.damage import find_damage
 from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.findings import DoubtKind
 from kafkawire.tiering.restore.insert import enter
-from kafkawire.tiering.restore.plan import DOUBTS_AT_MOST, Restored, plan
+from kafkawire.tiering.restore.plan import MAX_DOUBTS, Restored, plan
 from kafkawire.tiering.store.open import open_store, parse_tier
 from kafkawire.tiering.store.port import ObjectStore, StoreError
 
-SHOWN_AT_MOST = 50
+MAX_SHOWN = 50
 """Topics, and doubts, that are shown to people; JSON has all of them."""
 CLUSTER_ID_CHARS = 22
 
@@ -95,7 +95,7 @@ async def _look(env: Env, url: str, deep: bool, progress: Told) -> Restored:
         if deep:
             with tempfile.TemporaryDirectory(prefix="kafkawire-restore-") as folder:
                 found = await find_damage(env, store, restored.used, folder, progress)
-            restored.doubts = [*found, *restored.doubts][:DOUBTS_AT_MOST]
+            restored.doubts = [*found, *restored.doubts][:MAX_DOUBTS]
         return restored
     finally:
         await store.close()
@@ -210,15 +210,15 @@ def _show(restored: Restored) -> None:
         f"{len(restored.used)} segments, {restored.records} records, {restored.size_bytes} bytes"
     )
     columns = ["topic", "partitions", "offsets", "records", "bytes", "configs"]
-    print_table(rows[:SHOWN_AT_MOST], columns, "topics")
-    if len(rows) > SHOWN_AT_MOST:
-        print(f"and {len(rows) - SHOWN_AT_MOST} more topics")
+    print_table(rows[:MAX_SHOWN], columns, "topics")
+    if len(rows) > MAX_SHOWN:
+        print(f"and {len(rows) - MAX_SHOWN} more topics")
     if restored.doubts:
         print(f"What is doubtful ({len(restored.doubts)}):")
-        for doubt in restored.doubts[:SHOWN_AT_MOST]:
+        for doubt in restored.doubts[:MAX_SHOWN]:
             print(f"- {doubt.kind}: {doubt.text}")
-        if len(restored.doubts) > SHOWN_AT_MOST:
-            print(f"- and {len(restored.doubts) - SHOWN_AT_MOST} more; --json shows them all")
+        if len(restored.doubts) > MAX_SHOWN:
+            print(f"- and {len(restored.doubts) - MAX_SHOWN} more; --json shows them all")
 
 
 def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_json: bool) -> None:

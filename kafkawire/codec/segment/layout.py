@@ -20,7 +20,7 @@ END_MAGIC = b"KWSEGEND"
 HEADER_BYTES = 64
 TRAILER_BYTES = 96
 SECTION_HEAD_BYTES = 16
-SECTIONS_AT_MOST = 100
+MAX_SECTIONS = 100
 """So that the section table and the trailer are always in the last TAIL_BYTES: one read."""
 TAIL_BYTES = 4096
 
@@ -40,7 +40,7 @@ SECTION = Struct("<HHIQQI4x")
 assert HEADER.size == HEADER_BYTES
 assert TRAILER.size == TRAILER_BYTES
 assert SECTION_HEAD.size == SECTION_HEAD_BYTES
-assert SECTIONS_AT_MOST * SECTION.size + TRAILER_BYTES <= TAIL_BYTES
+assert MAX_SECTIONS * SECTION.size + TRAILER_BYTES <= TAIL_BYTES
 
 
 class FormatError(ValueError):
@@ -192,7 +192,7 @@ def read_trailer(tail: Buffer, file_size: int) -> Trailer:
         raise FormatError(f"it has {file_size} bytes, its trailer says {named_size}")
     table_bytes = count * SECTION.size
     first = size - TRAILER_BYTES - table_bytes
-    if count > SECTIONS_AT_MOST or table_at != file_size - TRAILER_BYTES - table_bytes:
+    if count > MAX_SECTIONS or table_at != file_size - TRAILER_BYTES - table_bytes:
         raise FormatError(f"its trailer speaks of {count} sections with a table at {table_at}")
     if first < 0:
         raise FormatError(f"its last {size} bytes do not hold the section table")

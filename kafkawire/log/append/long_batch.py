@@ -17,7 +17,7 @@ from kafkawire.codec.batches import stamp
 from kafkawire.codec.validate import Head, check_batch, unpack_long, walk_long
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import (
-    WALKED_RECORDS_AT_MOST,
+    MAX_WALKED_RECORDS,
     Inspected,
     Partition,
     StoredForm,
@@ -43,7 +43,7 @@ class LongBatches:
             config = partition.config
             head = check_batch(batch, config.max_message_bytes)
             newest = head[8]
-            if head[12] <= WALKED_RECORDS_AT_MOST or partition.walks(head, now_ms):
+            if head[12] <= MAX_WALKED_RECORDS or partition.walks(head, now_ms):
                 data = await self._env.offload.submit(POOL, unpack_long, batch, head)
                 assert isinstance(data, bytes | bytearray)
                 try:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Callback = Callable[[BaseException | None], None]
 
-NAMING_BYTES_AT_MOST = HEAD_BYTES + 48 + 256
+MAX_NAMING_BYTES = HEAD_BYTES + 48 + 256
 """A naming frame: head, fixed fields, a topic name of at most 249 bytes, padding."""
 
 
@@ -162,7 +162,7 @@ def _lay_out(
     start = ahead = 0
     while start < len(frames):
         if write.position == 0:
-            first = HEADER_BYTES + NAMING_BYTES_AT_MOST + HEAD_BYTES + padded(frames[start].length)
+            first = HEADER_BYTES + MAX_NAMING_BYTES + HEAD_BYTES + padded(frames[start].length)
             write.journal.reserve(first)
         stop = _how_many(frames, start, write, bound, entries_at_most)
         if stop > start:
@@ -190,7 +190,7 @@ def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Wr
 def _fits(turn: WriteBatch, write: Write, journal_bytes: int, entries_at_most: int) -> bool:
     """Whether a whole turn surely fits behind the active journal's end."""
     frames = len(turn.frames)
-    most = turn.size_bytes + frames * (HEAD_BYTES + 8 + NAMING_BYTES_AT_MOST)
+    most = turn.size_bytes + frames * (HEAD_BYTES + 8 + MAX_NAMING_BYTES)
     entries = write.journal.entries + frames
     return write.position + write.length + most <= journal_bytes and entries <= entries_at_most
 
@@ -203,7 +203,7 @@ def _how_many(
     entries = write.journal.entries + write.entries
     stop = start
     while stop < len(frames):
-        position += HEAD_BYTES + padded(frames[stop].length) + NAMING_BYTES_AT_MOST
+        position += HEAD_BYTES + padded(frames[stop].length) + MAX_NAMING_BYTES
         if (position > journal_bytes or entries >= entries_at_most) and entries:
             break
         entries += 1

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from kafkawire.log.io.ports import Env
 
-POSTPONED_AT_MOST = 8
+MAX_POSTPONED = 8
 """Turns in a row that go to others: under a load of produces without end a ninth is left."""
 SHARED_S = 1.0
 """After a piece of work was postponed: how long the loop counts as shared."""
@@ -51,7 +51,7 @@ class SlowLane:
 
     def _give(self) -> None:
         self._scheduled = False
-        if self._busy() and self._postponed < POSTPONED_AT_MOST:
+        if self._busy() and self._postponed < MAX_POSTPONED:
             self._postponed += 1
             self._shared_until = self._env.clock.monotonic() + SHARED_S
         else:

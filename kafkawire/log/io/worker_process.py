@@ -33,7 +33,7 @@ from kafkawire.log.segments.jobs import SHORT, run_job
 IDLE_S = 60.0
 """An idle child costs 30 MB; starting one costs a tenth of a second."""
 NICE = 10
-FRAME_BYTES_AT_MOST = 1 << 28
+MAX_FRAME_BYTES = 1 << 28
 """Ten thousand partitions with a thousand idempotent producers each would be larger, and such a
 job can be asked for in parts; whatever else claims to be larger is no frame."""
 ENDS_S = 1.0
@@ -87,9 +87,9 @@ class Child:
     async def run(self, job: str, arguments: Any, bytes_per_second: int) -> Any:
         """See kafkawire.log.io.ports.Worker."""
         request = pickle.dumps((job, arguments, bytes_per_second), pickle.HIGHEST_PROTOCOL)
-        if len(request) > FRAME_BYTES_AT_MOST:
+        if len(request) > MAX_FRAME_BYTES:
             raise WorkerError(
-                f"a job {job!r} of {len(request)} bytes is too large: {FRAME_BYTES_AT_MOST} are "
+                f"a job {job!r} of {len(request)} bytes is too large: {MAX_FRAME_BYTES} are "
                 "allowed, so it must be asked for in parts"
             )
         async with self._turn:
@@ -114,7 +114,7 @@ class Child:
             send(process, (_LENGTH.pack(len(request)), request))
             await process.stdin.drain()
             (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
-            if length > FRAME_BYTES_AT_MOST:
+            if length > MAX_FRAME_BYTES:
                 raise ConnectionError(f"an answer of {length} bytes is none")
             answer = await process.stdout.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as failure:
@@ -252,7 +252,7 @@ def serve(fs: FileSystem, source: int, sink: int, look: Callable[[], None]) -> N
     """Answer requests from descriptor `source` to `sink` until its end."""
     while (head := read_exactly(source, _LENGTH.size)) is not None:
         (length,) = _LENGTH.unpack(head)
-        request = read_exactly(source, length) if length <= FRAME_BYTES_AT_MOST else None
+        request = read_exactly(source, length) if length <= MAX_FRAME_BYTES else None
         if request is None:
             return
         reply = answer(fs, request, look)

@@ -25,9 +25,9 @@ from kafkawire.log.journal.format import (
 )
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 
-TOPICS_AT_MOST = 100
+MAX_TOPICS = 100
 """In one frame; writing them keeps the loop for half a millisecond."""
-PARTITIONS_AT_MOST = 1000
+MAX_PARTITIONS = 1000
 """In the topics of one frame, which so stays below a few ten KB (but for one larger topic)."""
 
 
@@ -70,8 +70,8 @@ class CatalogFrames:
         """Write every topic to journals that hold none yet: those of a folder that was restored
         without them. Otherwise lost metadata could not be rebuilt from the journals alone."""
         ids = self._catalog.not_described()
-        for start in range(0, len(ids), TOPICS_AT_MOST):
-            infos = map(self._catalog.by_id.get, ids[start : start + TOPICS_AT_MOST])
+        for start in range(0, len(ids), MAX_TOPICS):
+            infos = map(self._catalog.by_id.get, ids[start : start + MAX_TOPICS])
             self.created([info for info in infos if info is not None])
             await self._commit_log.commits.durable()
 
@@ -86,8 +86,8 @@ class CatalogFrames:
                if catalog.described_in(topic_id) == number]  # fmt: skip
         if number <= self._unknown_until:
             ids += catalog.not_described()
-        for start in range(0, len(ids), TOPICS_AT_MOST):
-            infos = map(catalog.by_id.get, ids[start : start + TOPICS_AT_MOST])
+        for start in range(0, len(ids), MAX_TOPICS):
+            infos = map(catalog.by_id.get, ids[start : start + MAX_TOPICS])
             self.created([info for info in infos if info is not None])
             await self._commit_log.env.sleep(0)
         gone = [i for i in dict.fromkeys(listed) if self._deleted.get(i, ("", -1))[1] == number]
@@ -122,12 +122,12 @@ class CatalogFrames:
 def _parts(infos: Sequence[TopicInfo]) -> Iterator[list[TopicInfo]]:
     """The topics by frames."""
     part: list[TopicInfo] = []
-    room = PARTITIONS_AT_MOST
+    room = MAX_PARTITIONS
     for info in infos:
         room -= len(info.partitions)
-        if part and (room < 0 or len(part) == TOPICS_AT_MOST):
+        if part and (room < 0 or len(part) == MAX_TOPICS):
             yield part
-            part, room = [], PARTITIONS_AT_MOST - len(info.partitions)
+            part, room = [], MAX_PARTITIONS - len(info.partitions)
         part.append(info)
     if part:
         yield part

@@ -17,9 +17,9 @@ PLACE_BITS = 32
 POSITION_MASK = (1 << PLACE_BITS) - 1
 """A place is journal number << 32 | position, so a journal stays under 4 GiB."""
 
-IOV_AT_MOST = 1000
+MAX_IOV = 1000
 """Buffers per pwritev: Linux takes 1024 (IOV_MAX)."""
-WRITE_BYTES_AT_MOST = 1 << 30
+MAX_WRITE_BYTES = 1 << 30
 """Bytes per pwritev: Linux takes 2 GiB less a page and writes less if asked for more."""
 
 
@@ -145,7 +145,7 @@ class Journal:
 
 def write_whole(file: File, buffers: list[Buffer], position: int, length: int) -> None:
     """Write all buffers at `position`, or raise OSError (then some may have been written)."""
-    if len(buffers) <= IOV_AT_MOST and length <= WRITE_BYTES_AT_MOST:
+    if len(buffers) <= MAX_IOV and length <= MAX_WRITE_BYTES:
         written = file.pwritev(buffers, position)
     else:
         written = _write_chunks(file, buffers, position)
@@ -158,9 +158,9 @@ def _write_chunks(file: File, buffers: list[Buffer], position: int) -> int:
     start = 0
     while start < len(buffers):
         stop, size = start, 0
-        while stop < len(buffers) and stop - start < IOV_AT_MOST:
+        while stop < len(buffers) and stop - start < MAX_IOV:
             more = len(buffers[stop])
-            if size + more > WRITE_BYTES_AT_MOST and stop > start:
+            if size + more > MAX_WRITE_BYTES and stop > start:
                 break
             size += more
             stop += 1

@@ -56,7 +56,7 @@ BATCH_LENGTH_AT = 8
 BATCH_LENGTH_OVERHEAD = 12
 BATCH_HEAD_BYTES = 61
 
-FRAME_PAYLOAD_AT_MOST = 1 << 20
+MAX_FRAME_PAYLOAD = 1 << 20
 """Batches share a frame up to this size: an index entry then never covers more than a Fetch
 usually asks for, so no reader has to skip through more than that. One batch may be larger."""
 

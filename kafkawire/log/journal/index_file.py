@@ -36,7 +36,7 @@ from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import FormatError
 from kafkawire.log.partition.hot_index import Columns
-from kafkawire.log.partition.read_plan import RUNS_AT_MOST
+from kafkawire.log.partition.read_plan import MAX_RUNS
 from kafkawire.log.segments.jobs import JournalFile
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class JournalIndex:
             raise DamagedOffsets(following, f"damaged at offset {offset}")
         runs: list[tuple[int, int]] = []
         room = max_bytes
-        stop = min(stop, row + RUNS_AT_MOST)
+        stop = min(stop, row + MAX_RUNS)
         while row < stop and base[row] < end and (length[row] <= room or (first and not runs)):
             runs.append((place[row], length[row]))
             room -= length[row]

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 TENDED_EVERY = 10
 """After so many times `cut.interval.ms`, segments are tidied and rewritten."""
-BACK_OFF_AT_MOST = 6
+MAX_BACKOFF = 6
 """After a failed cut, twice as many looks go by until the next one, 64 at most: a full disk is not
 filled each second with what cannot be finished."""
 LOOKS_PER_BUSY_TIME = 4
@@ -139,7 +139,7 @@ class Upkeep:
             await self._try("indexing journals", self._indexer.run)
             if looks % (1 << failures) == 0:
                 cut = await self._try("cutting", self._cut)
-                failures = 0 if cut else min(failures + 1, BACK_OFF_AT_MOST)
+                failures = 0 if cut else min(failures + 1, MAX_BACKOFF)
             looks += 1
 
     async def _tend_segments(self) -> None:

@@ -24,7 +24,7 @@ from kafkawire.manifest.layout import read_table
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from kafkawire.manifest.state import Delta, Snapshot
 
-FILE_BYTES_AT_MOST = 1 << 32
+MAX_FILE_BYTES = 1 << 32
 """Of one file; whatever is larger is no manifest."""
 
 
@@ -137,7 +137,7 @@ class ManifestFiles:
         file = self._fs.open(self.path(key))
         try:
             size = file.size()
-            if size > FILE_BYTES_AT_MOST:
+            if size > MAX_FILE_BYTES:
                 raise FormatError(f"{key} has {size} bytes")
             return file.pread(size, 0)
         finally:

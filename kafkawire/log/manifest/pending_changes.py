@@ -16,7 +16,7 @@ K = TypeVar("K")
 Added = tuple[ObjectRow, SegmentRow, list[Mapping]]
 """An object, the segment it is a copy of, and what of it is mapped."""
 
-ROWS_AT_MOST = 2000
+MAX_ROWS = 2000
 """Topics or partitions of one delta: packing them keeps the loop for some milliseconds."""
 
 
@@ -74,9 +74,9 @@ class Changes:
         """What goes into the next delta. Topics go before all else, so that no delta speaks of a
         partition whose topic no delta had; who waits does so for the last of them."""
         self.sliced = True
-        if len(self.topics) > ROWS_AT_MOST:
+        if len(self.topics) > MAX_ROWS:
             return Changes(topics=_first(self.topics))
-        if len(self.partitions) > ROWS_AT_MOST:
+        if len(self.partitions) > MAX_ROWS:
             topics, self.topics = self.topics, {}
             return Changes(topics=topics, partitions=_first(self.partitions))
         self.sliced = False
@@ -119,7 +119,7 @@ class Changes:
 
 def _first(noted: dict[K, None]) -> dict[K, None]:
     """Some of them, out of `noted`."""
-    names = dict.fromkeys(islice(noted, ROWS_AT_MOST))
+    names = dict.fromkeys(islice(noted, MAX_ROWS))
     for name in names:
         del noted[name]
     return names

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 LINGER_S = 1.0
 """How long a change waits for others: one file a second at most."""
-RETRY_S, RETRY_AT_MOST_S = 1.0, 60.0
+RETRY_S, MAX_RETRY_S = 1.0, 60.0
 """Between two tries where the disk is full or SQL away, growing."""
 LAST_S = 5.0
 """How long a clean end waits for the last delta; without it the next start writes all anew."""
@@ -187,7 +187,7 @@ class LocalManifest:
 
     async def _back_off(self, failure: Exception) -> None:
         self.failures += 1
-        wait_s = min(RETRY_S * 2 ** min(self.failures - 1, 10), RETRY_AT_MOST_S)
+        wait_s = min(RETRY_S * 2 ** min(self.failures - 1, 10), MAX_RETRY_S)
         logger.warning(
             "the local manifest could not be written, next try in %.0f s: %s", wait_s, failure
         )

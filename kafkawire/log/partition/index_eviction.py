@@ -13,7 +13,7 @@ from kafkawire.log.journal.file import Journal
 from kafkawire.log.partition.hot_index import ROW_BYTES, Columns
 from kafkawire.log.partition.partition import Partition
 
-INDEX_BYTES_AT_MOST = 64 << 20
+MAX_INDEX_BYTES = 64 << 20
 """Rows kept in memory, over all partitions: 1.6 million, which is three journals full of the
 smallest entries, or terabytes of 1 MiB ones. With it a busy broker stays far below 200 MB."""
 
@@ -55,7 +55,7 @@ def add_portion(journal: Journal, partition: Partition, rows: Columns) -> None:
 def evict(
     journals: Iterable[Journal],
     partitions: Mapping[int, Partition],
-    bytes_at_most: int = INDEX_BYTES_AT_MOST,
+    bytes_at_most: int = MAX_INDEX_BYTES,
 ) -> int:
     """Take rows of the oldest journals out of memory until the bound holds; how many rows."""
     journals = list(journals)

@@ -19,7 +19,7 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.validate import Head, LongBatch, check_batch, convert, walk
 from kafkawire.log.append.write_batch import Frame
-from kafkawire.log.journal.format import FRAME_PAYLOAD_AT_MOST
+from kafkawire.log.journal.format import MAX_FRAME_PAYLOAD
 from kafkawire.log.partition import damaged_ranges as holes
 from kafkawire.log.partition import time_lookup as times
 from kafkawire.log.partition import truncate as borders
@@ -38,7 +38,7 @@ __all__ = ["Appended", "Partition", "Plan"]
 
 logger = logging.getLogger(__name__)
 
-WALKED_RECORDS_AT_MOST = 8
+MAX_WALKED_RECORDS = 8
 """Batches up to this many records are always walked: that costs less than the rest of a Produce,
 and clients that build batches wrongly are found at once."""
 NO_BOUND_MS = (1 << 63) - 1
@@ -186,7 +186,7 @@ class Partition:
         count = head[12]
         append_time = -1
         newest = head[8]
-        if inspected is not None or count <= WALKED_RECORDS_AT_MOST or self.walks(head, now_ms):
+        if inspected is not None or count <= MAX_WALKED_RECORDS or self.walks(head, now_ms):
             newest = walk(batch, head, config, now_ms) if inspected is None else inspected.newest
             if newest != head[8]:
                 stamp(batch, newest, log_append=False)
@@ -209,7 +209,7 @@ class Partition:
         size = len(batch)
         _patch(batch, 0, base, size - _OVERHEAD, self.leader_epoch)
         frame = self.frame
-        if frame is None or frame.length + size > FRAME_PAYLOAD_AT_MOST:
+        if frame is None or frame.length + size > MAX_FRAME_PAYLOAD:
             self.frame = frame = Frame(self, [batch], base, base + count, size, newest)
             log.frames.append(frame)
         else:

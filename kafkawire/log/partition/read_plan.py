@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
     from kafkawire.log.partition.partition import Partition
 
-RUNS_AT_MOST = 4096
+MAX_RUNS = 4096
 """Stretches of one plan: each costs a third of a microsecond and more to send, so that one Fetch
 of very small batches does not hold the loop for longer than one of large ones."""
 
@@ -230,7 +230,7 @@ def _plan_rows(plan: Plan, index: HotIndex, row: int) -> None:
     plan.hot = hot = place >= log.journals.viewed_from
     if hot and base[row] < plan.offset:
         place, length = _skip(log, place, length, plan.offset)
-    last = min(len(base), row + RUNS_AT_MOST)
+    last = min(len(base), row + MAX_RUNS)
     while True:
         after = base[row] + counts[row]
         if hot and (length > room or after > end):

@@ -30,7 +30,7 @@ IN_FLIGHT_BYTES = 64 << 20
 """Cold bytes being read or not yet handed over: a few Fetches of the largest usual size (1 MiB per
 partition, 50 MiB per request), so that cold readers cannot take the broker's memory."""
 
-GAP_BYTES_AT_MOST = 16 << 10
+MAX_GAP_BYTES = 16 << 10
 """Stretches closer than this are read in one go: a seek costs more than the bytes between."""
 
 
@@ -214,7 +214,7 @@ def _join(group: list[tuple[int, int]]) -> list[tuple[int, int]]:
         if spans:
             start, size = spans[-1]
             gap = position - (start + size)
-            if gap <= GAP_BYTES_AT_MOST and between + gap <= wanted + GAP_BYTES_AT_MOST:
+            if gap <= MAX_GAP_BYTES and between + gap <= wanted + MAX_GAP_BYTES:
                 between += gap
                 spans[-1] = (start, position + length - start)
                 continue

@@ -16,7 +16,7 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.format import batch_starts
 from kafkawire.log.partition.hot_index import ROW_BYTES, Columns
-from kafkawire.log.partition.index_eviction import INDEX_BYTES_AT_MOST, add_portion
+from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_portion
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.producers import last_sequence
 from kafkawire.log.partition.truncate import drop_journals
@@ -161,7 +161,7 @@ def _first_loaded(found: list[Found]) -> int:
     Never later than the first without an index file, which is made of the rows in memory, nor
     than the one that is written on.
     """
-    room = INDEX_BYTES_AT_MOST
+    room = MAX_INDEX_BYTES
     first = len(found) - 1
     while first > 0:
         room -= found[first - 1].extent().frames * ROW_BYTES

@@ -26,7 +26,7 @@ from kafkawire.offsets.catalog.port import OffsetStorage, SegmentRow
 
 logger = logging.getLogger(__name__)
 
-HANDLES_AT_MOST = 256
+MAX_HANDLES = 256
 """Open segment files; a process gets a thousand handles by default, and most are its clients'."""
 REMOVED_AT_ONCE = 100
 """Files removed between two transactions that drop their rows."""
@@ -129,7 +129,7 @@ class SegmentStore:
             yield segment, file
         finally:
             segment.pins -= 1
-            if len(self._opened) > HANDLES_AT_MOST:
+            if len(self._opened) > MAX_HANDLES:
                 self._close_oldest()
 
     async def _open(self, segment: Segment) -> File:
@@ -160,7 +160,7 @@ class SegmentStore:
 
     def _close_oldest(self) -> None:
         for segment_id, segment in list(self._opened.items()):
-            if len(self._opened) <= HANDLES_AT_MOST:
+            if len(self._opened) <= MAX_HANDLES:
                 return
             if not segment.pins:
                 self._close(segment_id)

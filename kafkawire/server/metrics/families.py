@@ -14,7 +14,7 @@ from prometheus_client.core import (
 
 from kafkawire.codec.counts import Histogram
 
-SERIES_AT_MOST = 1_000
+MAX_SERIES = 1_000
 """Series of one family that are about single partitions. Prometheus keeps each for hours: a million
 partitions would be its end, not ours."""
 
@@ -63,6 +63,6 @@ def histograms(name: str, words: str, label: str, found: Iterable[tuple[str, His
 
 
 def within_bound(values: Labelled) -> Labelled:
-    """Nothing at all if there are more than SERIES_AT_MOST: half of them would mislead."""
-    some = list(islice(values, SERIES_AT_MOST + 1))
-    return some if len(some) <= SERIES_AT_MOST else []
+    """Nothing at all if there are more than MAX_SERIES: half of them would mislead."""
+    some = list(islice(values, MAX_SERIES + 1))
+    return some if len(some) <= MAX_SERIES else []

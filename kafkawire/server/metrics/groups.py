@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kafkawire.groups.service import GroupService
 
 Lag = tuple[list[str], int]
-LOOKED_AT_MOST = 10_000
+MAX_SCANNED = 10_000
 """Committed offsets whose lag is worked out for one page: ten milliseconds of the loop."""
 
 
@@ -34,8 +34,8 @@ def group_families(broker: Broker) -> Iterator[Metric]:
             members += len(group.members)
     yield gauges("groups", "Consumer groups by state.", ["state"], _by_name(states))
     yield gauge("group_members", "Members of all groups.", members)
-    lags = list(islice(lags_of(broker, groups), LOOKED_AT_MOST + 1))
-    if len(lags) > LOOKED_AT_MOST:
+    lags = list(islice(lags_of(broker, groups), MAX_SCANNED + 1))
+    if len(lags) > MAX_SCANNED:
         return
     yield gauge(
         "group_lag_records_sum",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FEWER, MORE = "fewer rows", "more rows"
 """Than the source has records, with dead letters and what the accounts explain."""
-READ_AT_MOST = 64 << 20
+MAX_READ = 64 << 20
 """Stored bytes of one stretch that is read to count it: a second's work, from a disk or S3."""
 READ_IN_ALL = 1 << 30
 """Of all of them, and of all that differ: half a minute, beside an audit of a whole table."""
@@ -132,7 +132,7 @@ class Counting:
         for one in made:
             for at in one.stretches.open():
                 part = one.part(self._catalog, one.stretches.range(at))
-                if part.size_bytes > min(READ_AT_MOST, left):
+                if part.size_bytes > min(MAX_READ, left):
                     one.stretches.whys[at] = _too_much(part, left)
                     continue
                 left -= part.size_bytes
@@ -170,7 +170,7 @@ class Counting:
 
 def _too_much(part: Part, left: int) -> str:
     size = -(-part.size_bytes // (1 << 20))
-    most = min(READ_AT_MOST, left) >> 20
+    most = min(MAX_READ, left) >> 20
     return f"they are no whole segment, and {size} MiB are more than the {most} read to count them"
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from kafkawire.client.address import split_address
 from kafkawire.spark.pipeline.section import JobError, Section
 from kafkawire.spark.pipeline.values.spec import Format
-from kafkawire.spark.source.model import READ_COMMITTED, READ_UNCOMMITTED, REQUESTS_AT_MOST, Source
+from kafkawire.spark.source.model import MAX_REQUESTS, READ_COMMITTED, READ_UNCOMMITTED, Source
 
 EARLIEST, LATEST = "earliest", "latest"
 PARQUET, DELTA, ICEBERG = "parquet", "delta", "iceberg"
@@ -156,7 +156,7 @@ def _reading(section: Section) -> Reading:
     if not url and not bootstrap:
         raise JobError("[source] needs url (s3://BUCKET/PREFIX or a folder), bootstrap, or both")
     isolation = section.one_of("isolation", (READ_COMMITTED, READ_UNCOMMITTED), READ_COMMITTED)
-    at_once = section.whole("requests_at_once", 0, 0, REQUESTS_AT_MOST)
+    at_once = section.whole("requests_at_once", 0, 0, MAX_REQUESTS)
     strict = section.flag("fail_on_data_loss", True)
     source = Source(url, bootstrap, isolation, strict, at_once)
     subscribe = section.texts("subscribe")

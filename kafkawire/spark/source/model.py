@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
-REQUESTS_AT_MOST = 64
+MAX_REQUESTS = 64
 """Of a task at a time: half a gigabyte of buffers."""
 
 
@@ -29,7 +29,7 @@ class Source:
 
     `url`: s3://BUCKET/PREFIX, or a folder: a tier's, or a broker's data folder. `bootstrap`: the
     Kafka protocol, for what is in no segment yet: HOST:PORT[,HOST:PORT...]. `requests_at_once`:
-    of a task for segments, with 8 MiB each, up to REQUESTS_AT_MOST; 0: what is good for where they
+    of a task for segments, with 8 MiB each, up to MAX_REQUESTS; 0: what is good for where they
     lie.
     """
 

@@ -35,7 +35,7 @@ from kafkawire.spark.source.limits import (
     offsets_of,
     partitions_of,
 )
-from kafkawire.spark.source.model import READ_COMMITTED, READ_UNCOMMITTED, REQUESTS_AT_MOST, Source
+from kafkawire.spark.source.model import MAX_REQUESTS, READ_COMMITTED, READ_UNCOMMITTED, Source
 from kafkawire.spark.source.plan import TASK_BYTES
 
 MAX_TRIGGER_DELAY_MS = 15 * 60 * 1000
@@ -216,8 +216,8 @@ def _source(said: Mapping[str, str]) -> Source:
     if "kafka.isolation.level" in said and isolation != consumers:
         raise OptionError(f"isolation={isolation} and kafka.isolation.level={consumers} differ")
     at_once = _count(said, "requestsAtOnce")
-    if at_once > REQUESTS_AT_MOST:
-        raise OptionError(f"requestsAtOnce={at_once} is more than {REQUESTS_AT_MOST}")
+    if at_once > MAX_REQUESTS:
+        raise OptionError(f"requestsAtOnce={at_once} is more than {MAX_REQUESTS}")
     return Source(where, bootstrap, isolation, _boolean(said, "failOnDataLoss", True), at_once)
 
 

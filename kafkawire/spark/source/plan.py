@@ -16,7 +16,7 @@ from kafkawire.spark.source.model import Part, Piece, Task
 TASK_BYTES = 64 << 20
 """Of one task. A tenth to half a second of work: many times what starting a task costs, and little
 lost where one fails or a machine is slow."""
-PARTS_AT_MOST = 10_000
+MAX_PARTS = 10_000
 """In one task: each has its own account, and its share of the task's description."""
 SNAP = 8
 """A cut moves to where a segment ends if that is within this part of a share: two tasks would
@@ -52,7 +52,7 @@ def _packed(parts: Sequence[Part], target: int) -> list[Task]:
     for part in parts:
         for share in split_part(part, target):
             share_bytes = max(1, share.size_bytes)
-            if packed and (size + share_bytes > target or len(packed) == PARTS_AT_MOST):
+            if packed and (size + share_bytes > target or len(packed) == MAX_PARTS):
                 tasks.append(Task(tuple(packed)))
                 packed, size = [], 0
             packed.append(share)

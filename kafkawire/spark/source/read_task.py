@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 OnDamage = Callable[[DamagedData, bytes], None]
 """What cannot be read: its offsets and why, and its bytes as they are."""
 
-RESOLVED_AT_MOST = 5
+MAX_RESOLVED = 5
 """How often a task reads the manifest again. Replaced files live for an hour at least."""
 
 logger = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ class _Reader:
         piece = left[0].pieces[number]
         where = self._places[piece.place].where(piece.key)
         self._resolved += 1
-        if self._resolved > RESOLVED_AT_MOST:
+        if self._resolved > MAX_RESOLVED:
             logger.warning("%s is gone, and nothing has taken its place", where)
             left[0] = replace(left[0], pieces=left[0].pieces[number + 1 :])
             return

@@ -41,7 +41,7 @@ SUM_S = 3600.0
 PAGE = 500
 STEPS = (80, 100)
 """Percent of the budget that are worth a warning."""
-FILE_BYTES_AT_MOST = 1 << 20
+MAX_FILE_BYTES = 1 << 20
 """A thousand topics take a fifth of it."""
 
 
@@ -254,7 +254,7 @@ def _read(fs: FileSystem, folder: str) -> bytes:
     except FileNotFoundError:
         return b""
     try:
-        line, _, checksum = file.pread(FILE_BYTES_AT_MOST, 0).partition(b"\n")
+        line, _, checksum = file.pread(MAX_FILE_BYTES, 0).partition(b"\n")
     finally:
         file.close()
     return line if checksum == b"%08x\n" % crc32c(line) else b""

@@ -25,7 +25,7 @@ from kafkawire.tiering.store.port import ConditionFailed, NoSuchObject, ObjectSt
 
 logger = logging.getLogger(__name__)
 
-DELTAS_AT_MOST = 100_000
+MAX_DELTAS = 100_000
 """Behind one snapshot. A fold comes after some dozens; whatever has more is no manifest."""
 
 
@@ -129,7 +129,7 @@ class BucketState:
         await self._on_disk(self._clean)
         files: list[tuple[str, str]] = []
         key = snapshot_key(self.current.snapshot)
-        stop = last if last is not None else self.current.snapshot + DELTAS_AT_MOST
+        stop = last if last is not None else self.current.snapshot + MAX_DELTAS
         sequence = self.current.snapshot
         try:
             files.append((key, await self._download(key)))

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 KEPT_MS = 3_600_000
 """A reader that takes longer than an hour for a manifest has another problem."""
 KEYS_AT_ONCE = 1000
-OBSOLETE_AT_MOST = 1000
+MAX_OBSOLETE = 1000
 """Folds whose files could not be removed, as when nothing may be: scrub finds what is older."""
 
 
@@ -80,4 +80,4 @@ class Folding:
             except StoreError as failure:
                 logger.warning("old deltas of the manifest could not be removed: %s", failure)
                 kept.append(each)
-        return kept[-OBSOLETE_AT_MOST:]
+        return kept[-MAX_OBSOLETE:]

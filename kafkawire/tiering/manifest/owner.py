@@ -25,7 +25,7 @@ from kafkawire.tiering.store.port import (
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
-CLAIMS_AT_MOST = 10
+MAX_CLAIMS = 10
 """Others may claim in between; whoever loses so often leaves it to the next try."""
 NONCE_BYTES = 16
 
@@ -98,7 +98,7 @@ class Owner:
 
         OwnedByOther: the tier belongs to another cluster, or another broker has claimed it since
         this one did. Other StoreErrors: try again; the claim may have been done."""
-        for _ in range(CLAIMS_AT_MOST):
+        for _ in range(MAX_CLAIMS):
             found = await self._read()
             record, etag = found if found is not None else (None, "")
             if record is not None and record.nonce == self._nonce:

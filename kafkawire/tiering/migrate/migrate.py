@@ -56,7 +56,7 @@ CHECKED_AT_ONCE = 1
 GRACE_MS_AT_LEAST = 3_600_000
 """An old object stays at least so long: the new tier's manifest is to name its copy by then."""
 LOOK_S = 5.0
-FAILED_AT_MOST = 20
+MAX_FAILED = 20
 """Objects that could not be copied and are named."""
 MANIFEST = "manifest/"
 PROBE = "probe"
@@ -296,7 +296,7 @@ class Mover:
             with suppress(StaleSwap):  # then the next pass finds what it is now
                 await skip_object(site, row, Asking(self._tiering.env, source))
             return
-        if len(self.progress.failed) < FAILED_AT_MOST:
+        if len(self.progress.failed) < MAX_FAILED:
             self.progress.failed.append(f"{key}: {failure}")
         logger.error("%s is not moved: %s", key, failure)
 

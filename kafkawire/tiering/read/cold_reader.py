@@ -53,11 +53,11 @@ RUNS_BESIDE = 4
 """A window is loaded in so many requests, one after the other begun: never all at once."""
 SMALL_SHARE_BLOCKS = 2
 """A share of an object in so few blocks is loaded while its index is: a round trip less."""
-COPIED_BYTES_AT_MOST = 64 << 20
+MAX_COPIED_BYTES = 64 << 20
 """Batches larger than a block, put together at a time. One that is larger still goes alone."""
-NAMED_AT_MOST = 1000
+MAX_NAMED = 1000
 """Damaged, missing and refused objects named in the log, so that each is named once."""
-REFUSED_AT_MOST = 1000
+MAX_REFUSED = 1000
 """Objects remembered as refused, so that nobody asks for them again at once."""
 
 
@@ -112,7 +112,7 @@ class ColdReader:
         self._indexing: dict[Key, asyncio.Task[WarmIndex]] = {}
         self._troubled: dict[Key, StoreError] = {}
         self._lane = lane
-        self._copied = InFlight(COPIED_BYTES_AT_MOST)
+        self._copied = InFlight(MAX_COPIED_BYTES)
         self._refused: dict[bytes, tuple[float, Refused]] = {}
         self._named: set[str] = set()
         self.counts = ColdCounts()
@@ -343,7 +343,7 @@ class ColdReader:
         elif isinstance(failure, Refused) and row.object not in self._refused:
             until = self._env.clock.monotonic() + self._config.tier_retry_max_ms / 1000
             self._refused[row.object] = until, failure
-            if len(self._refused) > REFUSED_AT_MOST:
+            if len(self._refused) > MAX_REFUSED:
                 del self._refused[next(iter(self._refused))]
         within = f"of offsets {mapping.base_offset}-{mapping.end_offset - 1}"
         where = f"{partition.topic}-{partition.index} at offset {offset}"
@@ -353,7 +353,7 @@ class ColdReader:
             text = f"{Object(row.object, 0).key}, {where}: {failure}"
             name += f" {failure.first}"
         told = isinstance(failure, DamagedSegment) or not failure.retryable
-        if told and name not in self._named and len(self._named) < NAMED_AT_MOST:
+        if told and name not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(name)
             logger.error("%s. Reading them fails, all other offsets are served", text)
         if not isinstance(failure, (DamagedSegment, NoSuchObject, WrongSize)):

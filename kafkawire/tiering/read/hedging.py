@@ -16,7 +16,7 @@ FEWEST = 20
 """Before so many nothing is known."""
 SHARE = 0.05
 """Of all requests, how many may be second ones."""
-SAVED_AT_MOST = 10.0
+MAX_SAVED = 10.0
 """Second requests that may be saved up: a burst of slow ones is not met by as many again."""
 SHORTEST_S = 0.005
 """Below this a second request cannot win."""
@@ -58,7 +58,7 @@ class Hedge:
     def begin(self, size_class: int, percent: float) -> float | None:
         """A request begins: after how many seconds without an answer a second one may go. None:
         never. `percent` 0 or 100 and more: hedging is off."""
-        self._saved = min(SAVED_AT_MOST, self._saved + SHARE)
+        self._saved = min(MAX_SAVED, self._saved + SHARE)
         durations = self._classes.get(size_class)
         if durations is None or not 0 < percent < 100:
             return None

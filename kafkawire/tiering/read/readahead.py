@@ -12,9 +12,9 @@ from collections import deque
 
 FIRST_BLOCKS = 2
 """The window of a reader that went on where it had stopped for the first time."""
-WINDOW_BLOCKS_AT_MOST = 32
+MAX_WINDOW_BLOCKS = 32
 """Four requests of the largest size under way: what one connection of S3 gives, four times."""
-READERS_AT_MOST = 1024
+MAX_READERS = 1024
 """Windows in all; beyond them those used longest ago are forgotten."""
 WINDOWS_PER_PARTITION = 8
 """Readers of one partition, in different places, that are told apart."""
@@ -55,7 +55,7 @@ class Window:
 
     def used(self) -> None:
         """A block that was read ahead has been read."""
-        self.blocks = min(WINDOW_BLOCKS_AT_MOST, self.blocks + 1)
+        self.blocks = min(MAX_WINDOW_BLOCKS, self.blocks + 1)
         self._forgiven = 0
 
     def unread(self) -> None:
@@ -98,7 +98,7 @@ class ReadAhead:
         self._windows[window] = None
         if len(there) > WINDOWS_PER_PARTITION:
             self._forget(min(there, key=lambda one: one.used_at))
-        elif len(self._windows) > READERS_AT_MOST:
+        elif len(self._windows) > MAX_READERS:
             self._forget(next(iter(self._windows)))
         return window
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 GIVE_UP_S = 30.0
 """After so long a load has failed: clients ask again, and find out why it did."""
-RETRY_AT_MOST_S = 5.0
+MAX_RETRY_S = 5.0
 """Between two attempts: readers wait for it."""
 SAID_AFTER = 3
 """Failed attempts until those who wait are told; one or two are nothing unusual."""
@@ -122,7 +122,7 @@ class Requests:
                     raise
                 if failures >= SAID_AFTER:
                     failing(failure)
-            at_most_s = min(RETRY_AT_MOST_S, self._config.tier_retry_max_ms / 1000)
+            at_most_s = min(MAX_RETRY_S, self._config.tier_retry_max_ms / 1000)
             await self._env.sleep(wait_s(failures, at_most_s, self._env.random.random()))
 
     async def hedged(

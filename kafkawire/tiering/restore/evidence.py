@@ -34,7 +34,7 @@ from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.port import NoSuchObject, ObjectStore
 from kafkawire.tiering.store.retrying import Asking, side_by_side
 
-NAMED_AT_MOST = 3
+MAX_NAMED = 3
 """Objects of one kind that are named; the others are counted."""
 
 
@@ -93,7 +93,7 @@ async def _listing(asking: Asking, seen: Evidence, progress: Progress) -> dict[b
                 sizes[uuid] = listed.size_bytes
         progress("listing", len(sizes), len(sizes))
     if strange:
-        shown = ", ".join(strange[:NAMED_AT_MOST])
+        shown = ", ".join(strange[:MAX_NAMED])
         seen.doubt(DoubtKind.UNREADABLE, f"{len(strange)} objects have strange names: {shown}")
     return sizes
 
@@ -154,7 +154,7 @@ class _Gathering:
             size = self._sizes.get(each.uuid)
             if size != each.size_bytes:
                 missing += 1
-                if missing <= NAMED_AT_MOST:
+                if missing <= MAX_NAMED:
                     how = "is not there" if size is None else f"has {size} bytes"
                     text = f"{segment_key(each.uuid)} of {each.size_bytes} bytes {how}"
                     seen.doubt(DoubtKind.MISSING, text)
@@ -167,8 +167,8 @@ class _Gathering:
                     seen.cluster_id, manifest.object_entries(row),
                 )
             )  # fmt: skip
-        if missing > NAMED_AT_MOST:
-            text = f"and {missing - NAMED_AT_MOST} more objects are not there or not whole"
+        if missing > MAX_NAMED:
+            text = f"and {missing - MAX_NAMED} more objects are not there or not whole"
             seen.doubt(DoubtKind.MISSING, text)
 
     async def _newest_states(self) -> None:

@@ -30,10 +30,10 @@ from kafkawire.tiering.restore.tiling import Piece, choose, gaps, rivals
 EPOCH_MARGIN = 1000
 """An epoch rises once with each start that follows a crash: more such starts than can have happened
 without anything being uploaded in between."""
-EPOCH_AT_MOST = (1 << 31) - 1
+MAX_EPOCH = (1 << 31) - 1
 NUMBER_MARGIN = 1_000_000
 """Partitions and producer ids that were given when the manifest did not yet say so."""
-DOUBTS_AT_MOST = 1000
+MAX_DOUBTS = 1000
 """More are counted: nobody reads them."""
 
 
@@ -174,7 +174,7 @@ class _Planning:
             self._names[number] = f"{name}-{index}"
             partition = self._seen.partitions.get(number)
             epoch = 0 if partition is None else partition.epoch
-            epoch = min(epoch + EPOCH_MARGIN, EPOCH_AT_MOST)
+            epoch = min(epoch + EPOCH_MARGIN, MAX_EPOCH)
             infos.append(PartitionInfo(number, index, self._result.node_id, epoch))
         return infos
 
@@ -269,8 +269,8 @@ class _Planning:
         for holes in result.holes:
             holes.sort(key=lambda hole: hole.number)
         result.checkpoints.sort(key=lambda each: each.number)
-        result.doubts = self._doubts[:DOUBTS_AT_MOST]
-        if len(self._doubts) > DOUBTS_AT_MOST:
-            more = len(self._doubts) - DOUBTS_AT_MOST
+        result.doubts = self._doubts[:MAX_DOUBTS]
+        if len(self._doubts) > MAX_DOUBTS:
+            more = len(self._doubts) - MAX_DOUBTS
             result.doubts.append(Doubt(DoubtKind.GAP, f"and {more} more, which are not listed"))
         return result

@@ -25,9 +25,9 @@ from kafkawire.tiering.store.object_footer import Tail
 AGE_FLOOR_MS = 3_600_000
 """An object younger than this may be one that is being uploaded or moved: it is no orphan yet. Also
 more than clocks differ."""
-FINDINGS_AT_MOST = 10_000
+MAX_FINDINGS = 10_000
 """More are counted: whoever has as many has one big problem."""
-RANGES_NAMED_AT_MOST = 5
+MAX_RANGES_NAMED = 5
 """Partitions named in one sentence."""
 
 
@@ -74,7 +74,7 @@ class ScrubProgress:
 @dataclass(slots=True)
 class ScrubReport:
     """The end of a scrub. `objects` and `bytes`: in the bucket; `rows`: of objects; `more`: found
-    beyond FINDINGS_AT_MOST, and not listed; `young`: objects without a row that may get one, since
+    beyond MAX_FINDINGS, and not listed; `young`: objects without a row that may get one, since
     they are younger than `young_ms`."""
 
     findings: list[Finding] = field(default_factory=list)
@@ -88,7 +88,7 @@ class ScrubReport:
 
     def add(self, finding: Finding) -> None:
         """One more."""
-        if len(self.findings) < FINDINGS_AT_MOST:
+        if len(self.findings) < MAX_FINDINGS:
             self.findings.append(finding)
         else:
             self.more += 1
@@ -173,7 +173,7 @@ def ranges_text(packed: bytes, locate: Callable[[int], Location | None]) -> str:
     """The offsets of an object, by the names of their partitions."""
     names = []
     ranges = unpack_ranges(packed)
-    for number, base, end in ranges[:RANGES_NAMED_AT_MOST]:
+    for number, base, end in ranges[:MAX_RANGES_NAMED]:
         place = locate(number)
         name = f"{place.topic}-{place.index}" if place is not None else f"partition {number}"
         names.append(f"{base}-{end - 1} of {name}")

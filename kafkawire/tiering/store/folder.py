@@ -29,7 +29,7 @@ from kafkawire.tiering.store.port import (
     StoreError,
 )
 from kafkawire.tiering.store.provider import (
-    GET_BYTES_AT_MOST,
+    MAX_GET_BYTES,
     Call,
     Provider,
     Reading,
@@ -91,7 +91,7 @@ class FolderProvider:
             stat = os.fstat(file.fileno())
             start = max(0, stat.st_size + start) if start < 0 else start
             length = max(0, min(stat.st_size - start, stat.st_size if length is None else length))
-            if length > GET_BYTES_AT_MOST:
+            if length > MAX_GET_BYTES:
                 raise too_large(key, length)
             file.seek(start)
             data = file.read(length)

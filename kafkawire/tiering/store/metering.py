@@ -29,10 +29,10 @@ from kafkawire.tiering.store.port import (
 CLUSTER = "(cluster)"
 OTHERS = "(others)"
 MICRO = 1_000_000
-TOPICS_AT_MOST = 1_000
+MAX_TOPICS = 1_000
 """Topics counted each for itself: as many as the metrics page would show, 0.5 MB. All further ones
 are counted together."""
-SHARES_AT_MOST = 256
+MAX_SHARES = 256
 """Topics among which one request is divided, the largest ones; an object may hold ten thousand, and
 dividing among these takes a tenth of a millisecond."""
 
@@ -76,13 +76,13 @@ class Usage:
 
 
 class Usages(dict[str, Usage]):
-    """Usage by topic, of TOPICS_AT_MOST of them; the others are OTHERS."""
+    """Usage by topic, of MAX_TOPICS of them; the others are OTHERS."""
 
     def of(self, topic: str) -> Usage:
         """Where a topic is counted."""
         found = self.get(topic)
         if found is None:
-            if len(self) >= TOPICS_AT_MOST:
+            if len(self) >= MAX_TOPICS:
                 topic = OTHERS
             found = self.setdefault(topic, Usage())
         return found
@@ -152,9 +152,9 @@ def _shares(charged: Mapping[str, int]) -> tuple[list[str], list[int]]:
     total = sum(charged.values())
     if total <= 0:
         return [CLUSTER], [1]
-    if len(charged) <= SHARES_AT_MOST:
+    if len(charged) <= MAX_SHARES:
         return list(charged), list(charged.values())
-    largest = nlargest(SHARES_AT_MOST, charged.items(), key=lambda item: item[1])
+    largest = nlargest(MAX_SHARES, charged.items(), key=lambda item: item[1])
     names = [name for name, _ in largest]
     weights = [weight for _, weight in largest]
     return [*names, OTHERS], [*weights, total - sum(weights)]

@@ -32,7 +32,7 @@ from kafkawire.codec.segment.format import (
 
 FIRST_BYTES = 64 << 10
 """Read from the end at first: the sections of most objects, which then take one request."""
-SECTIONS_BYTES_AT_MOST = 256 << 20
+MAX_SECTIONS_BYTES = 256 << 20
 """Of directory, state and origin: those of ten thousand partitions have a few MiB. A trailer that
 says more is not believed."""
 
@@ -71,7 +71,7 @@ async def read_tail(store: Reads, key: str, size_bytes: int) -> Tail:
     directory, state = trailer.section(DIRECTORY), trailer.section(STATE)
     origin = trailer.optional(ORIGIN)
     start = min(section.start for section in (directory, state, origin) if section is not None)
-    if size_bytes - start > SECTIONS_BYTES_AT_MOST:
+    if size_bytes - start > MAX_SECTIONS_BYTES:
         raise FormatError(f"its sections take {size_bytes - start} bytes, which cannot be")
     if start < at:
         more, _ = await store.get(key, start, at - start)

@@ -23,7 +23,7 @@ from kafkawire.manifest.url import TierUrl
 from kafkawire.tiering.store.port import Listed, Part, Stored, StoreError
 from kafkawire.tiering.store.process_client import Child, Lane
 from kafkawire.tiering.store.process_protocol import LANES, REST_THREADS, Hello
-from kafkawire.tiering.store.provider import DELETE_AT_MOST, LIST_AT_MOST
+from kafkawire.tiering.store.provider import MAX_DELETE, MAX_LIST
 
 IDLE_S = 600.0
 """A child with boto3 in it takes 60 MB; starting one takes half a second, which the first cold
@@ -107,16 +107,16 @@ class StoreProcess:
 
     async def delete(self, keys: Sequence[str]) -> int:
         """See ObjectStore. ValueError beyond 1,000 keys."""
-        if len(keys) > DELETE_AT_MOST:
-            raise ValueError(f"{len(keys)} objects to delete: {DELETE_AT_MOST} are allowed")
+        if len(keys) > MAX_DELETE:
+            raise ValueError(f"{len(keys)} objects to delete: {MAX_DELETE} are allowed")
         if not keys:
             return 0
         return int(await self._ask("delete", tuple(map(_key, keys))))
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
         """See ObjectStore. ValueError for a limit not in 1..1,000."""
-        if not 1 <= limit <= LIST_AT_MOST:
-            raise ValueError(f"a listing of {limit} objects: 1 to {LIST_AT_MOST} are allowed")
+        if not 1 <= limit <= MAX_LIST:
+            raise ValueError(f"a listing of {limit} objects: 1 to {MAX_LIST} are allowed")
         return [Listed(*row) for row in await self._ask("list", prefix, after, limit)]
 
     async def close(self) -> None:

@@ -13,18 +13,18 @@ from kafkawire.tiering.store.port import StoreError
 from kafkawire.tiering.store.process_protocol import (
     CALLS_PER_THREAD,
     LENGTH,
-    MESSAGE_BYTES_AT_MOST,
+    MAX_MESSAGE_BYTES,
     Answer,
     failure_of,
     pack_message,
     unpack_answer,
 )
 
-WAITING_AT_MOST = 2000
+MAX_WAITING = 2000
 """Calls of one lane that wait for the child. Each belongs to a task that waits; with more than
 this behind a store that does not answer, another one is better told so."""
 PING_S = 10.0
-PINGS_MISSED_AT_MOST = 2
+MAX_PINGS_MISSED = 2
 """A child that gives no sign of life so long, with calls under way, is killed."""
 CLOSE_S = 4.0
 """Longer than a child takes that ends by itself."""
@@ -43,7 +43,7 @@ class Lane:
 
     async def enter(self) -> None:
         """Wait for a place. StoreError if too many do."""
-        if self._waiting >= WAITING_AT_MOST:
+        if self._waiting >= MAX_WAITING:
             raise StoreError("Busy", f"{self._waiting} calls wait for the storage ({self._name})")
         self._waiting += 1
         try:
@@ -202,7 +202,7 @@ class Child:
     async def _message(self) -> bytes:
         assert self._process.stdout is not None
         (length,) = LENGTH.unpack(await self._process.stdout.readexactly(LENGTH.size))
-        if length > MESSAGE_BYTES_AT_MOST:
+        if length > MAX_MESSAGE_BYTES:
             raise ValueError(f"one of {length} bytes")
         return await self._process.stdout.readexactly(length)
 
@@ -238,7 +238,7 @@ class Child:
         self._watching = None
         if not self._pending:
             self._missed = 0
-        elif self._missed >= PINGS_MISSED_AT_MOST:
+        elif self._missed >= MAX_PINGS_MISSED:
             self._kill()
         else:
             self._missed += 1

@@ -27,7 +27,7 @@ from kafkawire.tiering.store.process_protocol import (
     CALLS_PER_THREAD,
     LANES,
     LENGTH,
-    MESSAGE_BYTES_AT_MOST,
+    MAX_MESSAGE_BYTES,
     Answer,
     Hello,
     answer_of,
@@ -197,7 +197,7 @@ def serve(source: int, sink: int) -> None:
 def _next(source: int) -> Any:
     """The next message; None at the end of the input, or where it is none."""
     head = read_exactly(source, LENGTH.size)
-    if head is None or LENGTH.unpack(head)[0] > MESSAGE_BYTES_AT_MOST:
+    if head is None or LENGTH.unpack(head)[0] > MAX_MESSAGE_BYTES:
         return None
     body = read_exactly(source, LENGTH.unpack(head)[0])
     return None if body is None else pickle.loads(body)

@@ -28,7 +28,7 @@ from kafkawire.tiering.store.port import (
 )
 
 LENGTH = Struct(">I")
-MESSAGE_BYTES_AT_MOST = 256 << 20
+MAX_MESSAGE_BYTES = 256 << 20
 """A whole `get` and a little; whatever claims to be larger is none."""
 
 LANES = {
@@ -75,10 +75,10 @@ class Hello:
 def pack_message(message: object) -> tuple[bytes, bytes]:
     """Length and body. ValueError if it is too large."""
     body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    if len(body) > MESSAGE_BYTES_AT_MOST:
+    if len(body) > MAX_MESSAGE_BYTES:
         raise ValueError(
             f"a message of {len(body)} bytes to the storage process is too large: "
-            f"{MESSAGE_BYTES_AT_MOST} are allowed"
+            f"{MAX_MESSAGE_BYTES} are allowed"
         )
     return LENGTH.pack(len(body)), body
 

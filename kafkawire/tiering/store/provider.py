@@ -14,10 +14,10 @@ from typing import Protocol
 
 from kafkawire.tiering.store.port import Listed, Refused, Stored, StoreError
 
-GET_BYTES_AT_MOST = 192 << 20
+MAX_GET_BYTES = 192 << 20
 """What `get` brings through a pipe as one message; a snapshot of a million objects is smaller."""
-DELETE_AT_MOST = 1000
-LIST_AT_MOST = 1000
+MAX_DELETE = 1000
+MAX_LIST = 1000
 """S3's bounds on one request."""
 
 
@@ -138,5 +138,5 @@ def too_large(key: str, size_bytes: int) -> Refused:
     """The failure of a `get` that should have been a `read` or a download."""
     return Refused(
         "EntityTooLarge",
-        f"{key} has {size_bytes} bytes: {GET_BYTES_AT_MOST} can be asked for at once",
+        f"{key} has {size_bytes} bytes: {MAX_GET_BYTES} can be asked for at once",
     )

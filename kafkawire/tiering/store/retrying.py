@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 TRIES = 6
 """About 15 seconds: a person is waiting, and may try again."""
-WAIT_AT_MOST_S = 5.0
+MAX_WAIT_S = 5.0
 AT_ONCE = 8
 """Objects asked for at the same time, half of the reading threads of a store."""
 PAGE = 1000
@@ -44,7 +44,7 @@ class Asking:
                 if not failure.retryable:
                     raise
                 jitter = self._env.random.random()
-                await self._env.sleep(wait_s(failures, WAIT_AT_MOST_S, jitter))
+                await self._env.sleep(wait_s(failures, MAX_WAIT_S, jitter))
         return await request()
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:

@@ -34,7 +34,7 @@ from kafkawire.tiering.store.port import (
     StoreError,
 )
 from kafkawire.tiering.store.provider import (
-    GET_BYTES_AT_MOST,
+    MAX_GET_BYTES,
     Call,
     Provider,
     Reading,
@@ -180,7 +180,7 @@ class S3Provider:
         asked = range_of(start, None if start < 0 else length)
         try:
             with self._body(key, asked) as (body, size, etag):
-                if size > GET_BYTES_AT_MOST:
+                if size > MAX_GET_BYTES:
                     raise too_large(key, size)
                 data = body.read()
         except StoreError as failure:

@@ -24,7 +24,7 @@ from kafkawire.tiering.store.port import ObjectStore
 logger = logging.getLogger(__name__)
 
 NAME = "tier-move"
-MARK_BYTES_AT_MOST = 4096
+MAX_MARK_BYTES = 4096
 """A URL has 2,000 at most."""
 
 Opener = Callable[[str], ObjectStore]
@@ -162,7 +162,7 @@ def _read(fs: FileSystem, folder: str) -> str:
     except FileNotFoundError:
         return ""
     try:
-        says = json.loads(file.pread(MARK_BYTES_AT_MOST, 0))
+        says = json.loads(file.pread(MAX_MARK_BYTES, 0))
     except ValueError:
         return ""  # a crash while it was written: nothing had begun
     finally:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 LOOKED_PER_S = 20_000
 """Partitions of late segments looked at in a second, on average: some hundredths of a core, also
 when ten thousand partitions have waited for hours."""
-NAMED_AT_MOST = 5
+MAX_NAMED = 5
 """Topics named in one line; `kafkawire tier why` has all of them."""
 
 
@@ -90,6 +90,6 @@ class Promise:
 
 
 def _names(topics: list[str]) -> str:
-    shown = ", ".join(topics[:NAMED_AT_MOST])
-    more = len(topics) - NAMED_AT_MOST
+    shown = ", ".join(topics[:MAX_NAMED])
+    more = len(topics) - MAX_NAMED
     return f"{len(topics)} topics ({shown}{f' and {more} more' if more > 0 else ''})"

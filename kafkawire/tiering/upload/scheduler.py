@@ -32,7 +32,7 @@ from kafkawire.tiering.store.backoff import wait_s
 NEVER = float("inf")
 HISTORY_EVERY = 4
 """Of so many admissions one is of history while there is both."""
-ADMITTED_AT_MOST = 256
+MAX_ADMITTED = 256
 """Objects of one transaction; small ones would otherwise fill the buffer by the thousand."""
 
 
@@ -154,7 +154,7 @@ class Dispatcher:
         """Segments that come into the buffer now, in the order in which they are to begin."""
         self._ripen(now)
         admitted: list[int] = []
-        most = ADMITTED_AT_MOST
+        most = MAX_ADMITTED
         if self._in_a_row:
             most = 1 - self.begun - len(self._admitted)  # one that tries
         while len(admitted) < most and not self._held(now):

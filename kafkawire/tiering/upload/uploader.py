@@ -47,7 +47,7 @@ REGISTERED_AT_ONCE = 100
 CAUGHT_UP_EVERY_S = 600.0
 MAX_NAMED = 5
 """Problems logged for a damaged file."""
-LOOK_AT_MOST_S = 10.0
+MAX_SCAN_S = 10.0
 """The longest between two looks: settings may have changed, and clocks been set."""
 
 
@@ -175,7 +175,7 @@ class Uploader:
             self._uploads.add(task)
             task.add_done_callback(self._uploads.discard)
         now = self._now()
-        return min(LOOK_AT_MOST_S, max(0.0, self.dispatcher.wake_at(now) - now))
+        return min(MAX_SCAN_S, max(0.0, self.dispatcher.wake_at(now) - now))
 
     async def _register(self) -> None:
         """Take in what was noted; what is gone, or not to be tiered any more, is let go of."""
@@ -375,7 +375,7 @@ class Uploader:
                 self.uploaded_bytes += flight.row.size_bytes
             self.dispatcher.open_gate()
             self._wake.set()
-        return LOOK_AT_MOST_S
+        return MAX_SCAN_S
 
     async def _catch_up(self) -> None:
         """At the start, and then and again: commit offsets that lie behind what is finished."""

@@ -23,7 +23,7 @@ from kafkawire.tiering.store.port import ConditionFailed, Listed, Part, Stored, 
 from tests.kit.tier.fake_bucket import Call, FakeBucket, StoreFaults
 
 T = TypeVar("T")
-KEYS_AT_MOST = 1000
+MAX_KEYS = 1000
 
 
 class FakeStore:
@@ -153,8 +153,8 @@ class FakeStore:
         return await self._request("head", key, act)
 
     async def delete(self, keys: Sequence[str]) -> int:
-        if len(keys) > KEYS_AT_MOST:
-            raise ValueError(f"{len(keys)} keys in one deletion, {KEYS_AT_MOST} at most")
+        if len(keys) > MAX_KEYS:
+            raise ValueError(f"{len(keys)} keys in one deletion, {MAX_KEYS} at most")
         if not keys:
             return 0
 
@@ -165,10 +165,10 @@ class FakeStore:
 
         return await self._request("delete", " ".join(keys), act)
 
-    async def list(self, prefix: str, after: str = "", limit: int = KEYS_AT_MOST) -> list[Listed]:
+    async def list(self, prefix: str, after: str = "", limit: int = MAX_KEYS) -> list[Listed]:
         def act() -> list[Listed]:
             keys = sorted(k for k in self.bucket.held if k.startswith(prefix) and k > after)
-            found = [(key, self.bucket.held[key]) for key in keys[: min(limit, KEYS_AT_MOST)]]
+            found = [(key, self.bucket.held[key]) for key in keys[: min(limit, MAX_KEYS)]]
             return [Listed(k, len(held.data), held.modified_ms, held.etag) for k, held in found]
 
         return await self._request("list", prefix, act)

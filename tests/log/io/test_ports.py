@@ -13,7 +13,7 @@ import pytest
 
 from kafkawire.log.io.disk import DiskFile, DiskFileSystem, ThreadOffload, real_env
 from kafkawire.log.io.ports import Env, FileSystem, Offload
-from kafkawire.log.journal.file import IOV_AT_MOST, write_whole
+from kafkawire.log.journal.file import MAX_IOV, write_whole
 from tests.kit.env import InlineOffload, memory_env, sim_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import Deadlock, SimLoop, run
@@ -77,7 +77,7 @@ def test_what_left_the_page_cache_is_not_cached() -> None:
 def test_more_buffers_than_one_call_takes(place: tuple[FileSystem, str]) -> None:
     fs, folder = place
     file = fs.open(f"{folder}/f", create=True)
-    parts = [b"%04d" % n for n in range(2 * IOV_AT_MOST + 5)]
+    parts = [b"%04d" % n for n in range(2 * MAX_IOV + 5)]
     write_whole(file, list(parts), 8, 4 * len(parts))
     assert file.pread(4 * len(parts), 8) == b"".join(parts)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkawire.log.io.slow_lane import POSTPONED_AT_MOST, SHARED_S, SlowLane
+from kafkawire.log.io.slow_lane import MAX_POSTPONED, SHARED_S, SlowLane
 from tests.kit.env import SettableClock, memory_env
 
 
@@ -43,7 +43,7 @@ async def test_it_yields_to_what_is_urgent_but_not_for_ever() -> None:
     lane = SlowLane(env, busy)
     assert not lane.shared
     await asyncio.wait_for(lane.turn(), 5)
-    assert asked == POSTPONED_AT_MOST + 1
+    assert asked == MAX_POSTPONED + 1
     assert lane.shared
     urgent, asked = False, 0
     await lane.turn()

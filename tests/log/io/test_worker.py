@@ -239,7 +239,7 @@ async def test_closing_fails_the_job_under_way(process: Child, tmp_path: Path) -
 
 
 async def test_a_job_too_large_is_not_sent(process: Child, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "FRAME_BYTES_AT_MOST", 1000)
+    monkeypatch.setattr(worker, "MAX_FRAME_BYTES", 1000)
     with pytest.raises(WorkerError, match="is too large: 1000 are allowed"):
         await process.run("scrub", bytes(2000), -1)
     assert process.pid is None
@@ -252,7 +252,7 @@ async def test_an_answer_that_is_none_ends_the_process(
     for at in range(1000, 290_000, 2 * len(batch(0, size=5000))):
         data[at] ^= 1
     path = put(tmp_path, bytes(data))
-    monkeypatch.setattr(worker, "FRAME_BYTES_AT_MOST", 1000)
+    monkeypatch.setattr(worker, "MAX_FRAME_BYTES", 1000)
     with pytest.raises(WorkerError, match="ended with SIGKILL"):
         await scrubbed(process, path)
     monkeypatch.undo()

@@ -103,7 +103,7 @@ async def test_offsets_outside_of_the_log_are_out_of_range() -> None:
 
 
 async def test_a_plan_of_many_small_batches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkawire.log.partition.read_plan.RUNS_AT_MOST", 4)
+    monkeypatch.setattr("kafkawire.log.partition.read_plan.MAX_RUNS", 4)
     partition = await fill(World(), 10, 10)
     assert await fetch(partition, partition.plan(2, 1 << 20, 10, True)) == [2, 3, 4, 5]
 
@@ -166,8 +166,8 @@ async def test_a_read_of_a_deleted_topic_ends() -> None:
 
 async def evicted(monkeypatch: pytest.MonkeyPatch, count: int = 40) -> tuple[World, Partition]:
     """A partition most of whose rows are in index files alone."""
-    monkeypatch.setattr(eviction, "INDEX_BYTES_AT_MOST", 5 * ROW_BYTES)
-    monkeypatch.setattr("kafkawire.log.partition.restore.INDEX_BYTES_AT_MOST", 5 * ROW_BYTES)
+    monkeypatch.setattr(eviction, "MAX_INDEX_BYTES", 5 * ROW_BYTES)
+    monkeypatch.setattr("kafkawire.log.partition.restore.MAX_INDEX_BYTES", 5 * ROW_BYTES)
     world = World(journal_bytes=4096, hot_bytes=0)
     partition = await fill(world, count)
     evict(world.log.journals, world.log.partitions, 5 * ROW_BYTES)

@@ -226,7 +226,7 @@ def test_what_is_too_much_to_read_is_not_compared(
 ) -> None:
     world.grow(batches(120, [10] * 4))
     world.run(ending_offsets={"orders": {0: 133}})
-    monkeypatch.setattr(counting, "READ_AT_MOST", 100)
+    monkeypatch.setattr(counting, "MAX_READ", 100)
     ((base, end, why),) = world.counts().uncompared
     assert (base, end) == (120, 133)
     assert why == "they are no whole segment, and 1 MiB are more than the 0 read to count them"
@@ -308,7 +308,7 @@ def test_a_broker_that_is_no_kafkawire_is_read_as_far_as_that_is_little(
     kafka.logs["orders", 0].batches = [*batches(0, [10]), *batches(30, [10] * 12)]
     (only,) = world.report(kafka.address, url=False).partitions
     assert only.counts == Counts(130, 150, 150, cleaned=20)
-    monkeypatch.setattr(counting, "READ_AT_MOST", 1000)
+    monkeypatch.setattr(counting, "MAX_READ", 1000)
     (only,) = world.report(kafka.address, url=False).partitions
     assert only.counts is not None
     assert only.counts.verdict == "not compared"
@@ -358,7 +358,7 @@ def test_the_page_tells_every_verdict_and_the_bounds() -> None:
     )  # fmt: skip
     told = re.findall(r"^\| `([^`]+)` \|", audited, re.MULTILINE)
     assert told == ["counts", *(counts.verdict.replace("7", "N") for counts in every)]
-    assert f"{counting.READ_AT_MOST >> 20} MiB for a range" in audited
+    assert f"{counting.MAX_READ >> 20} MiB for a range" in audited
     assert f"{counting.READ_IN_ALL >> 30} GiB in all" in audited
 
 

@@ -231,8 +231,8 @@ def test_what_cannot_be_deleted_is_said() -> None:
 
 @pytest.mark.usefixtures("_credentials")
 def test_nothing_is_too_large_unseen(monkeypatch: pytest.MonkeyPatch, folder: Place) -> None:
-    monkeypatch.setattr("kafkawire.spark.source.files.bucket.GET_BYTES_AT_MOST", 3)
-    monkeypatch.setattr("kafkawire.spark.source.files.locations.GET_BYTES_AT_MOST", 3)
+    monkeypatch.setattr("kafkawire.spark.source.files.bucket.MAX_GET_BYTES", 3)
+    monkeypatch.setattr("kafkawire.spark.source.files.locations.MAX_GET_BYTES", 3)
     folder.put("a", b"data")
     with serving(lambda *_: Reply(200, b"data")) as stub:
         for place in (folder, at(stub)):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.spark.source.model import OffsetRange, Part, Piece, Task
-from kafkawire.spark.source.plan import PARTS_AT_MOST, plan_tasks, split_part
+from kafkawire.spark.source.plan import MAX_PARTS, plan_tasks, split_part
 
 
 def piece(base: int, end: int, size: int, key: str = "k") -> Piece:
@@ -120,8 +120,8 @@ def test_cuts_move_to_where_segments_end() -> None:
 
 
 def test_a_task_has_a_bound_of_parts() -> None:
-    empty = [part(n, piece(0, 1, 0)) for n in range(PARTS_AT_MOST + 5)]
-    assert [len(task.parts) for task in plan_tasks(empty)] == [PARTS_AT_MOST, 5]
+    empty = [part(n, piece(0, 1, 0)) for n in range(MAX_PARTS + 5)]
+    assert [len(task.parts) for task in plan_tasks(empty)] == [MAX_PARTS, 5]
 
 
 def test_what_no_piece_covers_counts() -> None:

@@ -44,7 +44,7 @@ def test_a_file_that_was_replaced(
     """After the plan was made; and also while a task is reading."""
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.SMALL_BYTES", small)
     monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.RUN_BYTES", 20_000)
-    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.TOGETHER_AT_MOST", 1)
+    monkeypatch.setattr("kafkawire.spark.source.files.read_ahead.MAX_CONCURRENT", 1)
     number, other = files.topic("t", 2)
     for name in range(1, 5):
         files.put(name, Share(number, batches((name - 1) * 500, [10] * 50)))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafkawire.manifest.keys import OWNER
-from kafkawire.tiering.manifest.owner import CLAIMS_AT_MOST, OwnedByOther, Owner, OwnerRecord
+from kafkawire.tiering.manifest.owner import MAX_CLAIMS, OwnedByOther, Owner, OwnerRecord
 from kafkawire.tiering.store.port import Refused, StoreError
 from tests.kit.env import memory_env
 from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults
@@ -100,7 +100,7 @@ async def test_others_that_claim_at_the_same_time() -> None:
     count, rivals = 0, 1000
     with pytest.raises(StoreError, match="others claim"):
         await owner(bucket).claim()
-    assert count == CLAIMS_AT_MOST
+    assert count == MAX_CLAIMS
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from kafkawire.log.manifest.pending_changes import ROWS_AT_MOST
+from kafkawire.log.manifest.pending_changes import MAX_ROWS
 from kafkawire.manifest.keys import CURRENT, OWNER, delta_key, snapshot_key
 from kafkawire.metadata.catalog import ALL_BROKERS, BROKER_RESOURCE, TOPIC_RESOURCE, ConfigChange
 from kafkawire.tiering.manifest.publisher import LINGER_S
@@ -138,7 +138,7 @@ def test_what_means_nothing_to_the_bucket_costs_no_request() -> None:
 
 def test_many_topics_go_in_slices() -> None:
     world = RoundsWorld(fold=100)
-    count = 2 * ROWS_AT_MOST + 7
+    count = 2 * MAX_ROWS + 7
     for n in range(count):
         world.topic(f"t{n}")
 

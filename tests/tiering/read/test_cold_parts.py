@@ -16,8 +16,8 @@ from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.hedging import FEWEST, KEPT, Durations, Hedge
 from kafkawire.tiering.read.loader import Loads, runs
 from kafkawire.tiering.read.readahead import (
-    READERS_AT_MOST,
-    WINDOW_BLOCKS_AT_MOST,
+    MAX_READERS,
+    MAX_WINDOW_BLOCKS,
     WINDOWS_PER_PARTITION,
     ReadAhead,
     Window,
@@ -137,10 +137,10 @@ def test_a_window_opens_when_its_reader_goes_on_grows_by_one_and_halves() -> Non
     assert ahead.room(window, 0.0) == 3
     for _ in range(100):
         window.used()
-    assert ahead.room(window, 0.0) == WINDOW_BLOCKS_AT_MOST
-    for _ in range(WINDOW_BLOCKS_AT_MOST + 1):
+    assert ahead.room(window, 0.0) == MAX_WINDOW_BLOCKS
+    for _ in range(MAX_WINDOW_BLOCKS + 1):
         window.unread()  # one for all of the same window
-    assert window.blocks == WINDOW_BLOCKS_AT_MOST // 2
+    assert window.blocks == MAX_WINDOW_BLOCKS // 2
     for _ in range(100):
         window.unread()
     assert window.blocks == 1
@@ -177,7 +177,7 @@ def test_windows_share_the_cache_and_are_bounded() -> None:
     ahead = ReadAhead(32)
     windows = [ahead.begin(number, 0, 0.0) for number in range(8)]
     for window in windows:
-        window.blocks = WINDOW_BLOCKS_AT_MOST
+        window.blocks = MAX_WINDOW_BLOCKS
     assert sum(ahead.room(window, 0.0) for window in windows) == 16
     ahead.went(windows[3], 0, 10, 100.0)  # all others are idle
     assert ahead.room(windows[3], 100.0) == 16
@@ -185,9 +185,9 @@ def test_windows_share_the_cache_and_are_bounded() -> None:
         ahead.begin(99, 1000 * offset, 100.0 + offset)
     assert len(ahead) == 8 + WINDOWS_PER_PARTITION
     assert ahead.find(99, 0) is None
-    for number in range(2 * READERS_AT_MOST):
+    for number in range(2 * MAX_READERS):
         ahead.begin(1000 + number, 0, 200.0)
-    assert len(ahead) == READERS_AT_MOST
+    assert len(ahead) == MAX_READERS
     assert ahead.find(99, 12_000) is None
 
 

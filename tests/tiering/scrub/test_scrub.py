@@ -12,7 +12,7 @@ from kafkawire.manifest.keys import CURRENT, SEGMENTS, segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, DELETE_STARTED, ObjectRow, unpack_ranges
 from kafkawire.tiering.scrub.plan import (
     AGE_FLOOR_MS,
-    FINDINGS_AT_MOST,
+    MAX_FINDINGS,
     Finding,
     Kind,
     ScrubProgress,
@@ -64,9 +64,9 @@ def test_every_way_to_differ() -> None:
 
 def test_findings_are_bounded() -> None:
     report = ScrubReport()
-    for _ in range(FINDINGS_AT_MOST + 5):
+    for _ in range(MAX_FINDINGS + 5):
         report.add(Finding(Kind.ORPHAN, "k", "t"))
-    assert (len(report.findings), report.more) == (FINDINGS_AT_MOST, 5)
+    assert (len(report.findings), report.more) == (MAX_FINDINGS, 5)
 
 
 # A running broker

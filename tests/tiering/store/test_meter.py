@@ -93,8 +93,8 @@ async def test_requests_are_made_for_topics(store: MeteredStore) -> None:
 
 
 def test_the_number_of_topics_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metering, "TOPICS_AT_MOST", 3)
-    monkeypatch.setattr(metering, "SHARES_AT_MOST", 2)
+    monkeypatch.setattr(metering, "MAX_TOPICS", 3)
+    monkeypatch.setattr(metering, "MAX_SHARES", 2)
     meter = Meter()
     with charging({"a": 1, "b": 5, "c": 4}):
         meter.count("PUT", 1, in_bytes=100)

@@ -139,7 +139,7 @@ async def test_a_slow_call_is_no_hanging_child(
 ) -> None:
     await store.put("k", b"x")
     monkeypatch.setattr(link, "PING_S", 0.03)
-    monkeypatch.setattr(link, "PINGS_MISSED_AT_MOST", 20)
+    monkeypatch.setattr(link, "MAX_PINGS_MISSED", 20)
     (tmp_path / "here").write_bytes(bytes(2 << 20))
     began = time.monotonic()
     await store.upload("k", str(tmp_path / "here"), 2 << 20)
@@ -186,7 +186,7 @@ async def test_large_values(store: StoreProcess, monkeypatch: pytest.MonkeyPatch
     data = os.urandom(20 << 20)
     await store.put("k", data)
     assert (await store.get("k"))[0] == data
-    monkeypatch.setattr(calls, "MESSAGE_BYTES_AT_MOST", 1 << 20)
+    monkeypatch.setattr(calls, "MAX_MESSAGE_BYTES", 1 << 20)
     with pytest.raises(ValueError, match="is too large: 1048576 are allowed"):
         await store.put("k", data)
     assert (await store.get("k", 5, 10))[0] == data[5:15]  # its place was given back

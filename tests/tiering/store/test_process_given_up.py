@@ -95,7 +95,7 @@ async def test_an_upload_killed_leaves_nothing(store: StoreProcess, tmp_path: Pa
 
 
 async def test_too_many_wait(store: StoreProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "WAITING_AT_MOST", 5)
+    monkeypatch.setattr(link, "MAX_WAITING", 5)
     pid = await stopped(store)
     in_child = calls.REST_THREADS * calls.CALLS_PER_THREAD
     waiting = begun(*(store.get("k") for _ in range(in_child + 5)))

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from kafkawire.tiering.store.backoff import wait_s
 from kafkawire.tiering.upload.scheduler import (
-    ADMITTED_AT_MOST,
     HISTORY_EVERY,
+    MAX_ADMITTED,
     NEVER,
     Candidate,
     Dispatcher,
@@ -142,9 +142,9 @@ def test_one_larger_than_the_buffer_goes_alone() -> None:
 
 def test_a_transaction_has_a_bound() -> None:
     dispatcher = Dispatcher(limits())
-    for at in range(2 * ADMITTED_AT_MOST):
+    for at in range(2 * MAX_ADMITTED):
         dispatcher.register(candidate(at, size=1), 0.0)
-    assert len(dispatcher.admit(0.0)) == ADMITTED_AT_MOST
+    assert len(dispatcher.admit(0.0)) == MAX_ADMITTED
 
 
 def test_after_a_failure_of_the_storage_one_tries_and_the_others_follow() -> None:

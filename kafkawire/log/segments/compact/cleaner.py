@@ -53,7 +53,7 @@ SURVEYED_AT_ONCE = 8
 """Segments of topics not compacted when they were cut that are looked at each time."""
 SURVEYED_ROWS = 1000
 """Mappings looked at between two turns of the loop: a millisecond."""
-WAIT_AT_MOST_S = 3600.0
+MAX_WAIT_S = 3600.0
 UNBOUNDED_RATE = 1 << 53
 ROOM_LEFT_BYTES = 256 << 20
 """Or a twentieth of the volume: never taken by cleaning, as by fresh journals."""
@@ -255,7 +255,7 @@ class SegmentCleaner:
         wait_ms = self._commit_log.config.log_cleaner_backoff_ms
         for number in numbers:
             tries = self._tries[number] = self._tries.get(number, 0) + 1
-            after_ms = min(wait_ms << min(tries, 20), int(WAIT_AT_MOST_S * 1000))
+            after_ms = min(wait_ms << min(tries, 20), int(MAX_WAIT_S * 1000))
             self._look_at(number, now_ms + after_ms)
 
     async def _clean(self, kind: str, batch: list[Dirty]) -> None:

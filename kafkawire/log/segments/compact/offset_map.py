@@ -14,14 +14,14 @@ from collections.abc import Sequence
 SLOT_BYTES = 16
 _TAG_BITS = 23
 _TAG_MASK = (1 << _TAG_BITS) - 1
-OFFSETS_AT_MOST = 1 << (63 - _TAG_BITS)
+MAX_OFFSETS = 1 << (63 - _TAG_BITS)
 """How far the offsets of one map may lie apart."""
 _SLOTS_MIN = 1 << 10
 _OTHER = b"\1"  # appended to a key it gives a second hash of it
 
 
 class OffsetMap:
-    """Room for `keys_at_most` keys of offsets in [base, base + OFFSETS_AT_MOST).
+    """Room for `keys_at_most` keys of offsets in [base, base + MAX_OFFSETS).
 
     `capacity` is less than asked for where `buffer_bytes` at `load_factor` do not hold as many.
     """

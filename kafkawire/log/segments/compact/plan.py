@@ -19,11 +19,11 @@ from kafkawire.offsets.catalog.port import Mapping
 
 NEVER = 1 << 62
 UNBOUNDED_MS = (1 << 63) - 1
-SHARES_AT_MOST = 1000
+MAX_SHARES = 1000
 """Partitions of one job: their states are handed over in milliseconds."""
 SHARED_BYTES = 64 << 20
 """The most bytes of partitions cleaned in one job into one segment, as the cutter has it."""
-OUTPUTS_AT_MOST = 1000
+MAX_OUTPUTS = 1000
 """Segments one partition is written to: rows of one transaction."""
 
 
@@ -111,6 +111,6 @@ def batches(found: Iterable[Dirty], alone: set[int]) -> list[tuple[str, list[Dir
         for number, dirty in sorted(small.items())
     ]
     for kind, numbers in group(kinds, SHARED_BYTES):
-        for at in range(0, len(numbers), SHARES_AT_MOST):
-            jobs.append((kind, [small[number] for number in numbers[at : at + SHARES_AT_MOST]]))
+        for at in range(0, len(numbers), MAX_SHARES):
+            jobs.append((kind, [small[number] for number in numbers[at : at + MAX_SHARES]]))
     return jobs

@@ -10,7 +10,7 @@ from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source
-from kafkawire.log.segments.compact.plan import OUTPUTS_AT_MOST, SHARED_BYTES, Dirty
+from kafkawire.log.segments.compact.plan import MAX_OUTPUTS, SHARED_BYTES, Dirty
 from kafkawire.log.segments.cut.grouping import retention_class
 from kafkawire.log.segments.jobs import JobOrigin, Output, pack
 from kafkawire.log.segments.result_rows import mappings_of
@@ -85,7 +85,7 @@ class CleanJob:
         if len(self._batch) == 1:
             (dirty,) = self._batch
             wanted = dirty.partition.config.segment_bytes
-            self._segment_bytes = max(wanted, dirty.size_bytes // OUTPUTS_AT_MOST)
+            self._segment_bytes = max(wanted, dirty.size_bytes // MAX_OUTPUTS)
             count += dirty.size_bytes // self._segment_bytes
         now_ms = env.clock.now_ms()
         rest_kind = retention_class(self._batch[0].partition.config)

@@ -40,7 +40,7 @@ from kafkawire.codec.compression import compress, decompress
 from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.log.segments.compact.messages import Stats
-from kafkawire.log.segments.compact.offset_map import OFFSETS_AT_MOST, OffsetMap
+from kafkawire.log.segments.compact.offset_map import MAX_OFFSETS, OffsetMap
 from kafkawire.log.segments.compact.record_spans import Spans, join, move_times, read_spans, times
 from kafkawire.log.segments.compact.transactions import Aborted, Cleaned, Fates
 
@@ -166,7 +166,7 @@ class Indexer:
         # how much one batch unpacks to is bounded.
         if not offsets.has_room(head.count):
             return False
-        if head.last_offset - offsets.base >= OFFSETS_AT_MOST - 1:
+        if head.last_offset - offsets.base >= MAX_OFFSETS - 1:
             return False
         try:
             spans = spans_of(data, pos, head)

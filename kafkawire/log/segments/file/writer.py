@@ -14,7 +14,7 @@ from typing import Self
 
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
 from kafkawire.log.io.ports import Buffer, FileSystem
-from kafkawire.log.journal.file import IOV_AT_MOST, write_whole
+from kafkawire.log.journal.file import MAX_IOV, write_whole
 from kafkawire.log.segments.jobs import JobOrigin, Made, Output, pack, unpack_all
 
 WRITE_BYTES = 4 << 20
@@ -103,7 +103,7 @@ class SegmentWriter:
         self._builder.extend(parts)
         self._pending += parts
         self._size += self._builder.position - before
-        if self._size >= WRITE_BYTES or len(self._pending) >= IOV_AT_MOST:
+        if self._size >= WRITE_BYTES or len(self._pending) >= MAX_IOV:
             self._flush()
 
     @property

@@ -11,9 +11,9 @@ from kafkawire.codec.segment.format import FormatError, SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.offsets.catalog.port import Mapping
 
-INDEX_BYTES_AT_MOST = 16 << 20
+MAX_INDEX_BYTES = 16 << 20
 """Sparse indexes kept in memory: those of two gigabytes of segments that are being read."""
-CHECKED_RANGES_AT_MOST = 64
+MAX_CHECKED_RANGES = 64
 """Stretches of one partition and segment known to be sound; whoever jumps about more than that
 has the first ones checked again."""
 
@@ -54,7 +54,7 @@ class WarmIndex:
                 start, stop = min(one, start), max(other, stop)
             else:
                 apart.append((one, other))
-        self.checked = [*apart[-CHECKED_RANGES_AT_MOST + 1 :], (start, stop)]
+        self.checked = [*apart[-MAX_CHECKED_RANGES + 1 :], (start, stop)]
         return bad
 
     def block_at(self, position: int) -> tuple[int, int]:
@@ -85,7 +85,7 @@ class WarmIndexes:
             return there
         self._kept[key] = warm
         self.size_bytes += warm.size_bytes
-        while self.size_bytes > INDEX_BYTES_AT_MOST and len(self._kept) > 1:
+        while self.size_bytes > MAX_INDEX_BYTES and len(self._kept) > 1:
             oldest = next(iter(self._kept))
             self.size_bytes -= self._kept.pop(oldest).size_bytes
         return warm

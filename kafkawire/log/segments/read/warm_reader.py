@@ -40,10 +40,10 @@ IN_FLIGHT_BYTES = 64 << 20
 """As for the journals (kafkawire.log.partition.reader): a few Fetches of the largest usual size."""
 SLACK_BYTES = 8 << 10
 """Read beyond what is asked for: the block that holds `offset` begins before it."""
-NAMED_AT_MOST = 1000
+MAX_NAMED = 1000
 """Damaged places named in the log, so that each is named once."""
 
-ROWS_EXCHANGED_AT_MOST = 3
+MAX_ROWS_REPLACED = 3
 """How often one read looks its row up again because it was exchanged meanwhile: once is rare."""
 
 
@@ -132,7 +132,7 @@ class WarmReader:
         """Batches out of the one row that covers the offset."""
         if self.cold is None:
             return await self._take_local(ask)
-        for _ in range(ROWS_EXCHANGED_AT_MOST):
+        for _ in range(MAX_ROWS_REPLACED):
             try:
                 return await self._take_tiered(ask, self.cold)
             except (NotLocal, Exchanged):
@@ -261,7 +261,7 @@ class WarmReader:
     ) -> KafkaError:
         """The error for readers of damaged offsets, which is logged once."""
         text = f"segment {segment.name}, {partition.topic}-{partition.index}: {damage}"
-        if text not in self._named and len(self._named) < NAMED_AT_MOST:
+        if text not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(text)
             consequence = "The object in the remote tier is read instead"
             if self.cold is None or not segment.row.object:

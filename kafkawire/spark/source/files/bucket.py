@@ -26,13 +26,13 @@ from botocore.config import Config
 
 from kafkawire.manifest.url import TierUrl
 from kafkawire.spark.source.files.locations import (
-    GET_BYTES_AT_MOST,
+    MAX_GET_BYTES,
     Place,
     PlaceError,
     name_checked,
     too_large,
 )
-from kafkawire.spark.source.model import REQUESTS_AT_MOST
+from kafkawire.spark.source.model import MAX_REQUESTS
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
@@ -41,9 +41,9 @@ CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 5, 30
 """The second is between two packets, not of a whole request."""
 ATTEMPTS = 6
 """Of a request, and of reading a body: with botocore's back-off half a minute at most."""
-CONNECTIONS = REQUESTS_AT_MOST + 8
+CONNECTIONS = MAX_REQUESTS + 8
 """Kept by a client: for what reads, and for what writes beside it."""
-DELETE_AT_MOST = 1000
+MAX_DELETE = 1000
 """S3's bound on one request."""
 _CREDENTIALS = {
     "AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken",
@@ -84,7 +84,7 @@ class BucketPlace(Place):
                         raise
                     return b""  # it has no byte there
                 size = answer["ContentLength"]
-                if size > GET_BYTES_AT_MOST:
+                if size > MAX_GET_BYTES:
                     answer["Body"].close()
                     raise too_large(self, key, size)
                 try:
@@ -133,7 +133,7 @@ class BucketPlace(Place):
     def delete(self, keys: Iterable[str]) -> None:
         """See Place."""
         left = iter(keys)
-        while some := list(islice(left, DELETE_AT_MOST)):
+        while some := list(islice(left, MAX_DELETE)):
             named: Any = [{"Key": self._name(key)} for key in some]
             what = some[0] if len(some) == 1 else f"{some[0]} and {len(some) - 1} others"
             with self._translated(what, "delete"):

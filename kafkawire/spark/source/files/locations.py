@@ -20,7 +20,7 @@ from kafkawire.manifest.keys import check_key
 from kafkawire.manifest.url import TierUrl, parse_tier
 from kafkawire.spark.source.model import SourceError
 
-GET_BYTES_AT_MOST = 1 << 30
+MAX_GET_BYTES = 1 << 30
 """What `get` brings into memory: a snapshot of ten million entries is smaller."""
 UNFINISHED = ".unfinished"
 """How the names end of files that are being written; they begin with a dot, and are not listed."""
@@ -102,7 +102,7 @@ class FolderPlace(Place):
         """See Place."""
         with self._translated(key, "read"), open(self.path(key), "rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size > GET_BYTES_AT_MOST:
+            if size > MAX_GET_BYTES:
                 raise too_large(self, key, size)
             return file.read()
 
@@ -192,7 +192,7 @@ def name_checked(place: Place, key: str) -> None:
 def too_large(place: Place, key: str, size: int) -> PlaceError:
     """What `get` says to a file that is to be read in ranges."""
     return PlaceError(
-        f"{place.where(key)} has {size} bytes: at most {GET_BYTES_AT_MOST} are read at once"
+        f"{place.where(key)} has {size} bytes: at most {MAX_GET_BYTES} are read at once"
     )
 
 

@@ -26,7 +26,7 @@ RUN_BYTES = 8 << 20
 SMALL_BYTES = 1 << 20
 """A piece up to this size is read whole, together with others; one that is wanted whole always is
 if it is no more than a run."""
-TOGETHER_AT_MOST = 5000
+MAX_CONCURRENT = 5000
 """Small pieces read at a time, which also hold RUN_BYTES at most."""
 GAP_BYTES = 64 << 10
 """What is read and thrown away rather than making two requests of it."""
@@ -105,7 +105,7 @@ class _Planning:
     def _together(self, at: int) -> int:
         """Up to where small pieces from `at` on are read at a time; `at`: a large one is there."""
         size, stop = 0, at
-        while stop < min(len(self._pieces), at + TOGETHER_AT_MOST):
+        while stop < min(len(self._pieces), at + MAX_CONCURRENT):
             piece = self._pieces[stop]
             size += piece.length + piece.index_length
             if _is_large(piece) or size > RUN_BYTES:
