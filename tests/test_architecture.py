@@ -31,9 +31,9 @@ DEVICES = {
     "kafkawire/log/io/disk.py",
     "kafkawire/log/io/worker_process.py",
     "kafkawire/tiering/store/process_main.py",
-    "kafkawire/tiering/store/folder.py",
+    "kafkawire/objectstore/folder.py",
     "kafkawire/tiering/store/process.py",
-    "kafkawire/tiering/store/s3.py",
+    "kafkawire/objectstore/s3.py",
 }
 # The one place that makes tasks: it is what `env.spawn` is.
 SPAWN = ("kafkawire/log/io/ports.py", "asyncio.get_running_loop().create_task()")
@@ -44,6 +44,11 @@ OUTSIDE = ("kafkawire/cli/", "kafkawire/client/", "kafkawire/spark/", "kafkawire
 PURE = (
     "kafkawire/codec/",
     "kafkawire/manifest/",
+    "kafkawire/objectstore/backoff.py",
+    "kafkawire/objectstore/errors.py",
+    "kafkawire/objectstore/keys.py",
+    "kafkawire/objectstore/overlap.py",
+    "kafkawire/objectstore/url.py",
     "kafkawire/messages/",
     "kafkawire/spark/source/columns.py",
     "kafkawire/spark/source/limits.py",

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from kafkawire.cli.options import parse_advertised, parse_listeners
-from kafkawire.tiering.store.open import parse_tier
+from kafkawire.objectstore.url import parse_tier
 
 ROOT = Path(__file__).parent.parent
 

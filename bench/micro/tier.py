@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
-from kafkawire.tiering.store.open import parse_tier
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process import StoreProcess
 from tests.kit import minio

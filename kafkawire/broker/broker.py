@@ -224,8 +224,9 @@ async def _open_tier(
     IdentityError."""
     if not config.tier_url:
         return None
+    from kafkawire.objectstore.url import parse_tier
     from kafkawire.tiering.manifest.compatibility import check_tier
-    from kafkawire.tiering.store.open import open_store, parse_tier
+    from kafkawire.tiering.store.open import open_store
 
     store = open_store(config.tier_url, config)
     url = parse_tier(config.tier_url).url

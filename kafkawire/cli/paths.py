@@ -49,7 +49,7 @@ def _check_file(option: str, url: str, path: str) -> None:
 
 def check_tier_apart(option: str, tier: str, data: str) -> None:
     """The tier and the data folder do not lie in one another."""
-    from kafkawire.tiering.store.overlap import tier_in_data
+    from kafkawire.objectstore.overlap import tier_in_data
 
     if tier_in_data(tier, data):
         raise OptionError(

@@ -65,7 +65,7 @@ def _check_tier(sources: Sources) -> None:
     """What the table of settings cannot know: whether a tier can be meant by this, and prices."""
     tier, prices = (sources.settings.get(name) for name in ("tier.url", "tier.prices"))
     if tier is not None and tier.text.strip():
-        from kafkawire.tiering.store.open import parse_tier
+        from kafkawire.objectstore.url import parse_tier
 
         try:
             parsed = parse_tier(tier.text.strip())
@@ -90,8 +90,8 @@ def _check_backups(sources: Sources) -> None:
     given, tier = (sources.settings.get(name) for name in ("backup.url", "tier.url"))
     if given is None or not given.text.strip():
         return
-    from kafkawire.tiering.store.open import parse_tier
-    from kafkawire.tiering.store.overlap import overlap
+    from kafkawire.objectstore.overlap import overlap
+    from kafkawire.objectstore.url import parse_tier
 
     try:
         url = parse_tier(given.text.strip()).url

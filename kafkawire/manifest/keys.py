@@ -18,8 +18,6 @@ DELTAS = "manifest/delta-"
 SEGMENTS = "segments/"
 SEQUENCE_DIGITS = 20
 _SUFFIX = ".segment"
-MAX_KEY_BYTES = 1024
-"""S3's bound on a key, prefix included."""
 
 
 def snapshot_key(sequence: int) -> str:
@@ -54,17 +52,3 @@ def sequence_of(key: str) -> int | None:
         if text != key and len(text) == SEQUENCE_DIGITS and text.isascii() and text.isdigit():
             return int(text)
     return None
-
-
-def check_key(key: str) -> None:
-    """ValueError unless both kinds of storage can have it, and neither takes it for another.
-
-    A folder would leave itself by "..", and keeps names of its own that begin with a dot.
-    """
-    size = len(key.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= MAX_KEY_BYTES:
-        raise ValueError(f"a key of {size} bytes is none: 1 to {MAX_KEY_BYTES} are allowed")
-    if not key.isprintable():
-        raise ValueError(f"the key {key!r} holds characters that cannot be printed")
-    if any(part in ("", ".", "..") or part.startswith(".") for part in key.split("/")):
-        raise ValueError(f"a part of the key {key!r} is empty or begins with a dot")

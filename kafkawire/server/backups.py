@@ -19,9 +19,10 @@ from collections.abc import Awaitable, Callable
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.backups import read_index, store_backup
-from kafkawire.tiering.store.backoff import wait_s
-from kafkawire.tiering.store.port import ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

@@ -122,8 +122,8 @@ class Server:
         url = broker.config.backup_url.strip()
         if not url:
             return
+        from kafkawire.objectstore.url import parse_tier
         from kafkawire.server.backups import ScheduledBackups, make_backup
-        from kafkawire.tiering.store.open import parse_tier
         from kafkawire.tiering.store.process import StoreProcess
 
         host, port = self.sockets[0].sockets[0].getsockname()[:2]

@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, StoreError
+from kafkawire.objectstore.errors import NoSuchObject, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 INDEX = "index.json"
 FORMAT = 1

@@ -18,6 +18,9 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.log.manager import Log
 from kafkawire.metadata.catalog import Catalog
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import Refused, StoreError
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import OffsetStorage
 from kafkawire.tiering.admin.commands import Commands
 from kafkawire.tiering.cost.budget import Spending
@@ -33,10 +36,9 @@ from kafkawire.tiering.scrub.background_repair import Repairer
 from kafkawire.tiering.scrub.plan import ScrubProgress, ScrubReport
 from kafkawire.tiering.scrub.repair import Site
 from kafkawire.tiering.scrub.scrub import Scrub
-from kafkawire.tiering.store.backoff import wait_s
 from kafkawire.tiering.store.metering import Meter
-from kafkawire.tiering.store.open import open_store, parse_tier
-from kafkawire.tiering.store.port import ObjectStore, Refused, StoreError
+from kafkawire.tiering.store.open import open_store
+from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.tiers import Opener, Tiers
 from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import Survey

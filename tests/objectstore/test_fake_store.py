@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from kafkawire.tiering.store.port import NoSuchObject, Part, Refused, SlowDown, StoreError
+from kafkawire.objectstore.errors import NoSuchObject, Refused, SlowDown, StoreError
+from kafkawire.tiering.store.port import Part
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run
 from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults

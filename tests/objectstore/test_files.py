@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, Part, StoreError
+from kafkawire.objectstore.errors import NoSuchObject, StoreError
+from kafkawire.tiering.store.port import ObjectStore, Part
 from tests.kit.tier.stores import (
     PART_BYTES,
     TEN,

@@ -16,14 +16,8 @@ from typing import Any
 
 import pytest
 
-from kafkawire.tiering.store.port import (
-    ConditionFailed,
-    NoSuchObject,
-    ObjectStore,
-    Part,
-    Refused,
-    StoreError,
-)
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
+from kafkawire.tiering.store.port import ObjectStore, Part
 from tests.kit.tier.direct_store import DirectStore
 from tests.kit.tier.stores import (
     MEMORY_BYTES,

@@ -15,19 +15,20 @@ from typing import Any
 import pytest
 from botocore import exceptions as boto
 
-from kafkawire.tiering.store import s3
-from kafkawire.tiering.store.open import parse_tier
-from kafkawire.tiering.store.port import (
+from kafkawire.manifest.keys import SEGMENTS
+from kafkawire.objectstore import s3
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.errors import (
     ConditionFailed,
     NoSuchObject,
     Refused,
     SlowDown,
     StoreError,
 )
+from kafkawire.objectstore.s3 import S3Provider
+from kafkawire.objectstore.s3_errors import failure_of, kind_of
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store.process import StoreProcess
-from kafkawire.tiering.store.provider import Call
-from kafkawire.tiering.store.s3 import S3Provider
-from kafkawire.tiering.store.s3_errors import failure_of, kind_of
 from tests.kit.s3_stub import Reply, Stub, error, ranged, serving
 from tests.kit.tier.stores import PART_BYTES
 
@@ -112,7 +113,7 @@ def provider(
     stub: Stub, options: str = "", seen: bool = True, storage_class: str = ""
 ) -> S3Provider:
     tier = parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}")
-    made = S3Provider(tier, PART_BYTES, 4, 2, storage_class)
+    made = S3Provider(tier, PART_BYTES, 4, 2, storage_class, SEGMENTS)
     made.seen = seen
     return made
 

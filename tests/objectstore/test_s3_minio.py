@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from kafkawire.tiering.store.open import parse_tier
-from kafkawire.tiering.store.port import NoSuchObject, Part, Refused, StoreError
+from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
+from kafkawire.objectstore.url import parse_tier
+from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.minio import Minio
 from tests.kit.tier.stores import PART_BYTES

@@ -19,10 +19,10 @@ from kafkawire.messages.offset_commit import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.server import http_pages as page
 from kafkawire.server.metrics import families
 from kafkawire.server.run import Server
-from kafkawire.tiering.store.open import parse_tier
 from tests.handlers.test_produce_fetch import fetch, make, produce
 from tests.kit.client import Client, batch
 from tests.kit.server import port_of, running

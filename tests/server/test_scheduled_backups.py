@@ -16,10 +16,10 @@ from kafkawire.cli.app import app
 from kafkawire.cli.serve import Given, run
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.server import backups as scheduled
 from kafkawire.server.backups import BackupError, ScheduledBackups
 from kafkawire.tiering.backups import INDEX, name_of, read_index, store_backup
-from kafkawire.tiering.store.port import StoreError
 from tests.kit.cli import no_environment  # noqa: F401  (a fixture, by name)
 from tests.kit.client import Client
 from tests.kit.env import InlineOffload, SettableClock

@@ -23,9 +23,9 @@ from kafkawire.client.errors import ClientError
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.metadata import copying
 from kafkawire.metadata.store import MetadataError
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.backups import fetch_backup, read_index
-from kafkawire.tiering.store.open import parse_tier
-from kafkawire.tiering.store.port import StoreError
 from kafkawire.tiering.store.process import StoreProcess
 
 

@@ -42,9 +42,9 @@ from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.session import Session, SqliteSession
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata, sqlite_file
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.open import SQL, holds_rocks, open_storage
 from kafkawire.offsets.catalog.port import CURRENT, TierRow
-from kafkawire.tiering.store.port import StoreError
 
 if TYPE_CHECKING:
     from kafkawire.tiering.restore.findings import Evidence as BucketEvidence
@@ -158,7 +158,7 @@ def _join_tier(
     tier = tier or (before.tier if before is not None else "")
     if not tier or holds_rocks(home):  # RocksDB has its rows still
         return ""
-    from kafkawire.manifest.url import parse_tier
+    from kafkawire.objectstore.url import parse_tier
     from kafkawire.tiering.restore.merge_evidence import join
 
     url = parse_tier(tier)

@@ -14,7 +14,7 @@ from kafkawire.cli.progress import bars
 from kafkawire.cli.tier.commands import ask, size
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import ClientError
-from kafkawire.manifest.url import parse_tier
+from kafkawire.objectstore.url import parse_tier
 
 WATCH_S = 0.5
 

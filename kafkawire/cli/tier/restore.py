@@ -29,13 +29,15 @@ from kafkawire.log.io.ports import Env
 from kafkawire.manifest.layout import FormatError as ManifestError
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.restore.damage import find_damage
 from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.findings import DoubtKind
 from kafkawire.tiering.restore.insert import enter
 from kafkawire.tiering.restore.plan import MAX_DOUBTS, Restored, plan
-from kafkawire.tiering.store.open import open_store, parse_tier
-from kafkawire.tiering.store.port import ObjectStore, StoreError
+from kafkawire.tiering.store.open import open_store
+from kafkawire.tiering.store.port import ObjectStore
 
 MAX_SHOWN = 50
 """Topics, and doubts, that are shown to people; JSON has all of them."""

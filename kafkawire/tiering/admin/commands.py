@@ -13,11 +13,11 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kafkawire.log.io.ports import WorkerError
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.admin import status
 from kafkawire.tiering.cost import traffic as rates
 from kafkawire.tiering.migrate.migrate import MoveError
 from kafkawire.tiering.scrub.plan import ScrubReport
-from kafkawire.tiering.store.port import StoreError
 
 if TYPE_CHECKING:
     from kafkawire.tiering.service import Tiering

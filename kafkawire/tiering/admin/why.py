@@ -17,8 +17,8 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.schedule import CUT_PART, NEVER
 from kafkawire.log.segments.read.remote_port import local_log_start
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import PartitionRow
-from kafkawire.tiering.store.port import StoreError
 from kafkawire.tiering.upload.scheduler import Reason, Why
 
 if TYPE_CHECKING:

@@ -20,8 +20,9 @@ from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import FormatError, NewerFormatError, pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
-from kafkawire.tiering.store.port import ConditionFailed, NoSuchObject, ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

@@ -14,8 +14,9 @@ import os.path
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import snapshot_key
 from kafkawire.manifest.reader import Current, Obsolete
+from kafkawire.objectstore.errors import ConditionFailed, StoreError
 from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest
-from kafkawire.tiering.store.port import ConditionFailed, ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

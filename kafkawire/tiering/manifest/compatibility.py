@@ -10,9 +10,10 @@ import asyncio
 import logging
 
 from kafkawire.log.identity import IdentityError
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, OffsetStorage
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord, read_owner
-from kafkawire.tiering.store.port import ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,8 @@ from typing import Any
 
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import OWNER
-from kafkawire.tiering.store.port import (
-    ConditionFailed,
-    NoSuchObject,
-    ObjectStore,
-    Refused,
-    StoreError,
-)
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

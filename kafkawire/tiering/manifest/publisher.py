@@ -26,13 +26,14 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import delta_key
 from kafkawire.metadata.catalog import Catalog, TopicInfo
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import OffsetStorage
 from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest
 from kafkawire.tiering.manifest.compactor import Folding
 from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
 from kafkawire.tiering.manifest.reconcile import OBJECTS_AT_ONCE, Comparing, uploaded_end
-from kafkawire.tiering.store.backoff import wait_s
-from kafkawire.tiering.store.port import ConditionFailed, NoSuchObject, ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 __all__ = ["Added", "OwnedByOther", "Rounds"]
 

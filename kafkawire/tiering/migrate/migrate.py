@@ -24,7 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.manifest.keys import OWNER, segment_key
-from kafkawire.manifest.url import parse_tier
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import NoSuchObject, StoreError
+from kafkawire.objectstore.overlap import overlap, tier_in_data
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     DELETE_STARTED,
@@ -38,9 +41,7 @@ from kafkawire.offsets.catalog.port import (
 from kafkawire.tiering.manifest.owner import read_owner
 from kafkawire.tiering.migrate.copy_object import Copying, NotCopied, copy_uuid
 from kafkawire.tiering.scrub.local_copy import skip_object, upload_again
-from kafkawire.tiering.store.backoff import wait_s
-from kafkawire.tiering.store.overlap import overlap, tier_in_data
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import Asking
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches
 from kafkawire.log.segments.read.index_cache import DamagedSegment, sound_part
 from kafkawire.log.segments.read.remote_port import Ask, Taken
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import Mapping
 from kafkawire.tiering.read.block_cache import Block
 from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.loader import Loads
 from kafkawire.tiering.read.requests import ColdCounts, Object
-from kafkawire.tiering.store.port import StoreError
 
 TURN_BYTES = 256 << 10
 """What all cold reads together check in one turn of the loop: a twentieth of a millisecond."""

@@ -31,6 +31,7 @@ from kafkawire.log.segments.read.index_cache import (
 from kafkawire.log.segments.read.remote_port import Ask, Exchanged, Taken
 from kafkawire.log.segments.read.warm_reader import SLACK_BYTES
 from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
 from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow
 from kafkawire.tiering.read.batch_stream import Stretch
 from kafkawire.tiering.read.block_cache import BLOCK_BYTES, BlockCache
@@ -40,7 +41,7 @@ from kafkawire.tiering.read.loader import RUN_BLOCKS, Loads
 from kafkawire.tiering.read.readahead import ReadAhead, Window
 from kafkawire.tiering.read.requests import ColdCounts, Object, Requests, WrongSize, within
 from kafkawire.tiering.store.metering import charging
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, Refused, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

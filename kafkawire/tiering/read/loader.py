@@ -14,10 +14,11 @@ from functools import partial
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.read.block_cache import Block, BlockCache, Key
 from kafkawire.tiering.read.readahead import Window
 from kafkawire.tiering.read.requests import Object, Requests, within
-from kafkawire.tiering.store.port import Part, StoreError
+from kafkawire.tiering.store.port import Part
 
 RUN_BLOCKS = 8
 """Blocks of one request at most, which all come when the last of them does."""

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.keys import segment_key
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.read.hedging import Hedge
-from kafkawire.tiering.store.backoff import wait_s
-from kafkawire.tiering.store.port import ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

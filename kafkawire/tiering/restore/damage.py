@@ -13,9 +13,10 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.file.verify import run as scrub
 from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult, no_pace
 from kafkawire.manifest.keys import segment_key
+from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.restore.findings import Doubt, DoubtKind
 from kafkawire.tiering.restore.plan import Used
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore
+from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import Asking
 
 

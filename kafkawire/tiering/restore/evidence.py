@@ -22,6 +22,7 @@ from kafkawire.manifest.layout import NewerFormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
 from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
+from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
 from kafkawire.tiering.restore.findings import (
     DoubtKind,
@@ -31,7 +32,7 @@ from kafkawire.tiering.restore.findings import (
     TopicSeen,
 )
 from kafkawire.tiering.store.object_footer import Tail, read_tail
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore
+from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import Asking, side_by_side
 
 MAX_NAMED = 3

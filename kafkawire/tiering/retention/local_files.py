@@ -21,11 +21,12 @@ from kafkawire.log.segments.file.open import SegmentFile, check_file
 from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
+from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import LIVE
 from kafkawire.tiering.cost.merge_cost import pays
 from kafkawire.tiering.cost.prices import parse_prices
 from kafkawire.tiering.retention.local_plan import ConfigOf
-from kafkawire.tiering.store.port import NoSuchObject, ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,10 @@ from collections.abc import Awaitable, Callable
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.keys import segment_key
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import DELETE_STARTED, ObjectRow, OffsetStorage, unpack_ranges
-from kafkawire.tiering.store.backoff import wait_s
-from kafkawire.tiering.store.port import ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import ConfigOf
 from kafkawire.tiering.upload.finisher import Publisher

@@ -14,10 +14,11 @@ from collections.abc import Callable
 
 from kafkawire.log.io.ports import Env, WorkerError
 from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.read.cold_reader import Copy
 from kafkawire.tiering.scrub.local_copy import local_copy, scrub_file, upload_again
 from kafkawire.tiering.scrub.repair import Site
-from kafkawire.tiering.store.port import ObjectStore, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.retrying import Asking
 
 logger = logging.getLogger(__name__)

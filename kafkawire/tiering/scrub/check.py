@@ -10,12 +10,12 @@ from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.segments.jobs import DamagedRange, Lost
 from kafkawire.log.segments.unfinished import describe, find_unaccounted
 from kafkawire.manifest.keys import segment_key
+from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
 from kafkawire.tiering.scrub.local_copy import is_sound_here, local_copy, scrub_file, skip
 from kafkawire.tiering.scrub.plan import Finding, Kind, Suspect, ranges_text, unlike
 from kafkawire.tiering.scrub.repair import Site, condemn, heal, publish
 from kafkawire.tiering.store.object_footer import Tail, read_tail
-from kafkawire.tiering.store.port import NoSuchObject, StoreError
 from kafkawire.tiering.store.retrying import Asking
 
 

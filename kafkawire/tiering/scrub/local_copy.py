@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 
 from kafkawire.log.segments.jobs import Lost, ScrubArguments, ScrubResult
 from kafkawire.manifest.keys import segment_key
+from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.offsets.catalog.port import ObjectRow
 from kafkawire.tiering.scrub.repair import Site, heal
-from kafkawire.tiering.store.port import NoSuchObject
 from kafkawire.tiering.store.retrying import Asking
 
 ROOM_LEFT_BYTES = 256 << 20

@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator
 
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.manifest.keys import SEGMENTS, segment_uuid
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.port import Listed
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, DELETE_STARTED, ObjectRow
 from kafkawire.tiering.scrub.check import Checker
 from kafkawire.tiering.scrub.manifest import Named, read_outline
@@ -29,7 +31,6 @@ from kafkawire.tiering.scrub.plan import (
     compare,
 )
 from kafkawire.tiering.scrub.repair import Site
-from kafkawire.tiering.store.port import Listed, StoreError
 from kafkawire.tiering.store.retrying import AT_ONCE, PAGE, Asking
 
 ROWS_AT_ONCE = 50

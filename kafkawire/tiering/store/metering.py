@@ -16,15 +16,9 @@ from dataclasses import dataclass, field
 from heapq import nlargest
 
 from kafkawire.codec.counts import Histogram
-from kafkawire.tiering.store.port import (
-    ConditionFailed,
-    Listed,
-    NoSuchObject,
-    ObjectStore,
-    Part,
-    Stored,
-    StoreError,
-)
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
+from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.tiering.store.port import ObjectStore, Part
 
 CLUSTER = "(cluster)"
 OTHERS = "(others)"

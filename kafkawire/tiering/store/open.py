@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kafkawire.manifest.url import TierUrl, parse_tier
+from kafkawire.objectstore.url import parse_tier
 
 if TYPE_CHECKING:
     from kafkawire.codec.configs.settings import BrokerConfig
     from kafkawire.tiering.store.process import StoreProcess
-
-__all__ = ["TierUrl", "open_store", "parse_tier"]
 
 
 def open_store(url: str, config: BrokerConfig) -> StoreProcess:

@@ -1,6 +1,7 @@
-"""The port to object storage, and what can go wrong behind it.
+"""The port to object storage as the event loop sees it.
 
-`ObjectStore` is what tiering knows of S3 or of a folder. The real one
+`ObjectStore` is what tiering knows of S3 or of a folder. Its failures are those of
+`kafkawire.objectstore.errors`. The real one
 (`kafkawire.tiering.store.process`) speaks to a child process, so that no Python of boto3 ever runs
 beside the event loop; the simulation's is tests/kit/tier/fake_store.py. One contract suite holds
 the providers and both of these to what is promised here.
@@ -12,62 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-
-class StoreError(Exception):
-    """A request to object storage failed. `code`: S3's or the errno's name, for people.
-
-    This class itself stands for what a later try may mend: a timeout, SlowDown (503), a 5xx, an
-    unreachable host, a body that ended early. A PUT that failed so may have been done all the same.
-    """
-
-    retryable = True
-
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(f"{code}: {text}")
-        self.code = code
-        self.text = text
-
-
-class SlowDown(StoreError):
-    """The storage asks for fewer requests (503 SlowDown, 429)."""
-
-
-class NoSuchObject(StoreError):
-    """There is nothing under this key (404)."""
-
-    retryable = False
-
-
-class ConditionFailed(StoreError):
-    """A conditional PUT found another object than it expected (412, 409)."""
-
-    retryable = False
-
-
-class Refused(StoreError):
-    """Credentials, permissions or the bucket are wrong (401, 403, NoSuchBucket, 4xx): nothing but
-    a person mends it. Whoever gets it pauses and looks again now and then."""
-
-    retryable = False
-
-
-class Stored(NamedTuple):
-    """An object as it is stored. `requests`: how many the call took (multipart takes several)."""
-
-    etag: str
-    size_bytes: int
-    requests: int = 1
-
-
-class Listed(NamedTuple):
-    """One object of a listing."""
-
-    key: str
-    size_bytes: int
-    modified_ms: int
-    etag: str = ""
+from kafkawire.objectstore.port import Listed, Stored
 
 
 @dataclass(frozen=True, slots=True)

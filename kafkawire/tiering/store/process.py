@@ -18,12 +18,13 @@ from asyncio.subprocess import PIPE
 from collections.abc import Sequence
 from typing import Any
 
-from kafkawire.manifest.keys import check_key
-from kafkawire.manifest.url import TierUrl
-from kafkawire.tiering.store.port import Listed, Part, Stored, StoreError
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.keys import check_key
+from kafkawire.objectstore.port import MAX_DELETE, MAX_LIST, Listed, Stored
+from kafkawire.objectstore.url import TierUrl
+from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process_client import Child, Lane
 from kafkawire.tiering.store.process_protocol import LANES, REST_THREADS, Hello
-from kafkawire.tiering.store.provider import MAX_DELETE, MAX_LIST
 
 IDLE_S = 600.0
 """A child with boto3 in it takes 60 MB; starting one takes half a second, which the first cold

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kafkawire.log.io.worker_process import exit_words, send
-from kafkawire.tiering.store.port import StoreError
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.store.process_protocol import (
     CALLS_PER_THREAD,
     LENGTH,

@@ -20,9 +20,13 @@ from threading import Condition, Lock
 from typing import Any
 
 from kafkawire.log.io.worker_process import read_exactly, write_all
-from kafkawire.manifest.url import TierUrl, parse_tier
-from kafkawire.tiering.store.folder import FolderProvider
-from kafkawire.tiering.store.port import Part, Stored, StoreError
+from kafkawire.manifest.keys import SEGMENTS
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.open import make_provider
+from kafkawire.objectstore.port import Provider, Stored, expect_size
+from kafkawire.objectstore.url import parse_tier
+from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process_protocol import (
     CALLS_PER_THREAD,
     LANES,
@@ -33,35 +37,11 @@ from kafkawire.tiering.store.process_protocol import (
     answer_of,
     pack_message,
 )
-from kafkawire.tiering.store.provider import Call, Provider, expect_size
 
 NICE = 5
 """The loop comes first; cutting and cleaning (10) come last."""
 GRACE_S = 2.0
 """What calls under way may take to end: a request that aborts a multipart upload."""
-
-
-def make_provider(
-    tier: TierUrl,
-    part_bytes: int,
-    calls: int,
-    transfers: int,
-    seen: bool = False,
-    storage_class: str = "",
-) -> Provider:
-    """What is behind a tier's URL, for so many calls at a time, and so many of those transfers of
-    whole objects. Raises Refused."""
-    provider: Provider
-    if tier.is_s3:
-        from kafkawire.tiering.store.s3 import (
-            S3Provider,  # boto3 takes a while, and a folder needs none
-        )
-
-        provider = S3Provider(tier, part_bytes, calls, transfers, storage_class)
-    else:
-        provider = FolderProvider(tier.folder, tier.create)
-    provider.seen = seen
-    return provider
 
 
 class Storage:
@@ -134,7 +114,7 @@ class Storage:
                 hello = self._hello
                 self._provider = make_provider(
                     hello.tier, hello.part_bytes, sum(hello.threads.values()),
-                    hello.threads["upload"], hello.seen, hello.storage_class,
+                    hello.threads["upload"], hello.seen, hello.storage_class, SEGMENTS,
                 )  # fmt: skip
                 if hello.left:
                     with contextlib.suppress(StoreError):  # else it lies there as after a crash

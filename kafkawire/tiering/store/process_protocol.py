@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from kafkawire.manifest.url import TierUrl
-from kafkawire.tiering.store.port import (
+from kafkawire.objectstore.errors import (
     ConditionFailed,
     NoSuchObject,
     Refused,
     SlowDown,
     StoreError,
 )
+from kafkawire.objectstore.url import TierUrl
 
 LENGTH = Struct(">I")
 MAX_MESSAGE_BYTES = 256 << 20

@@ -8,8 +8,10 @@ from typing import TypeVar
 
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
-from kafkawire.tiering.store.backoff import wait_s
-from kafkawire.tiering.store.port import Listed, ObjectStore, Stored, StoreError
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import StoreError
+from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.tiering.store.port import ObjectStore
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
+from kafkawire.objectstore.overlap import overlap, same_place
 from kafkawire.offsets.catalog.port import BEING_LEFT, CURRENT, LEFT, OffsetStorage, TierRow
 from kafkawire.tiering.store.metering import Meter, MeteredStore
-from kafkawire.tiering.store.overlap import overlap, same_place
 from kafkawire.tiering.store.port import ObjectStore
 
 logger = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.objectstore.backoff import wait_s
 
 NEVER = float("inf")
 HISTORY_EVERY = 4

@@ -22,6 +22,8 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.jobs import ScrubArguments, ScrubResult
 from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.keys import segment_key
+from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.errors import Refused, SlowDown, StoreError
 from kafkawire.offsets.catalog.port import (
     COPY_STARTED,
     ObjectRow,
@@ -29,9 +31,8 @@ from kafkawire.offsets.catalog.port import (
     SegmentRow,
     pack_ranges,
 )
-from kafkawire.tiering.store.backoff import wait_s
 from kafkawire.tiering.store.metering import charging
-from kafkawire.tiering.store.port import ObjectStore, Refused, SlowDown, StoreError
+from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import Survey, inherit, wanted
 from kafkawire.tiering.upload.finisher import Finisher, Flight

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkawire.manifest.url import parse_tier
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine, Outcome
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, from_dict

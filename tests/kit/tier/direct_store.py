@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from kafkawire.tiering.store.port import Listed, Part, Stored
-from kafkawire.tiering.store.provider import Call, Provider
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.port import Listed, Provider, Stored
+from kafkawire.tiering.store.port import Part
 
 
 class DirectStore:

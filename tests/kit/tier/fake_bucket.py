@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkawire.tiering.store.port import NoSuchObject, Refused, SlowDown, StoreError
+from kafkawire.objectstore.errors import NoSuchObject, Refused, SlowDown, StoreError
 from tests.kit.env import EPOCH_MS
 
 

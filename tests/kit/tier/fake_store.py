@@ -19,7 +19,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.tiering.store.port import ConditionFailed, Listed, Part, Stored, StoreError
+from kafkawire.objectstore.errors import ConditionFailed, StoreError
+from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.tiering.store.port import Part
 from tests.kit.tier.fake_bucket import Call, FakeBucket, StoreFaults
 
 T = TypeVar("T")

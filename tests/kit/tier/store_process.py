@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.tiering.store.open import parse_tier
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store.process import StoreProcess
 
 MEMORY_BYTES = 1 << 20

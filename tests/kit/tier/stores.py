@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from kafkawire.tiering.store.open import parse_tier
+from kafkawire.objectstore.open import make_provider
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.process import StoreProcess
-from kafkawire.tiering.store.process_main import make_provider
 from tests.kit.tier.direct_store import DirectStore
 from tests.kit.tier.fake_bucket import FakeBucket
 from tests.kit.tier.fake_store import BUCKETS, FakeStore

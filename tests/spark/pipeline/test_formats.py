@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.codec.batches import build
-from kafkawire.manifest.url import parse_tier
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, parse

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 import pytest
 
 from kafkawire.codec.types import Buffer
-from kafkawire.manifest.url import TierUrl
+from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
 from kafkawire.spark.source.files.parallel_reads import InFlight, Plan, Range, Step
 from tests.kit.spark.inflight import (

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafkawire.manifest.url import TierUrl
+from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.columns import Selection

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.manifest.url import TierUrl
+from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.source import catalog as catalogs
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files import read_ahead as loading

@@ -11,7 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from kafkawire.manifest.url import parse_tier
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.tables import commit as committing
 from kafkawire.spark.pipeline.tables.commit import CommitError
 from kafkawire.spark.pipeline.tables.delta import DeltaTable

@@ -11,7 +11,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table as Loaded
 
-from kafkawire.manifest.url import parse_tier
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.state import State
 from kafkawire.spark.pipeline.tables import commit as committing

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.catalog import load_catalog
 
-from kafkawire.manifest.url import parse_tier
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import in_process, through_spark
 from kafkawire.spark.pipeline.engine import Engine

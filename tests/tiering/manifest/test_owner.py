@@ -7,8 +7,8 @@ import json
 import pytest
 
 from kafkawire.manifest.keys import OWNER
+from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.tiering.manifest.owner import MAX_CLAIMS, OwnedByOther, Owner, OwnerRecord
-from kafkawire.tiering.store.port import Refused, StoreError
 from tests.kit.env import memory_env
 from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults
 from tests.kit.tier.fake_store import FakeStore

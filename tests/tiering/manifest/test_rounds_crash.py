@@ -12,9 +12,9 @@ import pytest
 
 from kafkawire.manifest.keys import segment_key
 from kafkawire.manifest.reader import NoManifest
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED
 from kafkawire.tiering.manifest.publisher import OwnedByOther
-from kafkawire.tiering.store.port import StoreError
 from tests.kit.tier.fake_bucket import FakeBucket, StoreFaults
 from tests.kit.tier.rounds import RoundsBroker, RoundsWorld
 

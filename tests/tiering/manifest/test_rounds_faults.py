@@ -8,8 +8,8 @@ import pytest
 
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import unpack_current
+from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.tiering.manifest.publisher import OwnedByOther
-from kafkawire.tiering.store.port import Refused, StoreError
 from tests.kit.tier.fake_bucket import StoreFaults
 from tests.kit.tier.rounds import RoundsBroker, RoundsWorld
 

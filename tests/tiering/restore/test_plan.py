@@ -14,12 +14,12 @@ from kafkawire.log.fsck.report import Progress
 from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.manifest.owner import OwnerRecord
 from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN, Hole, Restored, plan
 from kafkawire.tiering.restore.tiling import Piece, choose, gaps, rivals
 from kafkawire.tiering.store.object_footer import read_tail
-from kafkawire.tiering.store.port import StoreError
 from tests.kit.env import memory_env, sim_env
 from tests.kit.memfs import MemFileSystem
 from tests.kit.simloop import SimLoop, run

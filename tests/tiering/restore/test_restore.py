@@ -19,6 +19,7 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import ProducerEntry
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import open_metadata
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
@@ -30,7 +31,6 @@ from kafkawire.offsets.catalog.port import (
 )
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN
-from kafkawire.tiering.store.open import parse_tier
 from tests.kit.postgres import postgres
 from tests.kit.tier.buckets import CLUSTER, MADE_MS, Bucket, Share, Topic, uuid
 from tests.kit.tier.fake_bucket import FakeBucket

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
 from kafkawire.tiering.store import metering
 from kafkawire.tiering.store.metering import (
     CLUSTER,
@@ -19,7 +20,7 @@ from kafkawire.tiering.store.metering import (
     charging,
     split,
 )
-from kafkawire.tiering.store.port import ConditionFailed, NoSuchObject, Part, StoreError
+from kafkawire.tiering.store.port import Part
 from tests.kit.tier.fake_bucket import FakeBucket
 from tests.kit.tier.fake_store import FakeStore
 

@@ -18,12 +18,13 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from kafkawire.objectstore.errors import NoSuchObject, SlowDown, StoreError
+from kafkawire.objectstore.url import parse_tier
 from kafkawire.tiering.store import process
 from kafkawire.tiering.store import process_client as link
 from kafkawire.tiering.store import process_main as child
 from kafkawire.tiering.store import process_protocol as calls
-from kafkawire.tiering.store.open import parse_tier
-from kafkawire.tiering.store.port import NoSuchObject, Part, SlowDown, StoreError
+from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process import StoreProcess
 from kafkawire.tiering.store.process_protocol import (
     Hello,

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.store import process_client as link
 from kafkawire.tiering.store import process_protocol as calls
-from kafkawire.tiering.store.port import Part, StoreError
+from kafkawire.tiering.store.port import Part
 from kafkawire.tiering.store.process import StoreProcess
 from tests.kit.tier.store_process import (
     begun,

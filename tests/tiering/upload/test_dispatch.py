@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.tiering.store.backoff import wait_s
+from kafkawire.objectstore.backoff import wait_s
 from kafkawire.tiering.upload.scheduler import (
     HISTORY_EVERY,
     MAX_ADMITTED,

@@ -24,7 +24,7 @@ import boto3
 from botocore import exceptions as boto
 from botocore.config import Config
 
-from kafkawire.manifest.url import TierUrl
+from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.source.files.locations import (
     MAX_GET_BYTES,
     Place,

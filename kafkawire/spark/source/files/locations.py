@@ -1,6 +1,6 @@
 """Where files lie: a folder, or a bucket with a prefix, behind one small class.
 
-The URL is written as a tier's is (kafkawire.manifest.url). A place is small, pickles, and opens
+The URL is written as a tier's is (kafkawire.objectstore.url). A place is small, pickles, and opens
 what it needs when it is first used in a process. Keys are relative, with slashes. Whatever goes
 wrong is a PlaceError, one sentence with the key and the URL, but for a key that is not there
 (FileNotFoundError) and one that must not be there (FileExistsError).
@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kafkawire.manifest.keys import check_key
-from kafkawire.manifest.url import TierUrl, parse_tier
+from kafkawire.objectstore.keys import check_key
+from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.spark.source.model import SourceError
 
 MAX_GET_BYTES = 1 << 30

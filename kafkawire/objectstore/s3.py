@@ -1,4 +1,4 @@
-"""S3 by boto3: AWS, MinIO and whatever else speaks it. A device, imported by the child alone.
+"""S3 by boto3: AWS, MinIO and whatever else speaks it. A device, imported when one is opened.
 
 Endpoint, region and credentials come from boto3's own chain (environment, profiles, roles);
 options of the tier's URL go before it. Buckets are addressed by path wherever the endpoint is not
@@ -22,27 +22,22 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from s3transfer.manager import TransferConfig, TransferManager
 
-from kafkawire.manifest.keys import SEGMENTS, check_key
-from kafkawire.manifest.url import TierUrl
-from kafkawire.tiering.store.folder import new_file
-from kafkawire.tiering.store.port import (
-    ConditionFailed,
-    Listed,
-    NoSuchObject,
-    Refused,
-    Stored,
-    StoreError,
-)
-from kafkawire.tiering.store.provider import (
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
+from kafkawire.objectstore.folder import new_file
+from kafkawire.objectstore.keys import check_key
+from kafkawire.objectstore.port import (
     MAX_GET_BYTES,
-    Call,
+    Listed,
     Provider,
     Reading,
+    Stored,
     expect_size,
     too_large,
 )
-from kafkawire.tiering.store.s3_body import Stream, ender, fill, range_of
-from kafkawire.tiering.store.s3_errors import parts_of, translated
+from kafkawire.objectstore.s3_body import Stream, ender, fill, range_of
+from kafkawire.objectstore.s3_errors import parts_of, translated
+from kafkawire.objectstore.url import TierUrl
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -61,12 +56,12 @@ COPY_PART_BYTES = 128 << 20
 
 
 class S3Provider:
-    """See the module and kafkawire.tiering.store.provider.Provider. Raises Refused where no client
+    """See the module and kafkawire.objectstore.port.Provider. Raises Refused where no client
     can be made.
 
     `part_bytes`: files larger than this go in parts of this size; `calls`: at a time, so that many
     connections are kept; `transfers`: those of them that move whole objects; `storage_class`: of
-    segments, empty: S3's own choice.
+    objects whose keys begin with `storage_class_prefix`, empty: S3's own choice.
     """
 
     def __init__(
@@ -76,6 +71,7 @@ class S3Provider:
         calls: int,
         transfers: int,
         storage_class: str = "",
+        storage_class_prefix: str = "",
     ) -> None:
         self.seen = False
         self._tier = tier
@@ -91,6 +87,7 @@ class S3Provider:
             self._moving: S3Client = self._made(session, PART_ATTEMPTS, kept)
         self._managers: dict[str, tuple[int, TransferManager]] = {}
         self._storage_class = storage_class
+        self._storage_class_prefix = storage_class_prefix
         self._encrypted: dict[str, Any] = {}
         if tier.sse is not None:
             self._encrypted["ServerSideEncryption"] = tier.sse
@@ -306,9 +303,10 @@ class S3Provider:
     # What they share
 
     def _extra(self, key: str) -> dict[str, Any]:
-        """What every upload of an object says. Only segments have the storage class: manifest and
-        owner are small and are replaced often, for which other classes charge extra."""
-        if self._storage_class and key.startswith(SEGMENTS):
+        """Return the headers of an upload. A tier gives only its segments the storage class:
+        manifest and owner are small and are replaced often, for which other classes charge
+        extra."""
+        if self._storage_class and key.startswith(self._storage_class_prefix):
             return {**self._encrypted, "StorageClass": self._storage_class}
         return self._encrypted
 

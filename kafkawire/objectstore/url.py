@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit
 
-from kafkawire.manifest.keys import check_key
+from kafkawire.objectstore.keys import check_key
 
 MAX_URL_CHARS = 2000
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os.path
 
-from kafkawire.manifest.url import TierUrl, parse_tier
+from kafkawire.objectstore.url import TierUrl, parse_tier
 
 
 def within(first: str, second: str) -> bool:

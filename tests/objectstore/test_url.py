@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.tiering.store.open import TierUrl, open_store, parse_tier
+from kafkawire.objectstore.url import TierUrl, parse_tier
+from kafkawire.tiering.store.open import open_store
 
 
 @pytest.mark.parametrize(

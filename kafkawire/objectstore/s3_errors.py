@@ -9,14 +9,14 @@ from typing import Any
 
 from botocore import exceptions as boto
 
-from kafkawire.tiering.store.port import (
+from kafkawire.objectstore.calls import Cancelled
+from kafkawire.objectstore.errors import (
     ConditionFailed,
     NoSuchObject,
     Refused,
     SlowDown,
     StoreError,
 )
-from kafkawire.tiering.store.provider import Cancelled
 
 _SLOW = {"SlowDown", "SlowDownRead", "SlowDownWrite", "Throttling", "ThrottlingException",
          "TooManyRequests", "TooManyRequestsException", "RequestLimitExceeded",

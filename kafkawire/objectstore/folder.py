@@ -18,25 +18,19 @@ from itertools import islice
 from threading import Lock
 from typing import BinaryIO, Protocol
 
-from kafkawire.log.io.disk import DiskFileSystem
-from kafkawire.manifest.keys import check_key
-from kafkawire.tiering.store.port import (
-    ConditionFailed,
-    Listed,
-    NoSuchObject,
-    Refused,
-    Stored,
-    StoreError,
-)
-from kafkawire.tiering.store.provider import (
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
+from kafkawire.objectstore.keys import check_key
+from kafkawire.objectstore.port import (
     MAX_GET_BYTES,
-    Call,
+    Listed,
     Provider,
     Reading,
+    Stored,
     expect_size,
     too_large,
 )
-from kafkawire.tiering.store.rate_limit import Pace, Paces
+from kafkawire.objectstore.rate_limit import Pace, Paces
 
 CHUNK_BYTES = 1 << 20
 UNFINISHED = ".unfinished"
@@ -49,14 +43,13 @@ _MENDS_ITSELF = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIM
 
 
 class FolderProvider:
-    """See the module and kafkawire.tiering.store.provider.Provider. `create`: the folder may be
+    """See the module and kafkawire.objectstore.port.Provider. `create`: the folder may be
     made."""
 
     def __init__(self, folder: str, create: bool = True) -> None:
         self.seen = False
         self._folder = folder
         self._create = create
-        self._fs = DiskFileSystem()
         self._ready = False
         self._opening = Lock()
         self._paces = Paces(time.monotonic, time.sleep), Paces(time.monotonic, time.sleep)
@@ -146,7 +139,7 @@ class FolderProvider:
                     os.remove(path)
             for folder in {os.path.dirname(path) for path in paths}:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    self._fs.sync_dir(folder)
+                    _sync_folder(folder)
         return 1 if paths else 0
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
@@ -161,9 +154,10 @@ class FolderProvider:
         unfinished = os.path.join(self._folder, UNFINISHED)
         begun = tuple(_begun_name(key) for key in keys)
         with _translated(UNFINISHED):
-            for name in self._fs.listdir(unfinished):
+            for name in os.listdir(unfinished):
                 if name.startswith(begun):
-                    self._fs.remove(os.path.join(unfinished, name))
+                    with contextlib.suppress(FileNotFoundError):
+                        os.remove(os.path.join(unfinished, name))
 
     # What they share
 
@@ -181,12 +175,12 @@ class FolderProvider:
                 raise Refused("NoSuchBucket", f"the folder {self._folder} {why}")
             unfinished = os.path.join(self._folder, UNFINISHED)
             if not self._ready or not os.path.isdir(unfinished):
-                self._fs.makedirs(unfinished)
+                _make_folders(unfinished)
                 self.seen = self._ready = True
                 self._forget(unfinished)
 
     def _forget(self, unfinished: str) -> None:
-        for name in self._fs.listdir(unfinished):
+        for name in os.listdir(unfinished):
             path = os.path.join(unfinished, name)
             with contextlib.suppress(FileNotFoundError):
                 if os.stat(path).st_mtime < time.time() - UNFINISHED_S:
@@ -235,7 +229,7 @@ class FolderProvider:
         """From the temporary name to its own."""
         with _translated(key):
             try:
-                self._fs.makedirs(os.path.dirname(path))
+                _make_folders(os.path.dirname(path))
                 with self._locked():
                     allowed(_stat(path))
                     if os.path.isdir(path):
@@ -246,7 +240,7 @@ class FolderProvider:
                 with contextlib.suppress(OSError):
                     os.remove(temporary)
                 raise
-            self._fs.sync_dir(os.path.dirname(path))
+            _sync_folder(os.path.dirname(path))
         return Stored(_etag(stat), stat.st_size)
 
     @contextlib.contextmanager
@@ -370,3 +364,23 @@ def kind_of(failure: OSError) -> type[StoreError]:
 
 def _name(failure: OSError) -> str:
     return errno.errorcode.get(failure.errno or 0, type(failure).__name__)
+
+
+def _make_folders(path: str) -> None:
+    """Make a folder and those above it, durably; existing ones are fine."""
+    missing: list[str] = []
+    while not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        os.makedirs(folder, exist_ok=True)
+        _sync_folder(os.path.dirname(folder))
+
+
+def _sync_folder(path: str) -> None:
+    """Make new and removed names of a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

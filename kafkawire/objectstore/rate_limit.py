@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from threading import Lock
 
-from kafkawire.tiering.store.provider import Call
+from kafkawire.objectstore.calls import Call
 
 NAP_S = 0.25
 """The longest sleep for a rate: how late a cancelled call sees that it is."""

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.tiering.store.port import StoreError
-from kafkawire.tiering.store.provider import Call
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.errors import StoreError
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody

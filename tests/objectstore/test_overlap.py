@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.tiering.store.overlap import overlap, same_place, tier_in_data
+from kafkawire.objectstore.overlap import overlap, same_place, tier_in_data
 
 
 @pytest.mark.parametrize(
