@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from kafkawire.cli.options import parse_advertised, parse_listeners
+from kafkawire.codec.configs.table import BROKER_CONFIGS, TOPIC_CONFIGS
 from kafkawire.objectstore.url import parse_tier
 
 ROOT = Path(__file__).parent.parent
@@ -38,13 +39,38 @@ def test_generated_documents_are_current() -> None:
 
 
 def test_links_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(ROOT / "kafkawire").rglob("README.md")]
     broken = [
-        f"{name}: {target}"
-        for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs/apis.md")
-        for target in re.findall(r"\]\(([^)#]+)", (ROOT / name).read_text(encoding="utf-8"))
-        if "://" not in target and not (ROOT / name).parent.joinpath(target).exists()
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in pages
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
+        if "://" not in target and not page.parent.joinpath(target).exists()
     ]
     assert not broken
+
+
+def test_architecture_is_short_and_finds_things_at_once() -> None:
+    """Details belong into the docstrings of packages, which their README.md shows."""
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert len(text.split()) < 3200
+    index = text.partition("## Where to find")[2].partition("## Map")[0]
+    for topic in (
+        "Backpressure",
+        "Committed offsets",
+        "Deletion of S3 objects",
+        "Storage provider",
+    ):
+        (row,) = (line for line in index.splitlines() if line.startswith(f"| {topic}"))
+        assert "](" in row, topic
+
+
+def test_settings_in_architecture_exist() -> None:
+    """A setting that was renamed is found here, one that never existed too."""
+    known = set(BROKER_CONFIGS) | set(TOPIC_CONFIGS)
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z]+(?:\.[a-z]+)+)`", text)
+    assert len(named) > 10
+    assert {name for name in named if not name.endswith((".py", ".toml"))} <= known
 
 
 def test_make_targets_in_the_documents_exist() -> None:

@@ -1,1 +1,13 @@
-"""The Produce path."""
+"""The Produce path: decoded flat, appended, answered after the write or the commit.
+
+`handler` serves one request. Where a connection repeats itself but for batch and partition,
+`shape` compares the bytes around these instead of decoding them, and `repeat` serves a row of
+such requests at once. `long` serves requests and batches that are too long for one event-loop
+iteration.
+
+Easy to get wrong:
+
+- The batch that is written is the receive buffer itself, pinned until its write batch is written.
+- A timestamp far in the future is found in the batch header alone while
+  `message.timestamp.after.max.ms` has its default; other bounds require reading every record.
+"""

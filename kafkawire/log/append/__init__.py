@@ -1,1 +1,20 @@
-"""Appends: write batches, the commit log, and group commit."""
+"""Appends: write batches, the commit log, and group commit.
+
+The first append of an event-loop iteration schedules the flush, which lays out all frames and
+writes them with one call per journal. A commit is one fsync for everything written before it.
+
+A frame holds all batches of one partition in a write batch, up to 1 MiB: one index row and one
+view instead of many, where many producers write to one partition.
+
+Easy to get wrong:
+
+- A failed fsync is final. The kernel may clear the dirty flag although the data is not on disk,
+  so that a second fsync succeeds and proves nothing. Writes stop; recovery writes the tail again.
+- Whatever was queued after a failed write fails with it: its offsets assumed that write.
+- `acks=all` means everything written by then, duplicates too: the answer to a retry waits for the
+  commit, since the original may not be durable yet.
+- The received bytes of a batch are pinned until its write batch is written, since they are what
+  is written. Nothing reads them afterwards.
+- A disk that is full to the last byte takes no SQL transaction, so no topic could be deleted to
+  make room: a twentieth of the volume (256 MiB at most) is never taken by a new journal.
+"""
