@@ -35,15 +35,15 @@ class CommandGroup(TyperGroup):
 app = typer.Typer(
     name="kafkawire",
     cls=CommandGroup,
-    help="A broker that Kafka's clients use unchanged.",
+    help="A message broker that works with unchanged Kafka clients.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-topics_app = typer.Typer(no_args_is_help=True, help="Topics: list, describe, create, delete.")
+topics_app = typer.Typer(no_args_is_help=True, help="List, describe, create and delete topics.")
 groups_app = typer.Typer(
-    no_args_is_help=True, help="Groups: list, describe, delete, reset-offsets."
+    no_args_is_help=True, help="List, describe and delete groups, reset their offsets."
 )
 app.add_typer(topics_app, name="topics")
 app.add_typer(groups_app, name="groups")
@@ -62,47 +62,56 @@ app.command()(restore)
 def serve(
     listen: Annotated[
         list[str],
-        typer.Option(metavar="[NAME://]HOST:PORT", help="Listen here; several times for several."),
+        typer.Option(metavar="[NAME://]HOST:PORT", help="Address to listen on; may be repeated."),
     ] = [],  # noqa: B006  (typer copies it)
     advertise: Annotated[
         list[str],
         typer.Option(
-            metavar="[NAME://]HOST:PORT", help="What clients of the listener NAME are told."
+            metavar="[NAME://]HOST:PORT", help="Address returned to clients of listener NAME."
         ),
     ] = [],  # noqa: B006
     data: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Data folder. [kafkawire-data]")
+        str | None, typer.Option(metavar="DIR", help="Data folder. [default: kafkawire-data]")
     ] = None,
     metadata: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="SQL database for metadata. [SQLite in the data folder]"),
+        typer.Option(metavar="URL", help="Metadata database. [default: SQLite in the data folder]"),
     ] = None,
     tier: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="The remote tier: s3://BUCKET/PREFIX or a folder. [none]"),
+        typer.Option(
+            metavar="URL", help="Remote tier: s3://BUCKET/PREFIX or a folder. [default: none]"
+        ),
     ] = None,
     settings: Annotated[
         list[str],
-        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting (docs/configs.md)."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Broker setting (see docs/configs.md); may be repeated.",
+        ),
     ] = [],  # noqa: B006
-    config: Annotated[str | None, typer.Option(metavar="FILE", help="A TOML file.")] = None,
+    config: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Configuration file in TOML.")
+    ] = None,
     log_level: Annotated[
-        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning, error. [info]")
+        str | None,
+        typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]"),
     ] = None,
     log_format: Annotated[
-        str | None, typer.Option(metavar="FORMAT", help="text or json. [text]")
+        str | None, typer.Option(metavar="FORMAT", help="text or json. [default: text]")
     ] = None,
     show_config: Annotated[
         bool,
         typer.Option(
-            "--show-config", help="Print each setting, its value and where it comes from."
+            "--show-config", help="Print each setting, its value and its source, then exit."
         ),
     ] = False,
 ) -> None:
     """Start a broker.
 
-    A value is taken from the command line, else from the environment (KAFKAWIRE_LISTEN,
-    KAFKAWIRE_DATA, ..., KAFKAWIRE_SET_NUM_PARTITIONS), else from the TOML file, else the default.
+    Values come from the command line, the environment (KAFKAWIRE_LISTEN, KAFKAWIRE_DATA, ...,
+    KAFKAWIRE_SET_NUM_PARTITIONS), the TOML file or the default, in this order of precedence.
     """
     from kafkawire.cli.serve import Given, run
 
@@ -116,13 +125,11 @@ def serve(
 
 @app.command()
 def dump(
-    file: Annotated[
-        str, typer.Argument(metavar="FILE", help="A journal, a segment or a manifest.")
-    ],
-    records: Annotated[bool, typer.Option("--records", help="Each record or entry, too.")] = False,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Journal, segment or manifest file.")],
+    records: Annotated[bool, typer.Option("--records", help="Show each record or entry.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what is in a journal, frame by frame, in a segment, or in a file of a manifest."""
+    """Show the contents of a journal (frame by frame), a segment or a manifest file."""
     from kafkawire.cli.dump.journal import run
 
     run(file, records, as_json)
@@ -132,23 +139,23 @@ def dump(
 def fsck(
     data: Annotated[str, typer.Option(metavar="DIR", help="Data folder of a stopped broker.")],
     metadata: Annotated[
-        str, typer.Option(metavar="URL", help="SQL database, if it is not in the data folder.")
+        str, typer.Option(metavar="URL", help="Metadata database, if outside the data folder.")
     ] = "",
     repair: Annotated[
-        bool, typer.Option("--repair", help="Repair what can be without losing acked records.")
+        bool, typer.Option("--repair", help="Repair damage without losing acknowledged records.")
     ] = False,
     skip_lost: Annotated[
         bool,
-        typer.Option("--skip-lost", help="With --repair: give up what no copy has any more."),
+        typer.Option("--skip-lost", help="With --repair: skip records of which no copy is left."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check journals, segments, rows and offsets against each other. Exit code 0: clean, 1: not."""
+    """Check that journals, segments, metadata and offsets agree. Exit code 0: clean, 1: not."""
     from kafkawire.cli.fsck import run
     from kafkawire.cli.output import fail
 
     if skip_lost and not repair:
-        fail("--skip-lost changes data, so it needs --repair too", 2)
+        fail("--skip-lost changes data: use it together with --repair", 2)
     run(data, metadata, repair, skip_lost, as_json)
 
 
@@ -163,7 +170,7 @@ def version(as_json: Json = False) -> None:
 @topics_app.command("list")
 def topics_list(
     server: Server = LOCAL,
-    internal: Annotated[bool, typer.Option("--internal", help="Internal topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: Json = False,
 ) -> None:
     """List topics with their number of partitions."""
@@ -178,7 +185,7 @@ def topics_describe(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show partitions, leaders, offsets and the settings a topic has of its own."""
+    """Show partitions, leaders, offsets and topic-level settings."""
     from kafkawire.cli.topics import describe_topics
 
     describe_topics(server, names, as_json)
@@ -188,13 +195,17 @@ def topics_describe(
 def topics_create(
     names: Topics,
     partitions: Annotated[
-        int, typer.Option(min=-1, max=INT32, help="-1: as the broker's num.partitions.")
+        int,
+        typer.Option(
+            min=-1, max=INT32, help="Number of partitions; -1: the broker's num.partitions."
+        ),
     ] = -1,
     replication_factor: Annotated[
-        int, typer.Option(min=-1, max=INT16, help="-1: as the broker has it.")
+        int, typer.Option(min=-1, max=INT16, help="Number of replicas; -1: the broker's default.")
     ] = -1,
     settings: Annotated[
-        list[str], typer.Option("--config", metavar="NAME=VALUE", help="A setting of the topic.")
+        list[str],
+        typer.Option("--config", metavar="NAME=VALUE", help="Topic setting; may be repeated."),
     ] = [],  # noqa: B006
     server: Server = LOCAL,
     as_json: Json = False,
@@ -220,7 +231,7 @@ def topics_delete(
 @groups_app.command("list")
 def groups_list(
     server: Server = LOCAL,
-    state: Annotated[list[str], typer.Option(help="Only groups in this state.")] = [],  # noqa: B006
+    state: Annotated[list[str], typer.Option(help="List only groups in this state.")] = [],  # noqa: B006
     as_json: Json = False,
 ) -> None:
     """List groups with state and type."""
@@ -235,7 +246,7 @@ def groups_describe(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the members of groups, their committed offsets and how far behind they are."""
+    """Show members, committed offsets and lag of groups."""
     from kafkawire.cli.groups.commands import describe_groups
 
     describe_groups(server, names, as_json)
@@ -247,7 +258,7 @@ def groups_delete(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Delete empty groups with their committed offsets."""
+    """Delete empty groups and their committed offsets."""
     from kafkawire.cli.groups.commands import delete_groups
 
     delete_groups(server, names, as_json)
@@ -258,28 +269,37 @@ def groups_reset_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP")],
     topic: Annotated[
         list[str],
-        typer.Option(metavar="TOPIC[:0,1,...]", help="Which partitions; several times."),
+        typer.Option(metavar="TOPIC[:0,1,...]", help="Partitions to reset; may be repeated."),
     ] = [],  # noqa: B006
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All the group has offsets of.")
+        bool, typer.Option("--all-topics", help="Reset all topics with committed offsets.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the log start.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the log end.")] = False,
-    to_offset: Annotated[int | None, typer.Option(min=0, max=INT64, help="To this offset.")] = None,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="Reset to the log start offset.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Reset to the log end offset.")
+    ] = False,
+    to_offset: Annotated[
+        int | None, typer.Option(min=0, max=INT64, help="Reset to this offset.")
+    ] = None,
     to_datetime: Annotated[
-        str | None, typer.Option(help="To the first record from then on (ISO 8601; UTC if bare).")
+        str | None,
+        typer.Option(help="Reset to the first record at this time or later (ISO 8601)."),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option(min=-INT64, max=INT64, help="By so many records; may be < 0.")
+        int | None,
+        typer.Option(min=-INT64, max=INT64, help="Shift by this many offsets; may be negative."),
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Commit the offsets, or only show them.")
+        bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Move the committed offsets of a group without members. Only shows them unless --execute is
-    given, as Kafka's own tool does."""
+    """Reset the committed offsets of a group without active members.
+
+    Without --execute the new offsets are only shown, as in Kafka's own tool."""
     from kafkawire.cli.groups.reset_offsets import ResetTarget, reset_offsets
 
     target = ResetTarget(to_earliest, to_latest, to_offset, to_datetime, shift_by)

@@ -87,7 +87,7 @@ def consume(server: str, options: ConsumeOptions) -> None:
     try:
         offset_type, value = parse_start(options.start)
         if offset_type in _RESUMING and not options.group:
-            raise OptionError("--from", options.start, "given together with --group")
+            raise OptionError("--from", options.start, "used together with --group")
         if options.at_most is not None and options.at_most < 0:
             raise OptionError("--max", options.at_most, "a whole number of at least 0")
     except OptionError as error:

@@ -65,7 +65,7 @@ def node_ids(folder: str) -> list[int]:
     except FileNotFoundError:
         names = []
     if not names:
-        raise LogError(f"{folder} is no data folder: it has no folder brokers/<node id>")
+        raise LogError(f"{folder} is not a data folder: it has no folder brokers/<node id>")
     return sorted(map(int, names))
 
 
@@ -73,7 +73,7 @@ def check_sqlite(path: str) -> None:
     """MetadataError unless the SQLite file is there and sound in every page."""
     command = rebuild_command(os.path.dirname(path))
     if not os.path.isfile(path):
-        raise MetadataError(f"{path} is not there: {command} makes it again")
+        raise MetadataError(f"{path} does not exist: rebuild it with {command}")
     try:
         connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True)
         try:
@@ -84,7 +84,7 @@ def check_sqlite(path: str) -> None:
         found = str(failure)
     if found != "ok":
         detail = " ".join(found.split())
-        raise MetadataError(f"{path} is damaged ({detail}): {command} makes it again")
+        raise MetadataError(f"{path} is damaged ({detail}): rebuild it with {command}")
 
 
 async def _all(
@@ -177,6 +177,6 @@ def _show(node: int, report: Report) -> None:
     lost = sum(p.skip is not None and not p.repaired for p in report.problems)
     if lost:
         print(
-            f"broker {node}: if there is no other copy, --repair --skip-lost gives up what {lost} "
-            "of them name as lost: consumers go over it then"
+            f"broker {node}: {lost} of them are lost records; if there is no other copy, "
+            "--repair --skip-lost marks them as lost, and consumers skip them"
         )

@@ -41,7 +41,7 @@ def error_text(code: int, message: str | None = None) -> str | None:
         return None
     known = ErrorCode(code) if code in set(ErrorCode) else None
     if known is None:
-        return f"error {code}: {message or 'unknown'}"
+        return f"error {code}: {message or 'unknown error'}"
     return f"{known.name}: {message or known.sentence}"
 
 

@@ -15,7 +15,9 @@ INT16, INT32, INT64 = 2**15 - 1, 2**31 - 1, 2**63 - 1
 LOCAL = "127.0.0.1:9092"
 Server = Annotated[
     str,
-    typer.Option("--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="The broker."),
+    typer.Option(
+        "--server", envvar="KAFKAWIRE_SERVER", metavar="HOST:PORT", help="Address of the broker."
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...")]

@@ -18,13 +18,13 @@ def check_data_folder(option: str, path: str) -> None:
     """The folder is one that this user can write in, or can be created."""
     folder = os.path.abspath(path)
     if os.path.lexists(folder) and not os.path.isdir(folder):
-        raise OptionError(option, path, "a folder, and that is a file")
+        raise OptionError(option, path, "a folder, not a file")
     while not os.path.lexists(folder):
         folder = os.path.dirname(folder)
     if not os.path.isdir(folder):
-        raise OptionError(option, path, f"a folder, and {folder} on the way to it is a file")
+        raise OptionError(option, path, f"a folder, but {folder} in its path is a file")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise OptionError(option, path, f"a folder that can be written, and {folder} cannot")
+        raise OptionError(option, path, f"a writable folder, but {folder} is not writable")
 
 
 def check_metadata_url(option: str, url: str) -> None:
@@ -43,7 +43,7 @@ def _check_file(option: str, url: str, path: str) -> None:
     if not path or path.startswith((":memory:", "file:")):
         return
     if os.path.isdir(path):
-        raise OptionError(option, url, "sqlite:///FILE, and that is a folder")
+        raise OptionError(option, url, "sqlite:///FILE with a file, not a folder")
     check_data_folder(option, os.path.dirname(os.path.abspath(path)))
 
 
@@ -52,6 +52,4 @@ def check_tier_apart(option: str, tier: str, data: str) -> None:
     from kafkawire.objectstore.overlap import tier_in_data
 
     if tier_in_data(tier, data):
-        raise OptionError(
-            option, tier, f"apart from the data folder {data}: neither may lie in the other"
-        )
+        raise OptionError(option, tier, f"outside the data folder {data}, and must not contain it")

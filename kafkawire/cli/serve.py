@@ -99,7 +99,7 @@ def _check_backups(sources: Sources) -> None:
         raise ConfigError("backup.url", None, f"{error} ({given.source})") from None
     check_tier_apart("backup.url", url, sources.options["data"].text)
     if tier is not None and tier.text.strip() and overlap(url, tier.text.strip()):
-        raise OptionError("backup.url", url, "apart from tier.url: neither may lie in the other")
+        raise OptionError("backup.url", url, "outside tier.url, and must not contain it")
     sources.settings["backup.url"] = Sourced((url,), given.source)
 
 
@@ -150,8 +150,8 @@ def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
         )
         if listener.host in WILDCARDS and not given:
             told.append(
-                f"listener {listener.name} is open on all addresses and sends clients to the "
-                f"host name {host}; if they cannot find that, use --advertise."
+                f"listener {listener.name} listens on all addresses and advertises the "
+                f"host name {host}; if clients cannot resolve it, use --advertise."
             )
     return told
 
@@ -168,6 +168,6 @@ def show(sources: Sources) -> None:
         found = sources.settings.get(name)
         text, source = (found.text, found.source) if found else (text_of(row.default), "default")
         rows.append({"name": name, "value": text, "source": source})
-    print("Strongest first: command line, environment KAFKAWIRE_*, TOML file, default.")
-    print("Settings changed by IncrementalAlterConfigs are kept in the metadata and win over all.")
+    print("Order of precedence: command line, environment KAFKAWIRE_*, TOML file, default.")
+    print("Settings changed with `kafkawire configs set` override all of these.")
     print_table(rows, ("name", "value", "source"), "settings")

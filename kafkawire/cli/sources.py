@@ -138,9 +138,9 @@ def _from_file(found: Sources, path: str) -> None:
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
-        raise OptionError("config", path, f"a file to read ({error.strerror})") from None
+        raise OptionError("config", path, f"a readable file ({error.strerror})") from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise OptionError("config", path, f"a TOML file ({error})") from None
+        raise OptionError("config", path, f"a valid TOML file ({error})") from None
     source = f"file {path}"
     for name, value in content.items():
         if name == "settings" and isinstance(value, dict):
@@ -159,7 +159,7 @@ def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
     is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
     if name in LISTS and is_texts:
         return tuple(value)
-    kind = "a text or a list of texts" if name in LISTS else "a text"
+    kind = "a string or a list of strings" if name in LISTS else "a string"
     raise OptionError(f"{name} ({source})", value, kind)
 
 

@@ -35,5 +35,5 @@ def parse_servers(option: str, text: str) -> list[tuple[str, int]]:
             raise ClientError(f"{option}={text}: it must be HOST:PORT of a broker")
         servers.append(found[1:])
     if len(servers) > MAX_SERVERS:
-        raise ClientError(f"{option}: {len(servers)} brokers; at most {MAX_SERVERS} are taken")
+        raise ClientError(f"{option}: {len(servers)} brokers; at most {MAX_SERVERS} are allowed")
     return servers

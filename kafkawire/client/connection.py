@@ -50,7 +50,7 @@ class Connection:
         lowest, highest = self._versions.get(key, (0, -1))
         version = min(highest, spec.max_version, highest if at_most is None else at_most)
         if version < max(lowest, spec.min_version):
-            raise ClientError(f"the broker at {self.address} does not serve {spec.name}")
+            raise ClientError(f"the broker at {self.address} does not support {spec.name}")
         return version
 
     def request(self, key: int, message: object, *, at_most: int | None = None) -> Any:
@@ -65,7 +65,7 @@ class Connection:
         except Closed:
             raise ClientError(
                 f"the broker at {self.address} closed the connection instead of answering "
-                f"{OWN[key].name}: it is no kafkawire, or an older one"
+                f"{OWN[key].name}: it is not kafkawire, or an older version"
             ) from None
 
     def _learn_versions(self) -> None:
@@ -92,17 +92,17 @@ class Connection:
             limit = f"{TIMEOUT_S:g} s"
             raise ClientError(f"{self.address} did not answer {spec.name} in {limit}") from None
         except OSError as error:
-            raise Closed(f"the connection to {self.address} broke: {error}") from None
+            raise Closed(f"the connection to {self.address} failed: {error}") from None
         try:
             return self._decode(key, version, frame)
         except DecodeError as error:
             raise ClientError(
-                f"{self.address} answered {spec.name} with something else: {error}"
+                f"{self.address} sent an invalid answer to {spec.name}: {error}"
             ) from None
 
     def _receive(self, size: int) -> bytearray:
         if not 0 <= size <= FRAME_BYTES_MAX:
-            raise ClientError(f"what listens at {self.address} does not speak Kafka's protocol")
+            raise ClientError(f"the server at {self.address} does not speak the Kafka protocol")
         frame = bytearray(size)
         view = memoryview(frame)
         at = 0

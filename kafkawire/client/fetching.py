@@ -37,9 +37,7 @@ class Fetched:
         try:
             yield from iter_batches(self.records)
         except KafkaError as error:
-            raise ClientError(
-                f"the broker sent bytes that are no record batches: {error}"
-            ) from None
+            raise ClientError(f"the broker sent invalid record batches: {error}") from None
 
     def sound(self, position: int, head: BatchHead) -> bool:
         """Whether the CRC of a batch is right."""
@@ -53,7 +51,7 @@ def sound_records(got: Fetched, offset: int) -> Iterator[Record]:
         if head.attributes & CONTROL:
             continue
         if not got.sound(position, head):
-            raise ClientError(f"the batch at offset {head.base_offset} is damaged: wrong CRC")
+            raise ClientError(f"the batch at offset {head.base_offset} is damaged: CRC mismatch")
         try:
             for record in records(got.records, position):
                 if record.offset >= offset:

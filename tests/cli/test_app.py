@@ -95,11 +95,11 @@ def answering() -> Iterator[Callable[[bytes], str]]:
     ("answer", "sentence"),
     [
         (b"", "closed the connection"),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak Kafka's protocol"),
-        (b"\xff\xff\xff\xff", "does not speak Kafka's protocol"),
-        (b"\0\0\0\x08\0\0\0\x09\0\0\0\0", "answered ApiVersions with something else"),
-        (b"\0\0\0\x0a\0\0\0\x01\0\0\x7f\0\0\0", "answered ApiVersions with something else"),
-        (b"\0\0\0\x0a\0\0\0\x01\0\x0d\1\0\0\0\0", "answered ApiVersions with something else"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak the Kafka protocol"),
+        (b"\xff\xff\xff\xff", "does not speak the Kafka protocol"),
+        (b"\0\0\0\x08\0\0\0\x09\0\0\0\0", "sent an invalid answer to ApiVersions"),
+        (b"\0\0\0\x0a\0\0\0\x01\0\0\x7f\0\0\0", "sent an invalid answer to ApiVersions"),
+        (b"\0\0\0\x0a\0\0\0\x01\0\x0d\1\0\0\0\0", "sent an invalid answer to ApiVersions"),
     ],
 )
 def test_what_is_no_broker(answering: Callable[[bytes], str], answer: bytes, sentence: str) -> None:

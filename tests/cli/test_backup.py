@@ -231,7 +231,7 @@ class TestBackups:
             "changed": "metadata.db is damaged",
             "added": "more is not in the manifest",
             "manifest": "manifest.json is damaged",
-            "format": "has format 9, this kafkawire reads 1",
+            "format": "has format version 9, this kafkawire supports 1",
             "none": "is no backup",
         }[what]
         manifest = saved / "manifest.json"

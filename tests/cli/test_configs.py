@@ -70,8 +70,8 @@ def test_the_settings_of_brokers(server: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["describe"], 2, "name one of --topic"),
-        (["describe", "--topic", "a", "--broker", "1"], 2, "name one of --topic"),
+        (["describe"], 2, "give exactly one of --topic"),
+        (["describe", "--topic", "a", "--broker", "1"], 2, "give exactly one of --topic"),
         (["describe", "--topic", "none"], 1, "topic none"),
         (["describe", "--broker", "77"], 1, "there is no broker 77"),
         (["set", "retention.ms", "--topic", "one"], 2, "NAME=VALUE"),
@@ -101,7 +101,7 @@ def test_the_cluster_over_the_wire_and_from_the_folder(server: str, data: Path) 
     assert told["cluster_id"] in Typed(server, "cluster", "describe").out
     assert told["cluster_id"] in Typed("", "cluster", "describe", "--data", str(data)).out
     none = Typed("", "cluster", "describe", "--data", str(data / "none"))
-    assert (none.code, "is no data folder" in none.err) == (1, True)
+    assert (none.code, "is not a data folder" in none.err) == (1, True)
 
 
 @pytest.mark.skipif("KAFKAWIRE_TEST_BOOTSTRAP" not in os.environ, reason="no other cluster named")

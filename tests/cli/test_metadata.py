@@ -47,8 +47,8 @@ def test_what_is_no_metadata(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with closing(sqlite3.connect(tmp_path / "other" / "metadata.db")) as connection, connection:
         connection.execute("CREATE TABLE t (x)")
-    for folder, words in (("text", "not a database"), ("other", "no metadata of kafkawire"),
-                          ("none", "not there")):  # fmt: skip
+    for folder, words in (("text", "not a database"), ("other", "not a metadata database"),
+                          ("none", "does not exist")):  # fmt: skip
         shown = run(app, ["metadata", "version", "--data", str(tmp_path / folder)])
         assert (shown.exit_code, shown.stderr.count("\n")) == (1, 1)
         assert words in shown.stderr

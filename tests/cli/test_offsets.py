@@ -80,9 +80,9 @@ def test_validation_sees_what_is_wrong() -> None:
     assert walked(batch(0), batch(5)).problems == ["offsets 2..4 are missing"]
     assert walked(batch(0), batch(5), gaps_allowed=True).problems == []
     assert walked(batch(0), batch(5), gaps_allowed=True).missing == 3
-    assert walked(batch(0), batch(1)).problems == ["offset 1 comes again after 1"]
+    assert walked(batch(0), batch(1)).problems == ["offset 1 follows 1: offsets do not rise"]
     (epoch,) = walked(batch(0, epoch=2), batch(2, epoch=1)).problems
-    assert epoch == "leader epoch 1 at offset 2 comes after 2"
+    assert epoch == "leader epoch 1 at offset 2 is below the previous one, 2"
     thin = bytearray(batch(0, 3))
     thin[57:61] = (2).to_bytes(4, "big")
     assert walked(bytes(thin)).problems == ["the batch at offset 0 has 2 records for 3 offsets"]
@@ -191,7 +191,7 @@ class TestAgainstABroker:
         assert Typed(server, "offsets", "metrics", "--data", "nowhere").code == 1
         for folder, topic, words in [
             (data, "nope", "has no topic nope"),
-            (data / "brokers", "o", "is no data folder"),
+            (data / "brokers", "o", "is not a data folder"),
         ]:
             refused = Typed(server, "offsets", "stats", topic, "--data", str(folder))
             assert (refused.code, words in refused.err) == (1, True)

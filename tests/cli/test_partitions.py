@@ -51,7 +51,7 @@ def test_objects_that_may_be_orphans_are_mentioned(capsys: pytest.CaptureFixture
     tier_jobs._show_scrub({**report, "young_ms": 3_600_000, "more": 0, "repaired": False})
     shown = capsys.readouterr().out
     assert "bucket and broker agree: 3 objects" in shown
-    assert "2 objects without a row are younger than 60 minutes" in shown
+    assert "2 objects without metadata are younger than 60 minutes" in shown
 
 
 PIECE = {
@@ -71,6 +71,6 @@ def test_why_fails_when_something_waits_past_its_promise(
     ended: list[bool] = []
     shown = run(app, ["tier", "why"]).stdout
     assert ("90 s (late)" in shown, "kafkawire tier resume" in shown) == (late, True)
-    assert ("1 of these wait longer than tiering.max.lag.ms" in shown) is late
+    assert ("1 of these exceed the tiering.max.lag.ms" in shown) is late
     assert json.loads(run(app, ["tier", "why", "--json"]).stdout)["pieces"][0]["late"] is late
     assert ended == [not late] * 2

@@ -32,7 +32,7 @@ def test_times_are_utc_unless_they_say_otherwise() -> None:
     assert time_ms("--since", "") is None
     assert time_ms("--since", "1970-01-02") == 86_400_000
     assert time_ms("--since", "1970-01-01T01:00:00+01:00") == 0
-    with pytest.raises(OptionError, match="--until=noon: it must be a time like"):
+    with pytest.raises(OptionError, match="--until=noon: it must be a time such as"):
         time_ms("--until", "noon")
 
 
@@ -86,7 +86,7 @@ def test_an_interruption_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr("kafkawire.cli.pipeline.report._made", made)
     done = CliRunner().invoke(app, [*WORDS, "--out", str(tmp_path)])
-    assert (done.exit_code, done.stderr) == (130, "kafkawire: interrupted; nothing was written\n")
+    assert (done.exit_code, done.stderr) == (130, "kafkawire: interrupted; no report was written\n")
     assert not list(tmp_path.iterdir())
 
 

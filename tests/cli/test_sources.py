@@ -98,7 +98,7 @@ def test_an_overridden_value_is_still_checked_by_its_own_source_only() -> None:
 @pytest.mark.parametrize(
     ("content", "names"),
     [
-        ("data = 3", ["data", "3", "text"]),
+        ("data = 3", ["data", "3", "string"]),
         ("nothing = 'x'", ["nothing", "listen", "[settings]"]),
         ("listen = [1]", ["listen", "[1]"]),
         ("not toml", ["TOML"]),
@@ -126,7 +126,7 @@ def test_a_wrong_file_is_one_sentence(tmp_path: Path, content: str, names: list[
         (["--set", "metrics.listener=M://:9404"], ["metrics.listener", "without a name"]),
         (["--set", "num.partitions=x"], ["num.partitions", "x", "whole number", "--set"]),
         (["--set", "num.partitions=0"], ["num.partitions", "0", "from 1 to"]),
-        (["--set", "nummer=0"], ["nummer", "no such setting"]),
+        (["--set", "nummer=0"], ["nummer", "unknown setting"]),
         (["--set", "flush=never"], ["flush", "never", "commit or os"]),
         (["--set", "flush"], ["flush", "NAME=VALUE"]),
         (["--set", "group.min.session.timeout.ms=2000000"], ["group.min.session.timeout.ms"]),
@@ -166,7 +166,7 @@ def test_an_unknown_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKAWIRE_SET_NUM_PARTITION", "1")
     result = run(app, ["serve"])
     assert result.exit_code == 2
-    assert "num.partition: there is no such setting, did you mean num.partitions?" in result.stderr
+    assert "num.partition: unknown setting, did you mean num.partitions?" in result.stderr
 
 
 def test_show_config_names_every_setting_and_its_source() -> None:

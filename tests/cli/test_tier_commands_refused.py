@@ -74,7 +74,7 @@ async def test_another_kafka_does_not_know_the_api() -> None:
     kafka.close()
     await kafka.wait_closed()
     assert result.exit_code == 1
-    assert "it is no kafkawire" in result.stderr
+    assert "it is not kafkawire" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

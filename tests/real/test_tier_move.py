@@ -53,7 +53,7 @@ async def test_everything_is_read_from_where_it_was_moved_to(
         await asyncio.to_thread(produce, tier.address, "wanted")
         await tier.until(all_uploaded, "why")
         shown = await tier("move", "--to", target)
-        assert f"everything is in {target}" in shown
+        assert f"all objects are in {target}" in shown
         (before,) = [row for row in await _rows(tier) if row["topic"] == "wanted"]
         assert before["commit"] == before["high_watermark"] == RECORDS + 1
         assert "agree" in await tier("scrub", "--deep")

@@ -194,8 +194,8 @@ async def test_failures_are_tried_again_and_become_errors(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        (["backup.url=data/b"], "apart from the data folder"),
-        (["backup.url=tier/b", "tier.url=tier"], "apart from tier.url"),
+        (["backup.url=data/b"], "outside the data folder"),
+        (["backup.url=tier/b", "tier.url=tier"], "outside tier.url"),
         (["backup.url=ftp://x"], "no tier that is known"),
         (["backup.interval.ms=1"], "at least 60000"),
         (["backup.keep=0"], "from 1 to 1000"),

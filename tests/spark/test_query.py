@@ -111,7 +111,7 @@ def test_rows_are_printed_for_programs(
     show(RESULT, form, 2)
     printed = capsys.readouterr()
     assert printed.out.replace("\r\n", "\n") == expected
-    assert printed.err == "kafkawire: the first 2 rows; --limit 0 for all\n"
+    assert printed.err == "kafkawire: output limited to 2 rows; use --limit 0 for all\n"
 
 
 def test_rows_are_printed_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:

@@ -50,11 +50,11 @@ def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) 
     folder, source = Path(dest), Path(data) / METADATA
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            fail(f"{dest} is not empty: back up into a new folder")
+            fail(f"{dest} is not empty: choose a new folder for the backup")
         if not metadata_url and not source.is_file():
             fail(
-                f"{source} is not there: give the broker's data folder with --data, or its "
-                "--metadata"
+                f"{source} does not exist: give the broker's data folder with --data, or "
+                "its metadata URL with --metadata"
             )
     except OSError as error:
         fail(f"{error.filename} cannot be used: {error.strerror}", 2)
@@ -112,7 +112,7 @@ def _copy_groups(cluster: Cluster, folder: Path) -> int:
         place = snapshot.SnapshotLocation(home, topic.topic_id, row.partition_index)
         snapshot.write(DiskFileSystem(), place, end, list(live.items()))
         if snapshot.read(DiskFileSystem(), place) != (end, list(live.items())):
-            raise ClientError(f"{place.path} is not what was written")
+            raise ClientError(f"{place.path} differs from what was written")
         count += len(live)
     return count
 
@@ -128,7 +128,9 @@ def _live_records(cluster: Cluster, node: int, index: int) -> tuple[dict[bytes, 
         before = offset
         for position, head in got.batches():
             if not got.sound(position, head):
-                raise ClientError(f"{GROUPS_TOPIC}-{index}: wrong CRC at {head.base_offset}")
+                raise ClientError(
+                    f"{GROUPS_TOPIC}-{index}: CRC mismatch at offset {head.base_offset}"
+                )
             for record in () if head.attributes & CONTROL else records(got.records, position):
                 if before <= record.offset < end and record.key is not None:
                     if record.value is None:
@@ -156,8 +158,8 @@ def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> Non
     served = cluster.metadata([]).cluster_id
     if served != cluster_id:
         raise ClientError(
-            f"the broker is of cluster {served}, this metadata of {cluster_id}: "
-            "give the --server and the --data of the same broker"
+            f"the broker belongs to cluster {served}, the metadata to cluster {cluster_id}: "
+            "--server and --data must name the same broker"
         )
     numbers: dict[str, dict[int, int]] = {}
     for name, index, number in living:

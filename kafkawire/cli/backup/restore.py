@@ -47,7 +47,7 @@ def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
         rows = manifest["rows"]
         print(
             f"{data}: {rows['topics']} topics, {rows['partitions']} partitions, "
-            f"{manifest['group_records']} group records, without records, verified"
+            f"{manifest['group_records']} group records, verified; a backup has no other records"
         )
 
 
@@ -86,7 +86,7 @@ def _below(folder: Path, name: str) -> Path:
     """Where a file of a backup goes; the index is not trusted to name only files below it."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
-        raise ClientError(f"the backup names a file {name!r} that is not its own")
+        raise ClientError(f"the backup manifest names {name!r}, a file that no backup has")
     return path
 
 
@@ -94,14 +94,14 @@ def verify(source: Path) -> dict[str, Any]:
     """The manifest of a backup in which nothing is missing, changed or added. ClientError."""
     path = source / MANIFEST
     if not path.is_file():
-        raise ClientError(f"{source} is no backup: it has no {MANIFEST}")
+        raise ClientError(f"{source} is not a backup: it has no {MANIFEST}")
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         known, files = manifest["format"], dict(manifest["files"])
     except (ValueError, KeyError, TypeError):
         raise ClientError(f"{path} is damaged: restore from another backup") from None
     if known != FORMAT:
-        raise ClientError(f"{path} has format {known}, this kafkawire reads {FORMAT}")
+        raise ClientError(f"{path} has format version {known}, this kafkawire supports {FORMAT}")
     there = {str(p.relative_to(source)) for p in source.rglob("*") if p.is_file()} - {MANIFEST}
     for name in sorted(there ^ set(files)):
         what = "is not in the manifest" if name in there else "is missing"
@@ -111,7 +111,7 @@ def verify(source: Path) -> dict[str, Any]:
             raise ClientError(f"{source / name} is damaged: restore from another backup")
     copying.check(str(source / METADATA))
     if copying.counts(str(source / METADATA)) != manifest["rows"]:
-        raise ClientError(f"{source / METADATA} has other rows than {path} says")
+        raise ClientError(f"{source / METADATA} has other row counts than {path}")
     return manifest
 
 

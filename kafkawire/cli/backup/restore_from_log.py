@@ -60,13 +60,15 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
     try:
         nodes = node_ids(folder)
         if len(nodes) > 1:
-            raise LogError(f"{folder} has the logs of brokers {nodes}: only one can be restored")
+            raise LogError(
+                f"{folder} has the logs of several brokers ({nodes}): only one can be restored"
+            )
         with bars() as progress:
             restored = _restore(folder, metadata_url, nodes[0], tier, progress)
     except (LogError, MetadataError, FormatError, ManifestError, ValueError) as failure:
         fail(failure)
     except StoreError as failure:
-        fail(f"the remote tier, where objects of this broker are, cannot be read: {failure}")
+        fail(f"the remote tier with objects of this broker cannot be read: {failure}")
     except OSError as failure:
         fail(f"{failure.filename or data} failed: {failure.strerror or failure}")
     finally:
@@ -101,8 +103,8 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
         if rebuilt.mixed:
             if holds_rocks(home):
                 raise LogError(
-                    f"{home}/offsets is of one of two brokers that wrote {folder}: move it away, "
-                    "then restore again, with offset.storage=sql from then on"
+                    f"{home}/offsets belongs to one of two brokers that wrote {folder}: move it "
+                    "away, restore again, and use offset.storage=sql from then on"
                 )
             conversion = convert(env, home, seen, rebuilt, node, cluster_id, progress)
         building = f"{path}.restoring"
@@ -144,8 +146,8 @@ def _replaced(path: str, found: Folder, seen: Evidence) -> str:
         if ids - pairing.known_topics(session, ids):
             return "replaced"
     raise MetadataError(
-        f"{path} is sound and knows every topic in the log: there is nothing to restore; move it "
-        "away to restore all the same"
+        f"{path} is valid and has every topic of the log: nothing to restore; move it "
+        "away to restore nevertheless"
     )
 
 
@@ -229,7 +231,7 @@ def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
     env.fs.remove(os.path.join(home, ENDED))
     quarantine = Quarantine(env.fs, home)
     for path in rebuilt.aside:
-        why = "restore --from-log could not read it, or reach its offsets without a hole"
+        why = "restore --from-log could not read it, or could not reach its offsets without a gap"
         quarantine.take(path, why, env.clock.now_ms())
 
 
@@ -265,7 +267,7 @@ def _show(folder: str, restored: RestoredMetadata, as_json: bool) -> None:
     partitions = sum(len(topic.partitions) for topic in rebuilt.topics)
     losses = list(rebuilt.losses)
     if not restored.cluster_id:
-        losses.insert(0, "the cluster has a new id")
+        losses.insert(0, "the cluster has a new ID")
     if as_json:
         print_json(
             {
@@ -279,8 +281,8 @@ def _show(folder: str, restored: RestoredMetadata, as_json: bool) -> None:
         return
     print(f"{folder}: {len(rebuilt.topics)} topics, {partitions} partitions restored from the log")
     if kept:
-        print(f"The metadata from before is kept as {kept}.")
+        print(f"The previous metadata is kept as {kept}.")
     if losses:
-        print("What the log does not say:")
+        print("Not restored, because the log does not have it:")
     for sentence in losses:
         print(f"- {sentence}")

@@ -9,24 +9,30 @@ import typer
 
 from kafkawire.cli.parameters import LOCAL, Json, Server
 
-cluster_app = typer.Typer(no_args_is_help=True, help="The cluster: describe.")
-configs_app = typer.Typer(no_args_is_help=True, help="Settings: describe, set, unset.")
+cluster_app = typer.Typer(no_args_is_help=True, help="Describe the cluster.")
+configs_app = typer.Typer(
+    no_args_is_help=True, help="Describe, set and unset configuration settings."
+)
 
-Topic = Annotated[str | None, typer.Option("--topic", metavar="T", help="Of this topic.")]
-Broker = Annotated[int | None, typer.Option("--broker", metavar="N", help="Of this broker.")]
-Brokers = Annotated[bool, typer.Option("--brokers-default", help="Of all brokers.")]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="T", help="Settings of this topic.")]
+Broker = Annotated[
+    int | None, typer.Option("--broker", metavar="N", help="Settings of this broker.")
+]
+Brokers = Annotated[
+    bool, typer.Option("--brokers-default", help="Cluster-wide default of all brokers.")
+]
 
 
 @cluster_app.command("describe")
 def cluster_describe(
     data: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Read this data folder, do not ask a broker."),
+        typer.Option(metavar="DIR", help="Read this data folder instead of asking a broker."),
     ] = None,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the cluster's id and its brokers; with --data also what is stored of each."""
+    """Show the cluster ID and the brokers; with --data also their stored metadata."""
     from kafkawire.cli.cluster.describe import describe, describe_stored
 
     if data is None:
@@ -40,11 +46,13 @@ def configs_describe(
     topic: Topic = None,
     broker: Broker = None,
     brokers_default: Brokers = False,
-    every: Annotated[bool, typer.Option("--all", help="Those at their default, too.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Include settings with their default value.")
+    ] = False,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show settings: value, where it comes from, whether it can be changed while running."""
+    """Show settings with value, source and whether they can be changed at run time."""
     from kafkawire.cli.cluster.configs import describe, resource_of
 
     describe(server, resource_of(topic, broker, brokers_default), every, as_json)
@@ -59,7 +67,7 @@ def configs_set(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Change settings: all of them, or none if one is refused."""
+    """Change settings: all of them, or none if one is rejected."""
     from kafkawire.cli.cluster.configs import change, resource_of
 
     change(server, resource_of(topic, broker, brokers_default), pairs, [], as_json)
@@ -74,7 +82,7 @@ def configs_unset(
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Take settings away, so that what stands behind them holds again."""
+    """Remove settings, so that the next value in the order of precedence applies."""
     from kafkawire.cli.cluster.configs import change, resource_of
 
     change(server, resource_of(topic, broker, brokers_default), [], names, as_json)

@@ -38,7 +38,7 @@ Resource = tuple[int, str]
 def resource_of(topic: str | None, broker: int | None, defaults: bool) -> Resource:
     """What was named; ends the command unless it is exactly one."""
     if (topic is not None) + (broker is not None) + defaults != 1:
-        fail("name one of --topic T, --broker N and --brokers-default", 2)
+        fail("give exactly one of --topic T, --broker N and --brokers-default", 2)
     if topic is not None:
         return TOPIC, topic
     return BROKER, "" if broker is None else str(broker)
@@ -74,7 +74,7 @@ def change(
         else:
             for row in done:
                 value = row["value"]
-                what = f"{row['name']} is taken away" if value is None else f"{row['name']}={value}"
+                what = f"{row['name']} removed" if value is None else f"{row['name']}={value}"
                 print(f"{_name(resource)}: {what}")
         return True
 
@@ -132,7 +132,7 @@ def _asked(cluster: Cluster, resource: Resource, key: int, message: object) -> A
     if kind != BROKER or not name:
         return cluster.request(key, message)
     if int(name) not in cluster.nodes():
-        raise ClientError(f"there is no broker {name}: the cluster has {cluster.nodes()}")
+        raise ClientError(f"there is no broker {name}: the cluster has brokers {cluster.nodes()}")
     return cluster.node(int(name)).request(key, message)
 
 

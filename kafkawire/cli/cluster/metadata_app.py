@@ -8,12 +8,12 @@ import typer
 
 from kafkawire.cli.parameters import Json
 
-metadata_app = typer.Typer(no_args_is_help=True, help="Metadata: version.")
+metadata_app = typer.Typer(no_args_is_help=True, help="Inspect the metadata database.")
 
 
 @metadata_app.callback()
 def metadata() -> None:
-    """Look at a metadata database; nothing is changed."""
+    """Inspect the metadata database without changing it."""
 
 
 @metadata_app.command("version")
@@ -22,11 +22,14 @@ def metadata_version(
         str, typer.Option("--data", metavar="DIR", help="Data folder.")
     ] = "kafkawire-data",
     url: Annotated[
-        str, typer.Option("--metadata", metavar="URL", help="If it is not in the data folder.")
+        str,
+        typer.Option(
+            "--metadata", metavar="URL", help="Metadata database, if outside the data folder."
+        ),
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Show the revision of the tables, and whether this kafkawire uses, migrates or refuses it.
+    """Show the schema revision, and whether this version uses, migrates or rejects it.
 
     Exit code 0: a broker of this version can use the metadata, 1: it cannot."""
     from kafkawire.cli.cluster.metadata_version import version

@@ -20,9 +20,9 @@ from kafkawire.metadata.store import MetadataError
 
 CURRENT, OLDER, NEWER = "current", "older", "newer"
 MEANING = {
-    CURRENT: "this kafkawire uses it as it is",
-    OLDER: "a start of this kafkawire migrates it",
-    NEWER: "this kafkawire refuses it: use the version that wrote it",
+    CURRENT: "this version uses it unchanged",
+    OLDER: "this version migrates it at the next start",
+    NEWER: "this version rejects it: use the version that wrote it",
 }
 
 
@@ -38,12 +38,12 @@ def version(data: str, url: str, as_json: bool) -> None:
     except (MetadataError, sqlite3.Error, OSError) as error:
         fail(f"{name} cannot be read: {error}")
     if stored is None or not stored.isdigit():
-        fail(f"{name} is no metadata of kafkawire: it has no revision")
+        fail(f"{name} is not a metadata database of kafkawire: it has no schema revision")
     state = CURRENT if stored == REVISION else OLDER if int(stored) < int(REVISION) else NEWER
     if as_json:
         print_json({"metadata": name, "revision": stored, "known": REVISION, "state": state})
     else:
-        print(f"{name}: revision {stored} ({state}; {REVISION} is known): {MEANING[state]}")
+        print(f"{name}: revision {stored} ({state}; this version has {REVISION}): {MEANING[state]}")
     raise SystemExit(1 if state == NEWER else 0)
 
 
@@ -55,7 +55,7 @@ def _stored(data: str, url: str) -> str | None:
         return asyncio.run(Database(url).stored_revision())
     path = url.partition(":///")[2] or os.path.join(data, "metadata.db")
     if not os.path.isfile(path):
-        raise MetadataError("it is not there")
+        raise MetadataError("it does not exist")
     uri = f"file:{quote(os.path.abspath(path))}?mode=ro"
     with closing(sqlite3.connect(uri, uri=True)) as connection:
         query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"

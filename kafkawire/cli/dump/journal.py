@@ -21,7 +21,7 @@ from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
 from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
 from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC
 
-NOTHING_WE_KNOW = "no journal, no segment and no manifest"
+NOTHING_WE_KNOW = "not a journal, segment or manifest"
 
 
 def run(path: str, records: bool, as_json: bool) -> None:
@@ -38,12 +38,12 @@ def run(path: str, records: bool, as_json: bool) -> None:
             return
         header = read_header(view, path)
         if header is None:
-            fail(f"{path} is {NOTHING_WE_KNOW}: it has no header, or a damaged one")
+            fail(f"{path} is {NOTHING_WE_KNOW}: its header is missing or damaged")
         _dump(view, header, records, as_json)
     except BrokenPipeError:  # `| head`: enough was seen
         sys.stderr.close()
     except OSError as error:
-        fail(f"cannot read {path}: {error.strerror}")
+        fail(f"{path} cannot be read: {error.strerror}")
     except FormatError as error:
         fail(error)
 
@@ -54,7 +54,7 @@ def _mapped(path: str) -> memoryview:
         if size < HEADER_BYTES:
             fail(
                 f"{path} is {NOTHING_WE_KNOW}: it has {size} bytes, "
-                f"a header alone has {HEADER_BYTES}"
+                f"less than a header of {HEADER_BYTES} bytes"
             )
         # Unmapped with the last view: closing it by hand fails while a traceback holds one.
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
@@ -67,7 +67,7 @@ def _dump(view: memoryview, header: Header, records: bool, as_json: bool) -> Non
                          "previous_end": header.previous_end,
                          "created_ms": header.created_ms})  # fmt: skip
     else:
-        print(f"journal {header.journal}, begun by run {_run(header.run)}")
+        print(f"journal {header.journal}, created by run {_run(header.run)}")
     for item in walk(view, header.journal):
         if isinstance(item, FrameShown) and "index" in item.says:
             names[item.head.number] = f"{item.says['topic']}-{item.says['index']}"
@@ -100,7 +100,9 @@ def _place(place: int) -> str:
 
 def _print(item: FrameShown | GapShown, names: dict[int, str]) -> None:
     if isinstance(item, GapShown):
-        what = "no frame up to the end of the file" if item.last else "NO FRAME: DAMAGED"
+        what = (
+            "no valid frame up to the end of the file" if item.last else "DAMAGED: no valid frame"
+        )
         print(f"{item.start:>10}  {item.end - item.start} bytes: {what}")
         return
     head = item.head

@@ -86,8 +86,8 @@ def _sentence(content: Delta) -> str:
         return text
     configs = "".join(f", {name}={value}" for name, value in cluster.configs.items())
     return (
-        f"{text}; partition numbers from {cluster.next_partition} on and producer ids from "
-        f"{cluster.next_producer_id} on are free{configs}"
+        f"{text}; next partition number {cluster.next_partition}, next producer id "
+        f"{cluster.next_producer_id}{configs}"
     )
 
 

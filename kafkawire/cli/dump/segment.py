@@ -83,7 +83,7 @@ def _print_header(
 ) -> None:
     """What the file says of itself, and its sections."""
     if header.uuid != trailer.uuid:
-        problems.append("its header and its trailer are of two segments")
+        problems.append("its header and its trailer belong to different segments")
     says = {
         "segment": header.uuid.hex(),
         "node": header.node_id,
@@ -110,7 +110,7 @@ def _print_header(
             print_json_line(line)
         return
     print(
-        f"segment {header.uuid.hex()}, made by node {header.node_id} at "
+        f"segment {header.uuid.hex()}, written by node {header.node_id} at "
         f"{time_text(header.created_ms)}: {trailer.file_size} bytes, {trailer.partitions} "
         f"partitions, {trailer.batches} batches, {trailer.records} records"
     )

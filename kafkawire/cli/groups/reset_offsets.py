@@ -96,7 +96,7 @@ def reset_offsets(
             }
             for place, offset in sorted(plan.items())
         ]
-        title = f"{group}, moved" if execute else f"{group}, plan (nothing changed; use --execute)"
+        title = f"{group}, reset" if execute else f"{group}, dry run (use --execute to commit)"
         return report(title, rows, COLUMNS, as_json)
 
     command(server, work)

@@ -13,7 +13,7 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
 Partitions = Annotated[str, typer.Argument(metavar="TOPIC[:0,1,...]")]
 
 offsets_app = typer.Typer(
-    no_args_is_help=True, help="Offsets: describe, validate, stats, metrics, convert."
+    no_args_is_help=True, help="Describe, validate and convert offsets, show statistics."
 )
 
 
@@ -21,12 +21,12 @@ offsets_app = typer.Typer(
 def offsets_describe(
     topic: Partitions,
     group: Annotated[
-        str | None, typer.Option(help="Also where this group is, and its lag.")
+        str | None, typer.Option(help="Also show committed offsets and lag of this group.")
     ] = None,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show the log start and the end of each partition."""
+    """Show the log start offset and the log end offset of each partition."""
     from kafkawire.cli.offsets.report import describe
 
     describe(server, topic, group, as_json)
@@ -37,13 +37,17 @@ def offsets_validate(
     topic: Partitions,
     offsets: Annotated[
         str | None,
-        typer.Option("--range", metavar="START..END", help="Only these, which must all be there."),
+        typer.Option(
+            "--range", metavar="START..END", help="Offset range to read; all of it must exist."
+        ),
     ] = None,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Read every batch: are offsets contiguous, checksums right, epochs rising? Exit code 1 if
-    not. Gaps are right where the topic is compacted."""
+    """Read every batch and check offsets, checksums and leader epochs.
+
+    Offsets must be contiguous (except in compacted topics) and leader epochs must not fall. Exit
+    code 0: valid, 1: not."""
     from kafkawire.cli.offsets.report import validate
 
     validate(server, topic, offsets, as_json)
@@ -54,12 +58,14 @@ def offsets_stats(
     topic: Partitions,
     data: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Read this data folder's metadata, not a broker."),
+        typer.Option(
+            metavar="DIR", help="Read the metadata of this data folder instead of asking a broker."
+        ),
     ] = None,
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Show offsets and bytes of each partition; with --data what is stored of it."""
+    """Show offsets and size of each partition; with --data its stored offset metadata."""
     from kafkawire.cli.offsets.report import stats
 
     stats(server, topic, data, as_json)
@@ -70,7 +76,7 @@ def offsets_metrics(
     data: Data,
     as_json: Json = False,
 ) -> None:
-    """Show how many checkpoints, mappings and segments are stored, and their bytes."""
+    """Show number and size of the stored checkpoints, mappings and segments."""
     from kafkawire.cli.offsets.stored import show_metrics
 
     show_metrics(data, as_json)
@@ -78,7 +84,9 @@ def offsets_metrics(
 
 @offsets_app.command("convert")
 def offsets_convert(
-    to: Annotated[str, typer.Option("--to", metavar="STORAGE", help="sql or rocksdb.")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="STORAGE", help="New offset storage: sql or rocksdb.")
+    ],
     data: Annotated[str, typer.Option(metavar="DIR", help="Data folder of a stopped broker.")],
     metadata: Annotated[
         str, typer.Option(metavar="URL", help="SQL database, if it is not in the data folder.")
@@ -87,7 +95,7 @@ def offsets_convert(
 ) -> None:
     """Move the stored offsets of a stopped broker to another offset.storage.
 
-    Run it again when it was interrupted."""
+    An interrupted conversion is continued by running the command again."""
     from kafkawire.cli.offsets.convert import run
 
     run(data, metadata, to, as_json)
@@ -104,20 +112,23 @@ def consume(
         ),
     ] = "earliest",
     group: Annotated[
-        str, typer.Option(help="Commit where it got to; --from resume begins there.")
+        str, typer.Option(help="Commit offsets for this group; --from resume starts there.")
     ] = "",
     partition: Annotated[
-        int | None, typer.Option(min=0, max=INT32, help="Only this partition.")
+        int | None, typer.Option(min=0, max=INT32, help="Read only this partition.")
     ] = None,
     at_most: Annotated[
-        int | None, typer.Option("--max", help="Stop after so many records.")
+        int | None, typer.Option("--max", help="Stop after this many records.")
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on when the end is reached.")
+        bool, typer.Option("--follow", "-f", help="Wait for new records at the log end.")
     ] = False,
     server: Server = LOCAL,
     as_json: Annotated[
-        bool, typer.Option("--json", help="A JSON object a line, with offset, key and headers.")
+        bool,
+        typer.Option(
+            "--json", help="Print one JSON object per record, with offset, key and headers."
+        ),
     ] = False,
 ) -> None:
     """Print the values of a topic's records."""
@@ -133,22 +144,22 @@ Metadata = Annotated[
         "--metadata",
         envvar="KAFKAWIRE_METADATA",
         metavar="URL",
-        help="Its metadata, if that is not SQLite there.",
+        help="Metadata database, if outside the data folder.",
     ),
 ]
 
 
 def backup(
-    dest: Annotated[str, typer.Argument(metavar="DEST", help="A new folder.")],
+    dest: Annotated[str, typer.Argument(metavar="DEST", help="New folder for the backup.")],
     data: Data = "kafkawire-data",
     metadata: Metadata = "",
     server: Server = LOCAL,
     as_json: Json = False,
 ) -> None:
-    """Copy metadata and offsets of a running broker.
+    """Back up metadata and offsets of a running broker.
 
-    Committed offsets of groups too; the copy is verified. Records are not copied; the folder of a
-    stopped broker can be copied as it is."""
+    The backup has topics, settings, offsets and committed offsets of groups, but no records, and
+    is verified. To back up a stopped broker, copy its data folder."""
     from kafkawire.cli.backup.backup import backup as run
 
     run(server, dest, data, metadata, as_json)
@@ -160,7 +171,7 @@ def restore(
         str,
         typer.Argument(
             metavar="[SRC]",
-            help="The folder of a backup, or the backup.url of a broker (its newest one).",
+            help="Backup folder, or the backup.url of a broker (newest backup).",
             show_default=False,
         ),
     ] = "",
@@ -168,7 +179,7 @@ def restore(
         bool,
         typer.Option(
             "--from-log",
-            help="Make lost or damaged metadata of a stopped broker again, from its records.",
+            help="Rebuild lost or damaged metadata of a stopped broker from its log.",
         ),
     ] = False,
     metadata: Metadata = "",
@@ -177,17 +188,17 @@ def restore(
         typer.Option(
             "--tier",
             metavar="URL",
-            help="With --from-log: the remote tier, if it is not the one last used.",
+            help="With --from-log: the remote tier, if not the one last used.",
         ),
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Make a data folder of a backup, or metadata of the log.
+    """Restore a data folder from a backup, or metadata from the log.
 
-    From a backup come topics, settings, groups and offsets, no records. With --from-log the
-    metadata is made again from journals, segments and the remote tier, and what is lost is said."""
+    A backup restores topics, settings, groups and offsets, but no records. With --from-log the
+    metadata is rebuilt from journals, segments and the remote tier, and losses are listed."""
     if from_log == bool(source):
-        raise typer.BadParameter("name the folder of a backup, or say --from-log: one of both")
+        raise typer.BadParameter("give either the folder of a backup or --from-log")
     if from_log:
         from kafkawire.cli.backup.restore_from_log import run as rebuild
 

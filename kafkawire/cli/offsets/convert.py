@@ -56,7 +56,9 @@ async def _all(folder: str, url: str, to: str) -> list[dict[str, Any]]:
     try:
         locks = [lock_folder(env, home) for home in homes.values()]
         if metadata.absent():
-            raise convert.ConversionError(f"{metadata.name} is not there: give --metadata")
+            raise convert.ConversionError(
+                f"{metadata.name} does not exist: give the metadata URL with --metadata"
+            )
         await metadata.open()
         convert_to = _to_rocks if to == ROCKSDB else _to_sql
         return [

@@ -88,9 +88,7 @@ def parse_range(text: str) -> tuple[int, int]:
     """`START..END`, the end not in it. OptionError."""
     start, dots, end = text.partition("..")
     if not dots or not start.isdecimal() or not end.isdecimal():
-        raise OptionError(
-            "--range", text, "START..END, two offsets of which the second is not read"
-        )
+        raise OptionError("--range", text, "START..END, two offsets, the second one exclusive")
     return int(start), int(end)
 
 
@@ -158,10 +156,10 @@ def _walk(
         before = walk.next_offset
         for position, head in got.batches():
             if not got.sound(position, head):
-                walk.problem(f"the batch at offset {head.base_offset} has a wrong CRC")
+                walk.problem(f"the batch at offset {head.base_offset} has a CRC mismatch")
             _enter(walk, head, gaps_allowed)
         if walk.next_offset == before:
-            walk.problem(f"no batch at offset {before}, before the end at {end}")
+            walk.problem(f"no batch at offset {before}, below the log end offset {end}")
             return walk
     return walk
 
@@ -170,7 +168,9 @@ def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
     """The next batch: where it should begin, and as many records as it says."""
     first = walk.batches == 0  # the first may begin below the log start
     if head.base_offset < walk.next_offset and not first:
-        walk.problem(f"offset {head.base_offset} comes again after {walk.next_offset - 1}")
+        walk.problem(
+            f"offset {head.base_offset} follows {walk.next_offset - 1}: offsets do not rise"
+        )
     gap = max(0, head.base_offset - walk.next_offset)
     if gap and not gaps_allowed:
         walk.problem(f"offsets {walk.next_offset}..{head.base_offset - 1} are missing")
@@ -179,8 +179,8 @@ def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
         walk.problem(f"the batch at offset {head.base_offset} has {head.count} records "
                      f"for {head.last_delta + 1} offsets")  # fmt: skip
     if head.leader_epoch < walk.epoch:
-        walk.problem(f"leader epoch {head.leader_epoch} at offset {head.base_offset} comes after "
-                     f"{walk.epoch}")  # fmt: skip
+        walk.problem(f"leader epoch {head.leader_epoch} at offset {head.base_offset} is below "
+            f"the previous one, {walk.epoch}")  # fmt: skip
     walk.epoch = max(walk.epoch, head.leader_epoch)
     walk.missing += gap + lost
     walk.batches += 1
@@ -242,7 +242,7 @@ def _sizes(cluster: Cluster, topic: str, nodes: set[int]) -> dict[Partition, int
     found: dict[Partition, int] = {}
     for node in sorted(node for node in nodes if node >= 0):
         for folder in cluster.node(node).request(DESCRIBE_LOG_DIRS, asked).results:
-            check(f"log folders of broker {node}", folder.error_code)
+            check(f"log directories of broker {node}", folder.error_code)
             for entry in folder.topics:
                 for row in entry.partitions:
                     found[entry.name, row.partition_index] = row.partition_size

@@ -28,7 +28,9 @@ def opened(data: str) -> Iterator[sqlite3.Connection]:
     """The metadata file of a data folder, for reading. ClientError in one sentence."""
     path = os.path.join(os.path.abspath(data), "metadata.db")
     if not os.path.isfile(path):
-        raise ClientError(f"{path} is not there: {data} is no data folder with SQLite metadata")
+        raise ClientError(
+            f"{path} does not exist: {data} is not a data folder with SQLite metadata"
+        )
     try:
         connection = sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, timeout=TIMEOUT_S)
         try:
@@ -51,8 +53,8 @@ def check_revision(connection: sqlite3.Connection, path: str) -> None:
     if not found or found[0] != schema.REVISION:
         stored = found[0] if found else "none"
         raise ClientError(
-            f"{path} has revision {stored}, this kafkawire reads {schema.REVISION}: "
-            "let the broker of this version open it once"
+            f"{path} has schema revision {stored}, this version needs {schema.REVISION}: "
+            "start a broker of this version once to migrate it"
         )
 
 

@@ -14,19 +14,18 @@ from kafkawire.cli.pipeline.report import report
 
 pipeline_app = typer.Typer(
     no_args_is_help=True,
-    help="Topics as tables, on Spark: run, compact, audit, replay, query, report.",
+    help="Export topics to tables, and audit, replay, query and analyze them, on Spark.",
 )
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB.toml")]
 Master = Annotated[
     str,
     typer.Option(
-        "--master", metavar="URL", help="spark://HOST:PORT, yarn, k8s://... [of the job, or local]"
+        "--master",
+        metavar="URL",
+        help="spark://HOST:PORT, yarn, k8s://... [default: from the job, or local]",
     ),
 ]
-
-# Further commands, each in a module of its own: audit, replay, query, report.
-# One line each: from kafkawire.cli.pipeline_X import X, then pipeline_app.command("X")(X).
 
 
 @pipeline_app.command("run")
@@ -34,15 +33,15 @@ def pipeline_run(
     job: JobFile,
     master: Master = "",
     continuous: Annotated[
-        bool, typer.Option("--continuous", help="Go on until it is stopped, whatever the job says.")
+        bool, typer.Option("--continuous", help="Run until stopped, whatever the job file says.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write what is new in the topics to the job's table, each offset exactly once.
+    """Write new records of the topics to the table of the job, each offset exactly once.
 
-    A run that was interrupted is finished first; with --json there is a line of JSON for each run.
-    Exit code 0: done, also by SIGINT or SIGTERM in
-    continuous mode; 1: it failed and may be run again; 2: the job is wrong."""
+    An interrupted run is finished first. With --json each run prints one line of JSON. Exit code 0:
+    done, or stopped by SIGINT or SIGTERM in continuous mode; 1: failed and can be retried; 2: the
+    job file is invalid."""
     from kafkawire.cli.pipeline.run import run
 
     run(job, master, continuous, as_json)
@@ -50,7 +49,7 @@ def pipeline_run(
 
 @pipeline_app.command("compact")
 def pipeline_compact(job: JobFile, master: Master = "", as_json: Json = False) -> None:
-    """Merge the table's small neighbouring files. May be interrupted: the next one goes on."""
+    """Merge small adjacent files of the table. If interrupted, the next run continues."""
     from kafkawire.cli.pipeline.run import compact
 
     compact(job, master, as_json)

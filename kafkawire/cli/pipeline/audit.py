@@ -18,25 +18,28 @@ PROBLEMS_PRINTED = 50
 
 
 def audit(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its path, or s3://BUCKET/PREFIX.")],
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Table to audit: a path or s3://BUCKET/PREFIX.")
+    ],
     source: Annotated[
         str,
         typer.Option(
             metavar="URL|HOST:PORT",
-            help="Where the records came from: explain gaps from it, compare counts.",
+            help="Origin of the records, to explain gaps and to compare record counts.",
         ),
     ] = "",
     bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The broker, for what is in no segment yet.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="Broker, for records that are in no segment yet."),
     ] = "",
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
     as_json: Json = False,
 ) -> None:
-    """Prove that a table has every offset once, each gap explained.
+    """Check that a table has every offset exactly once, with every gap explained.
 
-    Reads partition and offset of every row of a Parquet, Delta or Iceberg table, and what the runs
-    that wrote it said of offsets without a row; with --source the broker's counts of records are
-    compared. Exit code 0: clean, 1: not, 2: asked wrongly, 130: Ctrl-C."""
+    Reads partition and offset of every row of a Parquet, Delta or Iceberg table, and the reports of
+    the runs that wrote it on offsets without a row. With --source the record counts of the broker
+    are compared. Exit code 0: clean, 1: not, 2: invalid arguments, 130: Ctrl-C."""
     from kafkawire.cli.progress import bars
     from kafkawire.spark.audit.job import audit as examine
     from kafkawire.spark.audit.through import through_spark
@@ -56,7 +59,7 @@ def audit(
     except SourceError as error:
         fail(error, 2)
     except KeyboardInterrupt:
-        fail("interrupted; an audit changes nothing", 130)
+        fail("interrupted; nothing was changed", 130)
     show(report, as_json)
     if not report.clean:
         raise SystemExit(1)
@@ -112,4 +115,7 @@ def _complain(report: TableReport) -> None:
     for sentence in sentences[:PROBLEMS_PRINTED]:
         print(f"kafkawire: {sentence}", file=sys.stderr)
     if len(sentences) > PROBLEMS_PRINTED:
-        print(f"kafkawire: and {len(sentences) - PROBLEMS_PRINTED} more (--json)", file=sys.stderr)
+        print(
+            f"kafkawire: {len(sentences) - PROBLEMS_PRINTED} more problems (use --json)",
+            file=sys.stderr,
+        )

@@ -26,33 +26,37 @@ HISTORY_LINES = 1000
 CANCEL_EVERY_S = 0.5
 CELL_CHARACTERS = 200
 """Of a value in a table; csv and json have all of it."""
-HELP = (
-    "A statement ends with a semicolon. Every topic is a table: SELECT count(*) FROM `my-topic`;\n"
-    "show topics; describe TOPIC; quit"
-)
+HELP = "End each statement with a semicolon. Every topic is a table:\
+SELECT count(*) FROM `my-topic`; show topics; describe TOPIC; quit"
 
 
 def query(
     sql: Annotated[
-        str, typer.Argument(metavar="[SQL]", help="Without it: a prompt.", show_default=False)
+        str,
+        typer.Argument(
+            metavar="[SQL]", help="SQL statement. [default: open a prompt]", show_default=False
+        ),
     ] = "",
     source: Annotated[
         str,
-        typer.Option(metavar="URL|HOST:PORT", help="A tier, a data folder, or a broker."),
+        typer.Option(metavar="URL|HOST:PORT", help="Remote tier, data folder or broker to read."),
     ] = LOCAL,
     bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Beside a URL: for what is in no segment yet.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT", help="With a URL: broker, for records that are in no segment yet."
+        ),
     ] = "",
     form: Annotated[
-        str, typer.Option("--format", help="table, csv, or json: an object a line.")
+        str, typer.Option("--format", help="table, csv or json (one object per line).")
     ] = "table",
-    limit: Annotated[int, typer.Option(min=0, help="Rows at most, 0 for all.")] = 1000,
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    limit: Annotated[int, typer.Option(min=0, help="Maximum number of rows; 0: no limit.")] = 1000,
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
 ) -> None:
-    """Ask topics in SQL: each is a table by its name.
+    """Query topics with SQL. Each topic is a table of the same name.
 
-    Columns: topic, partition, offset, timestamp, timestampType, key, value, headers, and key_text
-    and value_text. A local Spark is started for it."""
+    Columns: topic, partition, offset, timestamp, timestampType, key, value, headers, key_text and
+    value_text. Starts a local Spark session by default."""
     from kafkawire.spark.session import open_session
     from kafkawire.spark.source.model import SourceError
 
@@ -188,7 +192,7 @@ def show(result: Result, form: str, limit: int) -> None:
         print_table(rows, names, f"{len(rows)} row{'' if len(rows) == 1 else 's'}")
     sys.stdout.flush()
     if result.more:
-        print(f"kafkawire: the first {limit} rows; --limit 0 for all", file=sys.stderr)
+        print(f"kafkawire: output limited to {limit} rows; use --limit 0 for all", file=sys.stderr)
 
 
 def unique(columns: Sequence[str]) -> list[str]:

@@ -11,36 +11,48 @@ import typer
 from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.parameters import LOCAL, Json
 
+Since = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help="First record: an offset, PARTITION:OFFSET,... or a time (ISO 8601).",
+    ),
+]
+Until = Annotated[str, typer.Option(metavar="PLACE", help="End, exclusive; same form as --from.")]
+Broker = Annotated[
+    str,
+    typer.Option(
+        metavar="HOST:PORT", envvar="KAFKAWIRE_SERVER", help="Broker of the target topic."
+    ),
+]
+Partitions = Annotated[
+    str, typer.Option(metavar="same|FROM:TO,...", help="Table partition to target partition.")
+]
+
 
 def replay(
-    table: Annotated[str, typer.Argument(metavar="TABLE", help="Its path, or s3://BUCKET/PREFIX.")],
-    to: Annotated[str, typer.Option(metavar="TOPIC", help="The target.")],
-    bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT", envvar="KAFKAWIRE_SERVER", help="Its broker.")
-    ] = LOCAL,
-    partitions: Annotated[
-        str, typer.Option(metavar="same|FROM:TO,...", help="Of the table, to those of the target.")
-    ] = "same",
-    since: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="PLACE", help="An offset, PARTITION:OFFSET,... or a time (ISO 8601)."
-        ),
-    ] = "",
-    until: Annotated[str, typer.Option(metavar="PLACE", help="Likewise; not itself in it.")] = "",
-    topic: Annotated[str, typer.Option(help="Which, if the table has several.")] = "",
-    name: Annotated[str, typer.Option(help="Of this replay [the target's].")] = "",
+    table: Annotated[
+        str, typer.Argument(metavar="TABLE", help="Table to read: a path or s3://BUCKET/PREFIX.")
+    ],
+    to: Annotated[str, typer.Option(metavar="TOPIC", help="Target topic.")],
+    bootstrap: Broker = LOCAL,
+    partitions: Partitions = "same",
+    since: Since = "",
+    until: Until = "",
+    topic: Annotated[str, typer.Option(help="Source topic, if the table has several.")] = "",
+    name: Annotated[str, typer.Option(help="Replay name. [default: the target topic]")] = "",
     create: Annotated[
         bool,
-        typer.Option("--create", help="Make a missing target, with no retention."),
+        typer.Option("--create", help="Create a missing target topic, with unlimited retention."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a table's rows back to a topic: in order, each once, as they were.
+    """Write the rows of a table back to a topic, in order and each exactly once.
 
-    Timestamps, keys, values and headers are kept; offsets are new. Interrupted, and run again with
-    the same words, it goes on where it was; it ends with an error if anybody else writes to the
-    target meanwhile. Exit code 0: all rows are there, 1: not, 2: asked wrongly, 130: Ctrl-C."""
+    Timestamps, keys, values and headers are kept; offsets are new. An interrupted replay continues
+    when it is run again with the same arguments. It fails if another producer writes to the target
+    topic meanwhile. Exit code 0: done, 1: failed, 2: invalid arguments, 130: Ctrl-C."""
     from kafkawire.cli.pipeline.run import need
     from kafkawire.cli.progress import bars
 
@@ -71,7 +83,7 @@ def replay(
     except SourceError as error:
         fail(error)
     except KeyboardInterrupt:
-        fail("interrupted; the same command goes on from there", 130)
+        fail("interrupted; run the same command again to continue", 130)
     rows = plain(done)
     if as_json:
         print_json(rows)

@@ -26,32 +26,38 @@ ROWS_PRINTED = 20
 
 
 def report(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="continuity, lag, sizes or late.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Report: continuity, lag, sizes or late.")
+    ],
     source: Annotated[
         str,
-        typer.Option(metavar="URL|HOST:PORT", help="s3://BUCKET/PREFIX, a folder, or a broker."),
+        typer.Option(
+            metavar="URL|HOST:PORT", help="Source: s3://BUCKET/PREFIX, a folder or a broker."
+        ),
     ],
-    out: Annotated[
-        str, typer.Option(metavar="DIR", help="Where tables and picture go; or s3://...")
-    ],
+    out: Annotated[str, typer.Option(metavar="DIR", help="Output folder or s3:// URL.")],
     topics: Annotated[
-        str, typer.Option(metavar="T,...", help="Only these. [all; internal ones if named]")
+        str,
+        typer.Option(metavar="T,...", help="Topics to include. [default: all but internal ones]"),
     ] = "",
     since: Annotated[
-        str, typer.Option(metavar="TIME", help="Records from then on (ISO 8601; UTC if bare).")
+        str, typer.Option(metavar="TIME", help="First record time (ISO 8601, UTC by default).")
     ] = "",
-    until: Annotated[str, typer.Option(metavar="TIME", help="Records before then.")] = "",
+    until: Annotated[
+        str, typer.Option(metavar="TIME", help="End of the record time, exclusive.")
+    ] = "",
     bootstrap: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The broker, for what is in no segment yet.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="Broker, for records that are in no segment yet."),
     ] = "",
-    master: Annotated[str, typer.Option(metavar="URL", help="Spark's master.")] = "local[*]",
+    master: Annotated[str, typer.Option(metavar="URL", help="Spark master URL.")] = "local[*]",
     as_json: Json = False,
 ) -> None:
-    """Report on topics: NAME.png, and tables as Parquet and CSV.
+    """Write a report on topics: NAME.png, and tables as Parquet and CSV.
 
-    continuity: is every offset there once, and if not, why. lag: how far groups were behind, over
-    time. sizes: bytes, records, rates, skew of keys. late: event-time disorder. Exit code 0: done;
-    1: continuity found offsets lost, damaged, unexplained or twice; 2: asked wrongly."""
+    continuity: whether every offset exists exactly once, and why not. lag: lag of groups over time.
+    sizes: bytes, records, rates and key skew. late: out-of-order event times. Exit code 0: done; 1:
+    continuity found lost, damaged, unexplained or duplicate offsets; 2: invalid arguments."""
     from kafkawire.spark.reports.jobs import REPORTS
     from kafkawire.spark.reports.scope import Request as Asked
     from kafkawire.spark.source.files.locations import open_place
@@ -73,7 +79,7 @@ def report(
     except (SourceError, OptionError) as error:
         fail(error, 2)
     except KeyboardInterrupt:
-        fail("interrupted; nothing was written", 130)
+        fail("interrupted; no report was written", 130)
     show(made, files, out, as_json)
     if made.problems:
         raise SystemExit(1)
@@ -120,7 +126,7 @@ def time_ms(option: str, text: str) -> int | None:
     try:
         when = datetime.fromisoformat(text)
     except ValueError:
-        allowed = "a time like 2026-01-31 or 2026-01-31T12:00:00+02:00"
+        allowed = "a time such as 2026-01-31 or 2026-01-31T12:00:00+02:00"
         raise OptionError(option, text, allowed) from None
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     return int(when.timestamp() * 1000)

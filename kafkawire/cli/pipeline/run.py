@@ -40,11 +40,11 @@ def run(path: str, master: str, continuous: bool, as_json: bool) -> None:
     except SourceError as problem:
         fail(problem)
     except KeyboardInterrupt:
-        fail("interrupted; the next run goes on from there", 130)
+        fail("interrupted; the next run continues from there", 130)
 
 
 def _failed(problem: SourceError, wait_s: float) -> None:
-    print(f"kafkawire: {problem}; again in {wait_s:.0f} s", file=sys.stderr)
+    print(f"kafkawire: {problem}; retrying in {wait_s:.0f} s", file=sys.stderr)
 
 
 def compact(path: str, master: str, as_json: bool) -> None:
@@ -58,13 +58,13 @@ def compact(path: str, master: str, as_json: bool) -> None:
     except SourceError as problem:
         fail(problem)
     except KeyboardInterrupt:
-        fail("interrupted; the next compact or run goes on from there", 130)
+        fail("interrupted; the next compact or run continues from there", 130)
     if as_json:
         print_json({"merged": before, "into": after})
     elif before:
-        print(f"{before} small files are {after} now")
+        print(f"merged {before} small files into {after}")
     else:
-        print("no small files next to each other")
+        print("no adjacent small files to merge")
 
 
 def need(packages: Sequence[str]) -> None:

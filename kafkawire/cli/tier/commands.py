@@ -23,7 +23,7 @@ STATUS = (
     "log start",
     "local start",
     "uploaded to",
-    "on its way to",
+    "uploading to",
     "end",
     "lag",
     "lag bytes",
@@ -46,7 +46,7 @@ def ask(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
     try:
         body: dict[str, Any] = json.loads(answer.body)
     except ValueError as error:
-        raise ClientError(f"tier {name}: the broker answered something else: {error}") from None
+        raise ClientError(f"tier {name}: the broker sent an unexpected answer: {error}") from None
     return body
 
 
@@ -94,12 +94,12 @@ def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
         if tier["error"]:
             print(f"{tier['url']}: {tier['error']}")
         if rows:
-            title = "in the remote tier, or why not" if every else "not in the remote tier yet"
+            title = "upload state of partitions" if every else "not in the remote tier yet"
             print_table([_why_row(row) for row in rows], WHY, title)
         else:
-            print("everything is in the remote tier")
+            print("all records are in the remote tier")
         if late:
-            print(f"{late} of these wait longer than tiering.max.lag.ms of their topics")
+            print(f"{late} of these exceed the tiering.max.lag.ms of their topics")
         return not late
 
     command(server, work)
@@ -120,12 +120,13 @@ def cost(server: str, as_json: bool) -> None:
         rows.append({"topic": "(all)", "cost": money(answer["cost"])})
         print_table(rows, COST, f"{answer['month']}, in {currency} by {answer['prices']}")
         month = money(storage["cost_of_a_month"])
-        print(f"storage as it is now: {size(storage['bytes'])}, {month} {currency} a month")
+        print(f"stored now: {size(storage['bytes'])}, {month} {currency} a month")
         if answer["budget"] is None:
-            print("no budget: kafkawire configs set tier.budget.month=AMOUNT --brokers-default")
+            budget_set = "kafkawire configs set tier.budget.month=AMOUNT --brokers-default"
+            print(f"no budget; to set one: {budget_set}")
         else:
             budget = f"{answer['budget']:g} {currency}"
-            print(f"budget of the month: {budget}, {answer['budget_percent']} % of it are spent")
+            print(f"monthly budget: {budget}, {answer['budget_percent']} % spent")
         return True
 
     command(server, work)
@@ -139,9 +140,9 @@ def pause(server: str, paused: bool, as_json: bool) -> None:
         if as_json:
             print_json(answer)
         elif answer["paused"]:
-            print("paused: nothing is uploaded or deleted until kafkawire tier resume")
+            print("uploads and deletions are paused; to resume: kafkawire tier resume")
         else:
-            print("uploads and deletions go on")
+            print("uploads and deletions are resumed")
         return True
 
     command(server, work)
@@ -161,7 +162,7 @@ def print_tier(tier: Mapping[str, Any]) -> None:
         last += f"; last error {ago(tier['last_error_ms'], now_ms)}: {tier['last_error']}"
     print(last)
     if tier["promises_missed"]:
-        print(f"  tiering.max.lag.ms is missed by: {', '.join(tier['promises_missed'])}")
+        print(f"  over their tiering.max.lag.ms: {', '.join(tier['promises_missed'])}")
 
 
 def _status_row(row: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
@@ -170,7 +171,7 @@ def _status_row(row: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
         "log start": row["log_start"],
         "local start": row["local_log_start"],
         "uploaded to": row["commit"],
-        "on its way to": row["dispatch"],
+        "uploading to": row["dispatch"],
         "end": row["high_watermark"],
         "lag": row["lag_records"],
         "lag bytes": size(row["lag_bytes"]),

@@ -19,19 +19,19 @@ _RATE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kKMGT]?)(i?)B?(?:/s)?")
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _ROWS = (
     ("a cut every", "cut_every_s", "seconds"),
-    ("objects a day", "objects_a_day", "count"),
-    ("bytes of an object", "object_bytes", "bytes"),
+    ("objects per day", "objects_a_day", "count"),
+    ("bytes per object", "object_bytes", "bytes"),
     ("PUTs a day", "puts_a_day", "count"),
     ("  of segments", "segment_puts_a_day", "count"),
     ("  of merged segments", "merge_puts_a_day", "count"),
     ("  of the manifest", "manifest_puts_a_day", "count"),
     ("GETs a day", "gets_a_day", "count"),
-    ("uploaded a day", "up_bytes_a_day", "bytes"),
-    ("uploaded per byte", "write_amplification", "count"),
-    ("stored in the end", "stored_bytes", "bytes"),
-    ("requests a month", "requests_cost_a_month", "money"),
-    ("transfer a month", "transfer_cost_a_month", "money"),
-    ("storage a month", "storage_cost_a_month", "money"),
+    ("uploaded per day", "up_bytes_a_day", "bytes"),
+    ("write amplification", "write_amplification", "count"),
+    ("stored at steady state", "stored_bytes", "bytes"),
+    ("requests per month", "requests_cost_a_month", "money"),
+    ("transfer per month", "transfer_cost_a_month", "money"),
+    ("storage per month", "storage_cost_a_month", "money"),
 )
 
 
@@ -39,7 +39,9 @@ def parse_rate(option: str, text: str) -> float:
     """`5MB/s`, `512KiB/s`, `1000` -> bytes a second. OptionError."""
     found = _RATE.fullmatch(text.strip())
     if found is None:
-        raise OptionError(option, text, "bytes a second, like 5MB/s, 512KiB/s or 1000")
+        raise OptionError(
+            option, text, "a number of bytes per second such as 5MB/s, 512KiB/s or 1000"
+        )
     base = 1024 if found[3] else 1000
     return float(found[1]) * float(base ** _POWERS[found[2].lower()])
 
@@ -122,10 +124,10 @@ def _assumptions(assumed: Mapping[str, Any]) -> list[str]:
     if topics and not topics[0]["topic"]:
         source = "as typed"
     else:
-        source = f"the average of {assumed['window_hours']} hours or since a topic was made"
+        source = f"average of {assumed['window_hours']} hours, or since creation for newer topics"
     read = assumed["tier_read_bytes_per_s"]
     lines = [
-        f"assumed: {size(assumed['bytes_per_s'])}/s all the time ({source}), in "
+        f"assumed: constant {size(assumed['bytes_per_s'])}/s ({source}), in "
         f"{assumed['flowing_topics']} topics; {size(read)}/s read from the tier by clients"
     ]
     for row in topics:
@@ -142,5 +144,5 @@ def _cell(value: float, kind: str) -> str:
     if kind == "seconds":
         return f"{value:g} s" if value else "never"
     if kind == "bytes":
-        return "more every day" if value < 0 else size(value)
+        return "grows without limit" if value < 0 else size(value)
     return money(value) if kind == "money" else f"{value:,}"

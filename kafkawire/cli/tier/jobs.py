@@ -31,7 +31,9 @@ def scrub(server: str, repair: bool, deep: bool, skip_lost: bool, as_json: bool)
                 time.sleep(WATCH_S)
                 answer = ask(cluster, "scrub", watch=True)
         if answer["state"] != "done":
-            raise ClientError(f"tier scrub: {answer.get('error', 'the broker was restarted')}")
+            raise ClientError(
+                f"tier scrub: {answer.get('error', 'the broker was restarted; run it again')}"
+            )
         if as_json:
             print_json({name: value for name, value in answer.items() if name != "state"})
         else:
@@ -50,9 +52,9 @@ def _show_scrub(report: dict[str, Any]) -> None:
         _show_young(report)
         return
     columns = ("kind", "key", "text", "action")
-    done = "done" if report["repaired"] else "to be done with --repair"
+    done = "done" if report["repaired"] else "possible with --repair"
     rows = [{**row, "action": row["action"] or None} for row in report["findings"]]
-    print_table(rows, columns, f"{counts}; action: what is {done}")
+    print_table(rows, columns, f"{counts}; action: {done}")
     if report["more"]:
         print(f"and {report['more']} more")
     _show_young(report)
@@ -63,8 +65,8 @@ def _show_young(report: dict[str, Any]) -> None:
     if report["young"]:
         minutes = report["young_ms"] / 60_000
         print(
-            f"{report['young']} objects without a row are younger than {minutes:.0f} minutes and "
-            "may be uploads under way: run this again later to see whether they are orphans"
+            f"{report['young']} objects without metadata are younger than {minutes:.0f} minutes "
+            "and may be uploads in progress: run this again later to detect orphans"
         )
 
 
@@ -97,9 +99,11 @@ def _show_move(answer: dict[str, Any]) -> None:
     if answer["state"] not in ("waiting", "done"):
         for line in answer["failed"]:
             print(f"  {line}")
-        reason = answer["error"] or "the move is not under way"
-        raise ClientError(f"tier move: {reason}; run kafkawire tier move to try again")
-    print(f"everything is in {answer['to']}: {answer['objects']} objects, {size(answer['bytes'])}")
+        reason = answer["error"] or "no move is in progress"
+        raise ClientError(f"tier move: {reason}; run kafkawire tier move to retry")
+    print(
+        f"all objects are in {answer['to']}: {answer['objects']} objects, {size(answer['bytes'])}"
+    )
     if answer["state"] == "waiting":
-        print("the old objects are removed after tier.delete.delay.ms, an hour at least")
-    print(f"set tier.url={answer['to']} before the broker is started again")
+        print("the old objects are deleted after tier.delete.delay.ms (at least one hour)")
+    print(f"set tier.url={answer['to']} before the next start of the broker")

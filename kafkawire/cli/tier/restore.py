@@ -106,10 +106,10 @@ async def _look(env: Env, url: str, deep: bool, progress: Told) -> Restored:
 def _check(restored: Restored, url: str) -> None:
     if not restored.topics:
         found = f": {restored.doubts[0].text}" if restored.doubts else ""
-        raise RestoreError(f"{url} holds nothing that could be restored{found}")
+        raise RestoreError(f"{url} has nothing to restore{found}")
     if len(restored.cluster_id) > CLUSTER_ID_CHARS:
         raise RestoreError(
-            f"{url} is of a cluster named {restored.cluster_id!r}: a cluster id has "
+            f"{url} has the invalid cluster id {restored.cluster_id!r}: a cluster id has "
             f"{CLUSTER_ID_CHARS} characters"
         )
 
@@ -117,13 +117,13 @@ def _check(restored: Restored, url: str) -> None:
 def _ask(restored: Restored) -> None:
     if not sys.stdin.isatty():
         raise RestoreError(
-            "this is no terminal, so nothing can be confirmed: look at it with --dry-run, then "
-            "pass --yes"
+            "standard input is not a terminal, so the restore cannot be confirmed: check it with "
+            "--dry-run, then use --yes"
         )
-    doubtful = f", with {len(restored.doubts)} doubts" if restored.doubts else ""
+    doubtful = f", with {len(restored.doubts)} doubtful items" if restored.doubts else ""
     print(f"Restore this{doubtful}? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise RestoreError("nothing was restored")
+        raise RestoreError("not confirmed: nothing was restored")
 
 
 def _build(
@@ -216,7 +216,7 @@ def _show(restored: Restored) -> None:
     if len(rows) > MAX_SHOWN:
         print(f"and {len(rows) - MAX_SHOWN} more topics")
     if restored.doubts:
-        print(f"What is doubtful ({len(restored.doubts)}):")
+        print(f"Doubtful ({len(restored.doubts)}):")
         for doubt in restored.doubts[:MAX_SHOWN]:
             print(f"- {doubt.kind}: {doubt.text}")
         if len(restored.doubts) > MAX_SHOWN:
@@ -233,9 +233,9 @@ def _conclude(restored: Restored, data: str, metadata_url: str, url: str, as_jso
     if as_json:
         print_json({**_document(restored, data), "next": command})
     else:
-        print(f"{data} is restored. Now: {command}")
+        print(f"{data} is restored. Start the broker: {command}")
         if any(doubt.kind is DoubtKind.DAMAGED for doubt in restored.doubts):
             print(
-                "Consumers of damaged offsets get CORRUPT_MESSAGE until they are given up: "
+                "Consumers of damaged offsets get CORRUPT_MESSAGE. To skip the damage: "
                 "kafkawire tier scrub --deep --repair --skip-lost"
             )

@@ -49,7 +49,7 @@ def find(name: str, table: Mapping[str, Config]) -> Config:
 
     close = get_close_matches(name, table, 1)
     hint = f", did you mean {close[0]}?" if close else ""
-    raise ConfigError(name, None, f"there is no such setting{hint}")
+    raise ConfigError(name, None, f"unknown setting{hint}")
 
 
 def allowed(row: Config) -> str:

@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         print(sentence(outcome), flush=True)
 
     def failed(problem: SourceError, wait_s: float) -> None:
-        print(f"kafkawire: {problem}; again in {wait_s:.0f} s", file=sys.stderr)
+        print(f"kafkawire: {problem}; retrying in {wait_s:.0f} s", file=sys.stderr)
 
     try:
         if job.running.mode == CONTINUOUS:

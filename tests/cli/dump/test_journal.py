@@ -113,12 +113,12 @@ def test_the_command_for_people(written: Written, tmp_path: Path) -> None:
     file.write_bytes(written.data + bytes(64))
     result = CliRunner().invoke(app, ["dump", str(file)])
     assert result.exit_code == 0
-    assert "journal 7, begun by run 1.0" in result.stdout
+    assert "journal 7, created by run 1.0" in result.stdout
     assert "batch         t-1  run 1.0 committed 7:" in result.stdout
     assert "offsets 10-11, epoch -1, 2 records, none, newest 1970-01-02T00:00:00.000+00:00" in (
         result.stdout
     )
-    assert result.stdout.rstrip().endswith("64 bytes: no frame up to the end of the file")
+    assert result.stdout.rstrip().endswith("64 bytes: no valid frame up to the end of the file")
 
 
 def test_the_command_as_json(written: Written, tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_the_command_as_json(written: Written, tmp_path: Path) -> None:
     ("content", "sentence"),
     [
         (None, "No such file"),
-        (b"", "no journal"),
-        (b"x" * 64, "no journal"),
+        (b"", "not a journal"),
+        (b"x" * 64, "not a journal"),
         (b"KWJOURN\0\0\0\0\x09" + bytes(60), "format version 9"),
     ],
 )

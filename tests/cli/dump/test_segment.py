@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 
 def test_for_people(path: Path) -> None:
     text = dumped(path, sample())
-    assert f"segment {UUID.hex()}, made by node 1" in text
+    assert f"segment {UUID.hex()}, written by node 1" in text
     for word in ("index", "state", "directory", "t3-2", "t4-2", "2-8", "1970-01-02T00:00:00.000"):
         assert word in text
     assert "key" not in text
@@ -103,8 +103,8 @@ def test_damage_is_said_and_the_rest_is_shown(path: Path) -> None:
 
 
 def test_a_file_that_is_neither(path: Path) -> None:
-    assert "no journal, no segment and no manifest" in dumped(path, bytes(100), code=1)
-    assert "no journal, no segment and no manifest" in dumped(path, b"", code=1)
+    assert "not a journal, segment or manifest" in dumped(path, bytes(100), code=1)
+    assert "not a journal, segment or manifest" in dumped(path, b"", code=1)
 
 
 def test_the_golden_file() -> None:

@@ -174,7 +174,7 @@ def test_the_command_says_what_is_no_data_folder(tmp_path: Path) -> None:
     done = fsck("--data", str(tmp_path))
     assert done.returncode == 2
     assert done.stderr.strip() == (
-        f"kafkawire: {tmp_path} is no data folder: it has no folder brokers/<node id>"
+        f"kafkawire: {tmp_path} is not a data folder: it has no folder brokers/<node id>"
     )
     (tmp_path / "brokers" / "1").mkdir(parents=True)
     (tmp_path / "metadata.db").write_bytes(b"SQLite format 3\0" + bytes(4080))

@@ -293,6 +293,6 @@ def test_the_command_on_the_folder_of_a_real_broker(tmp_path: Path) -> None:
 def test_the_command_wants_a_backup_or_the_log(tmp_path: Path) -> None:
     for words in ([], ["backup", "--from-log"]):
         done = Typed("", "restore", *words, "--data", str(tmp_path))
-        assert (done.code, "one of both" in done.err) == (2, True)
+        assert (done.code, "either the folder" in done.err) == (2, True)
     empty = Typed("", "restore", "--from-log", "--data", str(tmp_path))
-    assert (empty.code, "is no data folder" in empty.err) == (1, True)
+    assert (empty.code, "is not a data folder" in empty.err) == (1, True)

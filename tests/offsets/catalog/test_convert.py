@@ -154,5 +154,5 @@ async def test_a_running_broker_is_left_alone(tmp_path: Path) -> None:
 
 def test_what_is_given_wrongly(tmp_path: Path) -> None:
     assert typed("--data", str(tmp_path), "--to", "memory")[0] == 2
-    assert "is no data folder" in typed("--data", str(tmp_path), "--to", "sql")[1]
+    assert "is not a data folder" in typed("--data", str(tmp_path), "--to", "sql")[1]
     assert open_metadata("", str(tmp_path)).absent()

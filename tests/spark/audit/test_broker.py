@@ -217,6 +217,6 @@ def test_ctrl_c_ends_an_audit_with_130(moment: str, tmp_path: Path) -> None:
         finally:
             process.kill()
     assert process.returncode == 130, said
-    assert said.endswith("kafkawire: interrupted; an audit changes nothing\n")
+    assert said.endswith("kafkawire: interrupted; nothing was changed\n")
     assert "Traceback" not in said  # nor of Spark's workers
     assert not printed

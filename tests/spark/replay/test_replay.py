@@ -305,7 +305,7 @@ def test_the_command_says_how_to_go_on(
     monkeypatch.setattr(job, "replay", interrupted)
     with pytest.raises(SystemExit, match="130"):
         pipeline_replay.replay("/table", "out")
-    assert "the same command goes on from there" in capsys.readouterr().err
+    assert "run the same command again to continue" in capsys.readouterr().err
 
 
 @given(st.lists(st.sets(st.integers(0, 30)), max_size=4), st.integers(1, 4))

@@ -102,7 +102,7 @@ class Opened:
 def test_rows_of_everything(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
     output = run(tier, data, "--yes").output
-    assert f"Now: kafkawire serve --data {data} --tier file://{tier}" in output
+    assert f"Start the broker: kafkawire serve --data {data} --tier file://{tier}" in output
     found = Opened(data)
     catalog = found.catalog
     assert catalog.cluster_id == CLUSTER
@@ -172,7 +172,7 @@ def test_a_dry_run_writes_nothing_and_tells_all(tmp_path: Path) -> None:
             (tier / key).unlink()
     output = run(tier, data, "--dry-run").output
     assert f"cluster {CLUSTER}, node 1: 2 topics, 3 segments" in output
-    assert "What is doubtful (2):" in output
+    assert "Doubtful (2):" in output
     assert "1 objects are of cluster another-cluster" in output
     document: dict[str, Any] = json.loads(run(tier, data, "--dry-run", "--json").stdout)
     orders = {row["topic"]: row for row in document["topics"]}["orders"]
@@ -187,7 +187,7 @@ def test_a_dry_run_writes_nothing_and_tells_all(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("quick")
 def test_without_a_person_it_wants_to_be_told(tmp_path: Path) -> None:
     tier, data = stored(sample(), tmp_path / "tier"), tmp_path / "data"
-    assert "pass --yes" in run(tier, data, code=1).output
+    assert "use --yes" in run(tier, data, code=1).output
     assert not data.exists()
 
 
@@ -244,7 +244,7 @@ def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     [
         ("nowhere", "cannot be read"),
         ("gopher://x", "is no tier that is known"),
-        ("empty", "holds nothing that could be restored"),
+        ("empty", "has nothing to restore"),
     ],
 )
 def test_a_wrong_tier_is_one_sentence(tmp_path: Path, tier: str, said: str) -> None:
