@@ -23,9 +23,14 @@ from kafkawire.codec.compression import LZ4, NONE
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.segments.compact.job import run
-from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source
+from kafkawire.log.segments.compact.messages import (
+    CompactArguments,
+    CompactResult,
+    CompactSource,
+    PartitionToClean,
+)
 from kafkawire.log.segments.file.writer import SegmentWriter
-from kafkawire.log.segments.jobs import Output, entries_of, no_pace
+from kafkawire.log.segments.jobs import SegmentOutput, entries_of, no_pace
 from kafkawire.log.segments.jobs import pack as pack_items
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 
@@ -49,12 +54,14 @@ def state() -> PartitionState:
     return PartitionState(0, pack_epochs([]), pack_producers([]), [])
 
 
-def write_source(fs: DiskFileSystem, folder: str, load: Load, base: int, seed: int) -> Source:
+def write_source(
+    fs: DiskFileSystem, folder: str, load: Load, base: int, seed: int
+) -> CompactSource:
     """One segment of random updates from offset `base` on."""
     rng = random.Random(seed)
     uuid = os.urandom(16)
     path = os.path.join(folder, uuid.hex() + ".segment")
-    writer = SegmentWriter(fs, Output(path, uuid), 1, NOW_MS)
+    writer = SegmentWriter(fs, SegmentOutput(path, uuid), 1, NOW_MS)
     writer.begin(1, (bytes(16), "bench", 0), base, state())
     each = max(1, BATCH_BYTES // (load.value_bytes + RECORD_BYTES))
     count = load.mebibytes * (1 << 20) // (load.value_bytes + RECORD_BYTES)
@@ -74,25 +81,25 @@ def write_source(fs: DiskFileSystem, folder: str, load: Load, base: int, seed: i
         offset += each
     writer.end(offset)
     (entry,) = entries_of(writer.finish())
-    return Source(path, uuid, entry.start, entry.length, base, offset, entry.records)
+    return CompactSource(path, uuid, entry.start, entry.length, base, offset, entry.records)
 
 
 def clean(
-    fs: DiskFileSystem, folder: str, sources: list[Source], dirty_from: int
+    fs: DiskFileSystem, folder: str, sources: list[CompactSource], dirty_from: int
 ) -> tuple[CompactResult, float, float]:
     """(result, CPU seconds, seconds) of the quickest of three jobs."""
     return min((_clean(fs, folder, sources, dirty_from) for _ in range(3)), key=lambda it: it[1])
 
 
 def _clean(
-    fs: DiskFileSystem, folder: str, sources: list[Source], dirty_from: int
+    fs: DiskFileSystem, folder: str, sources: list[CompactSource], dirty_from: int
 ) -> tuple[CompactResult, float, float]:
-    share = Share(1, bytes(16), "bench", 0, dirty_from, 86_400_000, sources, state())
+    share = PartitionToClean(1, bytes(16), "bench", 0, dirty_from, 86_400_000, sources, state())
     uuid, rest = os.urandom(16), os.urandom(16)
     arguments = CompactArguments(
         1, NOW_MS, pack_items([share]),
-        [Output(os.path.join(folder, uuid.hex() + ".segment"), uuid)],
-        Output(os.path.join(folder, rest.hex() + ".segment"), rest),
+        [SegmentOutput(os.path.join(folder, uuid.hex() + ".segment"), uuid)],
+        SegmentOutput(os.path.join(folder, rest.hex() + ".segment"), rest),
         1 << 40, 128 << 20, 0.9,
     )  # fmt: skip
     cpu, wall = time.process_time(), time.perf_counter()
@@ -122,7 +129,7 @@ def main() -> None:
         report(plain.name, 1000, outcome)
         made = outcome[0].made[0]
         (entry,) = entries_of(made)
-        old = Source(
+        old = CompactSource(
             made.path, made.uuid, entry.start, entry.length, 0, entry.end_offset, entry.records
         )
         more = write_source(fs, folder, plain, old.end_offset, 2)

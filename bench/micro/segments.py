@@ -25,18 +25,18 @@ from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.disk import DiskFileSystem
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.file import journal_name
-from kafkawire.log.journal.format import Header, padded
+from kafkawire.log.journal.format import JournalHeader, padded
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
-from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 from kafkawire.log.segments.jobs import (
     CutArguments,
     Input,
     JournalFile,
     Keep,
-    Output,
+    PartitionToCut,
     RewriteArguments,
     ScrubArguments,
-    Wanted,
+    SegmentOutput,
     entries_of,
     find_job,
     no_pace,
@@ -64,8 +64,8 @@ class Journals:
             self._journal(number, batch, per_frame, megabytes * 1_000_000 // count)
 
     def _journal(self, number: int, batch: bytearray, per_frame: int, limit: int) -> None:
-        data = bytearray(frame.write_header(Header(number, RUN, 0, 0)))
-        rows: dict[int, Columns] = {n: empty_columns() for n in range(1, PARTITIONS + 1)}
+        data = bytearray(frame.write_header(JournalHeader(number, RUN, 0, 0)))
+        rows: dict[int, IndexColumns] = {n: empty_columns() for n in range(1, PARTITIONS + 1)}
         partition = frames = 0
         while len(data) < limit:
             partition = partition % PARTITIONS + 1
@@ -82,7 +82,7 @@ class Journals:
 
     def _frame(
         self, data: bytearray, journal: int, partition: int, batch: bytearray, count: int,
-        rows: Columns,
+        rows: IndexColumns,
     ) -> None:  # fmt: skip
         place = journal << 32 | len(data)
         base = self.next[partition]
@@ -107,10 +107,10 @@ class Journals:
         self.batches += count
         self.batch_bytes += length
 
-    def cut(self, outputs: list[Output]) -> CutArguments:
+    def cut(self, outputs: list[SegmentOutput]) -> CutArguments:
         """A job that takes all there is."""
         wanted = [
-            Wanted(n, bytes(16), "bench", n, 0, self.next[n], PartitionState())
+            PartitionToCut(n, bytes(16), "bench", n, 0, self.next[n], PartitionState())
             for n in range(1, PARTITIONS + 1)
         ]
         return CutArguments(1, 0, self.files, pack(wanted), outputs)
@@ -166,7 +166,7 @@ def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
     print(f"batches of {size // batches} bytes, {per_frame} in a frame: {size / 1e6:.0f} MB")
     half = PARTITIONS // 2
     outputs = [
-        Output(os.path.join(folder, f"{n}.segment"), bytes([n]) * 16,
+        SegmentOutput(os.path.join(folder, f"{n}.segment"), bytes([n]) * 16,
                list(range(n * half + 1, n * half + half + 1)))
         for n in range(2)
     ]  # fmt: skip
@@ -181,7 +181,7 @@ def measure(folder: str, megabytes: int, value: int, per_frame: int) -> None:
             Keep(e.number, e.base_offset, e.end_offset, 0) for e in entries_of(part)))
         for part in result.made  # type: ignore[attr-defined]
     ]  # fmt: skip
-    output = Output(os.path.join(folder, "2.segment"), bytes([2]) * 16)
+    output = SegmentOutput(os.path.join(folder, "2.segment"), bytes([2]) * 16)
     arguments = RewriteArguments(1, 0, inputs, output)
     outcome = timed(lambda: find_job("rewrite")(FS, arguments, no_pace), size)
     report("rewrite", size, batches, outcome)

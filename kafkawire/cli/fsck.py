@@ -18,7 +18,7 @@ from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.progress import bars
 from kafkawire.codec.segment.format import FormatError
 from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import Progress, Report
+from kafkawire.log.fsck.report import FsckReport, Progress
 from kafkawire.log.identity import (
     IdentityError,
     check_pairing,
@@ -89,7 +89,7 @@ def check_sqlite(path: str) -> None:
 
 async def _all(
     folder: str, url: str, brokers: list[int], repair: bool, skip_lost: bool, progress: Progress
-) -> dict[int, Report]:
+) -> dict[int, FsckReport]:
     env = real_env()
     metadata = open_metadata(url, folder)
     homes = {node: os.path.join(folder, "brokers", str(node)) for node in brokers}
@@ -132,14 +132,14 @@ async def _mismatch(env: Env, folder: str, home: str, node: int, metadata: SqlSt
     return ""
 
 
-def distrust(report: Report, why: str) -> None:
+def distrust(report: FsckReport, why: str) -> None:
     """The metadata belongs to another folder: what it says is no reason to move or remove."""
     for problem in report.problems:
         problem.harmless, problem.repair, problem.fix, problem.skip = False, "", None, None
     report.add("metadata", why)
 
 
-def _rows(report: Report) -> list[dict[str, Any]]:
+def _rows(report: FsckReport) -> list[dict[str, Any]]:
     return [
         {
             "where": problem.where,
@@ -152,7 +152,7 @@ def _rows(report: Report) -> list[dict[str, Any]]:
     ]
 
 
-def _as_json(node: int, report: Report) -> dict[str, Any]:
+def _as_json(node: int, report: FsckReport) -> dict[str, Any]:
     return {
         "node_id": node,
         "clean": report.clean,
@@ -164,7 +164,7 @@ def _as_json(node: int, report: Report) -> dict[str, Any]:
     }
 
 
-def _show(node: int, report: Report) -> None:
+def _show(node: int, report: FsckReport) -> None:
     rows = _rows(report)
     if rows:
         print_table(rows, ("where", "what", "harmless", "repair", "repaired"), f"broker {node}")

@@ -19,7 +19,7 @@ def _nobody(*_: Any) -> None:
     """Nobody listens."""
 
 
-class Listener(Protocol):
+class LogListener(Protocol):
     """Who is told."""
 
     def segments(self, ids: Collection[int]) -> None:
@@ -56,41 +56,41 @@ class Hooks:
 
     rolled: Callable[[list[Journal]], None] = _nobody
     stored: Callable[[], None] = _nobody
-    listeners: list[Listener] = field(default_factory=list)
+    listeners: list[LogListener] = field(default_factory=list)
     doubts: int = 0
 
     def segments(self, ids: Collection[int]) -> None:
-        """See Listener."""
+        """See LogListener."""
         self.stored()
         for each in self.listeners:
             each.segments(ids)
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """See Listener."""
+        """See LogListener."""
         self.stored()
         for each in self.listeners:
             each.log_starts(numbers)
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """See Listener."""
+        """See LogListener."""
         self.stored()
         for each in self.listeners:
             each.topics(infos)
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """See Listener."""
+        """See LogListener."""
         self.stored()
         for each in self.listeners:
             each.topic_altered(info)
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """See Listener."""
+        """See LogListener."""
         self.stored()
         for each in self.listeners:
             each.topic_removed(info)
 
     def defaults(self) -> None:
-        """See Listener."""
+        """See LogListener."""
         self.stored()
         for each in self.listeners:
             each.defaults()

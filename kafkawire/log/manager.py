@@ -31,7 +31,7 @@ from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_file import Extent
 from kafkawire.log.journal.indexer import Indexer, write
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
-from kafkawire.log.journal.run_file import Run, read_run, write_run
+from kafkawire.log.journal.run_file import RunState, read_run, write_run
 from kafkawire.log.maintenance.checkpoints import Checkpoints
 from kafkawire.log.maintenance.retention import Retention
 from kafkawire.log.maintenance.scheduler import Upkeep
@@ -44,7 +44,7 @@ from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.log.recovery.losses import Loss, names
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.recovery.recover import recover
-from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import check_known
 from kafkawire.log.segments.manager import Segments
 from kafkawire.metadata.catalog import Catalog, TopicInfo
@@ -190,7 +190,7 @@ class Log:
             self.env, self.folder, recovered, unknown, self.partitions, self._metadata, verify
         )
         kept = last is None or last.ledger
-        write_run(fs, self.folder, Run(self.start, -1, self.config.flush, kept))
+        write_run(fs, self.folder, RunState(self.start, -1, self.config.flush, kept))
         bounds = bounds_of(ledger)
         for number in recovered.ends.concerned(bounds) | self._given_up.ranges.keys():
             self.loader.make(number)
@@ -210,7 +210,7 @@ class Log:
         committed = self.commit_log.commits.committed
         self.commit_log.ledger.start(self.journals, committed, self.start, ledger)
         if not kept:  # only now: what an older version left of a ledger does not count
-            write_run(fs, self.folder, Run(self.start, -1, self.config.flush))
+            write_run(fs, self.folder, RunState(self.start, -1, self.config.flush))
         self.journals.discard(recovered.discarded)
         self.after_clean_end = clean and place == clean_end
         self._begin(recovered.found)
@@ -288,7 +288,7 @@ class Log:
             if location is not None:
                 self.partitions[number].lead(location.leader_epoch)
 
-    def _begin(self, found: list[Found]) -> None:
+    def _begin(self, found: list[RecoveredJournal]) -> None:
         for item in found:
             if item.journal.rolled and not item.journal.indexed:
                 self.indexer.owe(item.journal, item.extent())
@@ -396,5 +396,5 @@ class Log:
             rows = rows_in(active, self.partitions)
             write(self.env.fs, self.journals.folder, active.number, extent, rows)
         self.commit_log.ledger.finish()
-        run = Run(self.start, active.end_place, self.config.flush)
+        run = RunState(self.start, active.end_place, self.config.flush)
         write_run(self.env.fs, self.folder, run)

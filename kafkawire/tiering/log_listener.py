@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def listen(tiering: Tiering) -> None:
     """Be told from now on."""
-    tiering.log.hooks.listeners.append(Listener(tiering))
+    tiering.log.hooks.listeners.append(TieringLogListener(tiering))
 
 
-class Listener:
+class TieringLogListener:
     """See the module and kafkawire.log.hooks."""
 
     def __init__(self, tiering: Tiering) -> None:

@@ -22,7 +22,7 @@ from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.offsets.catalog.port import OffsetStorage
-from kafkawire.tiering.admin.commands import Commands
+from kafkawire.tiering.admin.commands import TierCommands
 from kafkawire.tiering.cost.budget import Spending
 from kafkawire.tiering.log_listener import listen
 from kafkawire.tiering.manifest.owner import OwnedByOther
@@ -44,9 +44,9 @@ from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import Survey
 from kafkawire.tiering.upload.finisher import Finisher
 from kafkawire.tiering.upload.lag_monitor import Promise
-from kafkawire.tiering.upload.offsets import Progress
+from kafkawire.tiering.upload.offsets import UploadProgress
 from kafkawire.tiering.upload.recovery import give_up_uploads
-from kafkawire.tiering.upload.scheduler import Dispatcher, Limits
+from kafkawire.tiering.upload.scheduler import Dispatcher, UploadLimits
 from kafkawire.tiering.upload.uploader import Uploader
 
 logger = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class Tiering:
         self.catalog = catalog
         self.meter = Meter(env.clock.now_ms, env.clock.monotonic)
         self.spending = Spending(env, config, storage, self.meter, node_id, log.folder)
-        self.commands = Commands(self)
+        self.commands = TierCommands(self)
         opener = opener or (lambda url: open_store(url, config))
         url = parse_tier(config.tier_url).url
         self.tiers = Tiers(env, storage, self.meter, opener, url, store, log.folder)
@@ -95,7 +95,7 @@ class Tiering:
         self.tier = 0
         self.state = "attaching"
         self.error: Exception | None = None
-        self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
+        self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
         self._tasks: list[asyncio.Task[Any]] = []
         self._warnings = Warnings(env, logger)
         self._started = False
@@ -138,7 +138,7 @@ class Tiering:
         finally:  # what could not be given up is by the next start; uploads must go on
             self.tier, self.store = self.tiers.current.id, self.tiers.store_at(url)
             self.state, self.error = "attaching", None
-            self.dispatcher = Dispatcher(Limits(0, 1, -1, 1.0))
+            self.dispatcher = Dispatcher(UploadLimits(0, 1, -1, 1.0))
             self._build()
             self._take_settings()
             self._attaching = self.env.spawn(self._run(), "tiering")
@@ -160,7 +160,7 @@ class Tiering:
             self.cluster_id, os.path.join(log.folder, "tier"), self.tier,
         )  # fmt: skip
         survey = Survey(env, storage, segments.store, config_of)
-        progress = Progress(env, log.partitions, storage)
+        progress = UploadProgress(env, log.partitions, storage)
         finisher = Finisher(
             env, storage, segments.store, segments.swapper, self.rounds, progress, grace_ms,
             lambda: self.remover.wake(),
@@ -336,7 +336,7 @@ class Tiering:
         """Settings of the broker that may change; whether they have."""
         config, limits, dispatcher = self.config, self.dispatcher.limits, self.dispatcher
         rate = config.remote_log_manager_copy_max_bytes_per_second
-        now = Limits(
+        now = UploadLimits(
             config.tier_upload_buffer_bytes,
             config.tier_upload_threads,
             -1 if rate >= NO_LIMIT else rate,

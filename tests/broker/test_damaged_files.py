@@ -19,7 +19,7 @@ from kafkawire.codec.segment.origin import write_origin
 from kafkawire.groups import snapshot
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index
-from kafkawire.log.journal.run_file import Run, read_run, write_run
+from kafkawire.log.journal.run_file import RunState, read_run, write_run
 from kafkawire.log.journal.scan import scan
 from kafkawire.log.partition.hot_index import empty_columns
 from kafkawire.manifest.format import pack, unpack
@@ -97,7 +97,7 @@ def snapshot_bytes() -> bytes:
 def run_file(data: bytes) -> object:
     fs = MemFileSystem()
     fs.makedirs("/data")
-    write_run(fs, "/data", Run(3, -1, "commit"))
+    write_run(fs, "/data", RunState(3, -1, "commit"))
     line = data.partition(b"\n")[0]
     node = fs.files["/data/run"]
     node.resize(0)

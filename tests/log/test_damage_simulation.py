@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from kafkawire.log.partition.index_eviction import evict
-from kafkawire.log.recovery.losses import Ends
+from kafkawire.log.recovery.losses import DamagedEnds
 from tests.kit.log.damaged_life import DamagedLastLife, DamagedLife, DamagedModel
 from tests.kit.log.life import LIVES
 from tests.kit.log.logs import FOLDER
@@ -52,11 +52,15 @@ def test_the_checker_sees_what_it_looks_for(monkeypatch: pytest.MonkeyPatch) -> 
     """Without what damage says of where partitions end, offsets are assigned again."""
 
     def at_least(
-        self: Ends, number: int, next_offset: int, last_place: int, bounds: Mapping[int, int] | None
+        self: DamagedEnds,
+        number: int,
+        next_offset: int,
+        last_place: int,
+        bounds: Mapping[int, int] | None,
     ) -> int:
         return next_offset
 
-    monkeypatch.setattr(Ends, "at_least", at_least)
+    monkeypatch.setattr(DamagedEnds, "at_least", at_least)
     with quiet(), pytest.raises(AssertionError, match=r"given again|given twice"):
         any(simulate(seed) is None for seed in range(100))
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafkawire.manifest.keys import SEGMENTS
-from kafkawire.tiering.admin.why import Piece, merged
+from kafkawire.tiering.admin.why import LocalOnlyRange, merged
 from kafkawire.tiering.upload.scheduler import Reason, Why
 from tests.kit.tier.fake_bucket import StoreFaults
 from tests.kit.tier.faults import CALM
@@ -215,16 +215,16 @@ def test_neighbours_with_one_reason_are_one_piece(detail: str) -> None:
     soon = Why(Reason.ERROR, 5.0, detail)
     found = merged(
         [
-            Piece(0, 3, 10, error, 7.0),
-            Piece(3, 5, 20, soon, 8.0),
-            Piece(5, 6, 1, other, 9.0),
-            Piece(8, 9, 1, other, 9.0),  # behind a hole: what lies between is uploaded
-            Piece(9, 12, 4, Why(Reason.QUEUED), 9.0, 0),  # in the journals
+            LocalOnlyRange(0, 3, 10, error, 7.0),
+            LocalOnlyRange(3, 5, 20, soon, 8.0),
+            LocalOnlyRange(5, 6, 1, other, 9.0),
+            LocalOnlyRange(8, 9, 1, other, 9.0),  # behind a hole: what lies between is uploaded
+            LocalOnlyRange(9, 12, 4, Why(Reason.QUEUED), 9.0, 0),  # in the journals
         ]
     )
     assert found == [
-        Piece(0, 5, 30, soon, 7.0, 2),
-        Piece(5, 6, 1, other, 9.0),
-        Piece(8, 9, 1, other, 9.0),
-        Piece(9, 12, 4, other, 9.0, 0),
+        LocalOnlyRange(0, 5, 30, soon, 7.0, 2),
+        LocalOnlyRange(5, 6, 1, other, 9.0),
+        LocalOnlyRange(8, 9, 1, other, 9.0),
+        LocalOnlyRange(9, 12, 4, other, 9.0, 0),
     ]

@@ -18,7 +18,13 @@ from kafkawire.cli.dump.segment import batch_json, batch_text, dump_segment, rec
 from kafkawire.cli.output import fail, print_json_line
 from kafkawire.codec.segment.format import MAGIC
 from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
-from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, FormatError, Header, read_header
+from kafkawire.log.journal.format import (
+    HEAD_BYTES,
+    HEADER_BYTES,
+    FormatError,
+    JournalHeader,
+    read_header,
+)
 from kafkawire.manifest.layout import MAGIC as MANIFEST_MAGIC
 
 NOTHING_WE_KNOW = "not a journal, segment or manifest"
@@ -60,7 +66,7 @@ def _mapped(path: str) -> memoryview:
         return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
 
 
-def _dump(view: memoryview, header: Header, records: bool, as_json: bool) -> None:
+def _dump(view: memoryview, header: JournalHeader, records: bool, as_json: bool) -> None:
     names: dict[int, str] = {}
     if as_json:
         print_json_line({"journal": header.journal, "run": header.run,

@@ -108,7 +108,7 @@ async def _to_sql(env: Env, metadata: SqlStore, home: str, node: int) -> dict[st
     return stored.counts()
 
 
-async def _in_rocks(folder: str, node: int) -> convert.Stored:
+async def _in_rocks(folder: str, node: int) -> convert.StoredOffsets:
     store = RocksStore(folder)
     try:
         return await asyncio.to_thread(convert.read_kv, store, node)

@@ -21,7 +21,7 @@ from kafkawire.codec.counts import Histogram
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.io.ports import File
 from kafkawire.log.journal.file import Journal
-from kafkawire.log.journal.ledger import Entry
+from kafkawire.log.journal.ledger import LedgerWrite
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -270,7 +270,7 @@ def call(fn: Callback, failure: BaseException | None) -> None:
         logger.exception("a callback of the commit log failed")
 
 
-def sync_all(files: list[File], entry: Entry | None) -> None:
+def sync_all(files: list[File], entry: LedgerWrite | None) -> None:
     """Make the files durable, after what the ledger says of them. Runs in the commit thread."""
     if entry is not None:
         entry.store()

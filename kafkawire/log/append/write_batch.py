@@ -23,7 +23,7 @@ from kafkawire.log.journal.format import (
     KIND_NAMING,
     MAGIC,
     PADDING,
-    Header,
+    JournalHeader,
     Naming,
     pack_body,
     pack_front,
@@ -181,7 +181,7 @@ def _begin(journal: Journal, previous_end: int, stamp: Stamp, now_ms: int) -> Wr
     """A write behind the journal's last frame; its first one has the header in front."""
     write = Write(journal, journal.end)
     if journal.end == 0:
-        header = write_header(Header(journal.number, stamp.run, previous_end, now_ms))
+        header = write_header(JournalHeader(journal.number, stamp.run, previous_end, now_ms))
         write.buffers.append(header)
         write.length = len(header)
     return write

@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import count
 
 from kafkawire.log.fsck.give_up import GiveUp
-from kafkawire.log.fsck.journals import Held, JournalCheck
+from kafkawire.log.fsck.journals import JournalCheck, JournalContents
 from kafkawire.log.fsck.objects import beyond
 from kafkawire.log.fsck.offsets import cut_end, missing, stored_end
-from kafkawire.log.fsck.report import Progress, Report
+from kafkawire.log.fsck.report import FsckReport, Progress
 from kafkawire.log.fsck.segments import SegmentCheck
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
@@ -35,13 +35,13 @@ async def check(
     storage: OffsetStorage,
     metadata: Metadata,
     progress: Progress = silent,
-) -> Report:
+) -> FsckReport:
     """Everything that is wrong under `home` (`<data>/brokers/<node_id>`).
 
-    Changes nothing; `Report.repair` does. Raises LogError, FormatError where a newer program has
-    written the files, MetadataError and OSError where nothing can be read at all.
+    Changes nothing; `FsckReport.repair` does. Raises LogError, FormatError where a newer program
+    has written the files, MetadataError and OSError where nothing can be read at all.
     """
-    report = Report()
+    report = FsckReport()
     place = await storage.load_place(node_id)
     give_up = GiveUp(env, home)
     journals = JournalCheck(env, home, catalog.name_of, report, progress, give_up)
@@ -55,7 +55,7 @@ async def check(
 
 
 async def _topics(
-    journals: JournalCheck, catalog: Catalog, metadata: Metadata, report: Report
+    journals: JournalCheck, catalog: Catalog, metadata: Metadata, report: FsckReport
 ) -> None:
     """Name the topics in the journals that the metadata does not know, alive or deleted."""
     strange: set[str] = set()
@@ -82,9 +82,9 @@ async def _partitions(
     catalog: Catalog,
     node_id: int,
     storage: OffsetStorage,
-    held: Held,
+    held: JournalContents,
     usable: set[int],
-    report: Report,
+    report: FsckReport,
     progress: Progress,
     give_up: GiveUp,
 ) -> None:

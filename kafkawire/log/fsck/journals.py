@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kafkawire.log.fsck.give_up import GiveUp
 from kafkawire.log.fsck.read_only_disk import ReadOnlyFileSystem
-from kafkawire.log.fsck.report import Fix, Progress, Report
+from kafkawire.log.fsck.report import Fix, FsckReport, Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import HEADER_BYTES
@@ -22,16 +22,16 @@ from kafkawire.log.journal.index_file import read_index
 from kafkawire.log.journal.ledger import bounds_of, expected_ledger
 from kafkawire.log.journal.run_file import NAME, read_run
 from kafkawire.log.journal.scan import Scanned, scan
-from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.partition.hot_index import IndexColumns
 from kafkawire.log.recovery.losses import Damage, Name, examine
 from kafkawire.log.recovery.recover import recover
-from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import not_deleted
 from kafkawire.log.segments.unfinished import Range
 
 
 @dataclass(slots=True)
-class Held:
+class JournalContents:
     """By partition number: the offset ranges [first, end) in the journals, as they lie there, what
     recovery made of the journals, and the topics (id -> name) that naming frames say a number
     belongs to; `bounds` are the ledger's."""
@@ -59,7 +59,7 @@ class JournalCheck:
         env: Env,
         home: str,
         name: Name,
-        report: Report,
+        report: FsckReport,
         progress: Progress,
         give_up: GiveUp,
     ) -> None:
@@ -71,9 +71,9 @@ class JournalCheck:
         self._report = report
         self._progress = progress
         self._give_up = give_up
-        self.held = Held()
+        self.held = JournalContents()
 
-    def run(self, claimed: int) -> Held:
+    def run(self, claimed: int) -> JournalContents:
         """Check all of it. `claimed`: the place of the checkpoint, which is committed."""
         last = read_run(self._env.fs, self._home)
         names = self._disk.listdir(self._home)
@@ -101,7 +101,7 @@ class JournalCheck:
         """The topics of these partitions, without those that a journal says were deleted."""
         return not_deleted(self._env.fs, self.held.recovered.found, numbers)
 
-    def _look(self, found: Found) -> None:
+    def _look(self, found: RecoveredJournal) -> None:
         journal, report = found.journal, self._report
         report.journals += 1
         report.size_bytes += journal.end
@@ -129,7 +129,7 @@ class JournalCheck:
         for number, (_, naming) in scanned.named.items():
             self.held.names[number][naming.topic_id] = naming.topic
 
-    def _compare(self, found: Found, whole: Scanned) -> None:
+    def _compare(self, found: RecoveredJournal, whole: Scanned) -> None:
         """The index file must have the rows of the frames; those of damaged ones it may have."""
         index = read_index(self._env.fs, found.journal.folder, found.journal.number)
         if index is None or whole.gaps:
@@ -171,7 +171,7 @@ class JournalCheck:
         return fix
 
 
-def _ends_with(rows: Columns, tail: Columns) -> bool:
+def _ends_with(rows: IndexColumns, tail: IndexColumns) -> bool:
     """Whether the last of `rows` are `tail`."""
     cut = len(rows) - len(tail)
     return cut >= 0 and all(

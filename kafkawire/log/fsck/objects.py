@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kafkawire.log.fsck.report import Fix, Report
+from kafkawire.log.fsck.report import Fix, FsckReport
 from kafkawire.log.io.ports import Env
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
@@ -31,7 +31,7 @@ class ObjectCheck:
         env: Env,
         node_id: int,
         storage: OffsetStorage,
-        report: Report,
+        report: FsckReport,
         segments: Iterable[SegmentRow],
     ) -> None:
         self._env = env

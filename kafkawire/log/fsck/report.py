@@ -28,7 +28,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Report:
+class FsckReport:
     """Everything that was found, and how much was looked at."""
 
     problems: list[Problem] = field(default_factory=list)

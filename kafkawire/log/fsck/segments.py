@@ -11,9 +11,9 @@ import os.path
 from collections.abc import Iterable, Sequence
 
 from kafkawire.codec.segment.format import FormatError, PartitionEntry
-from kafkawire.log.fsck.journals import Held
+from kafkawire.log.fsck.journals import JournalContents
 from kafkawire.log.fsck.objects import ObjectCheck
-from kafkawire.log.fsck.report import Fix, Progress, Report
+from kafkawire.log.fsck.report import Fix, FsckReport, Progress
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile, segment_path
@@ -46,10 +46,10 @@ class SegmentCheck:
         home: str,
         node_id: int,
         storage: OffsetStorage,
-        report: Report,
+        report: FsckReport,
         progress: Progress,
         catalog: Catalog,
-        held: Held,
+        held: JournalContents,
         known: Known,
     ) -> None:
         self._env = env

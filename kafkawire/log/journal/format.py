@@ -97,7 +97,7 @@ class FormatError(LogError):
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class JournalHeader:
     """The first 64 bytes of a journal. `previous_end`: the place where the one before ended."""
 
     journal: int
@@ -137,7 +137,7 @@ def padded(length: int) -> int:
     return (length + 7) & ~7
 
 
-def write_header(header: Header) -> bytes:
+def write_header(header: JournalHeader) -> bytes:
     """The 64 bytes."""
     body = Struct(">qqqq16x").pack(
         header.journal, header.run, header.previous_end, header.created_ms
@@ -145,7 +145,7 @@ def write_header(header: Header) -> bytes:
     return HEADER_MAGIC + Struct(">II").pack(VERSION, crc32c(body)) + body
 
 
-def read_header(buf: Buffer, name: str) -> Header | None:
+def read_header(buf: Buffer, name: str) -> JournalHeader | None:
     """The header at the start of `buf`; None if it was never written or is damaged.
 
     Raises FormatError, naming `name`, if a newer program wrote it.
@@ -162,7 +162,7 @@ def read_header(buf: Buffer, name: str) -> Header | None:
         )
     if crc32c(memoryview(buf)[16:HEADER_BYTES]) != checksum:
         return None
-    return Header(journal, run, previous_end, created)
+    return JournalHeader(journal, run, previous_end, created)
 
 
 def read_head(buf: Buffer, position: int) -> Head | None:

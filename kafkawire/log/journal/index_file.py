@@ -35,7 +35,7 @@ from kafkawire.log.io.ports import Env, FileSystem, WorkerError
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.journal.format import FormatError
-from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.partition.hot_index import IndexColumns
 from kafkawire.log.partition.read_plan import MAX_RUNS
 from kafkawire.log.segments.jobs import JournalFile
 
@@ -69,7 +69,7 @@ class Extent:
     frames: int
 
 
-def pack_index(number: int, extent: Extent, rows: Mapping[int, Columns]) -> bytes:
+def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) -> bytes:
     """The bytes of an index file."""
     directory = bytearray()
     columns: list[array[int]] = [array(code) for code, _ in _COLUMNS]
@@ -162,7 +162,7 @@ class JournalIndex:
         """The partitions that have more than one row."""
         return [n for n, size in zip(self._numbers, self._sizes, strict=True) if size > 1]
 
-    def rows(self, partition: int) -> Columns:
+    def rows(self, partition: int) -> IndexColumns:
         """A copy of one partition's rows."""
         start, stop = self._range(partition)
         parts = [
@@ -170,7 +170,7 @@ class JournalIndex:
             for (code, _), column in zip(_COLUMNS, self._columns, strict=True)
         ]
         base, place, newest, length, count = parts
-        return Columns(base, place, length, count, newest)
+        return IndexColumns(base, place, length, count, newest)
 
     def runs(
         self, partition: int, offset: int, end: int, max_bytes: int, first: bool

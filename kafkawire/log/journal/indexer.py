@@ -15,7 +15,7 @@ from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
 from kafkawire.log.maintenance.checkpoints import Checkpoints
-from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.partition.hot_index import IndexColumns
 from kafkawire.log.partition.index_eviction import close_portions, evict, rows_in
 from kafkawire.log.partition.partition import Partition
 
@@ -37,7 +37,7 @@ class Indexer:
         self._commit_log = commit_log
         self._partitions = partitions
         self._checkpoints = checkpoints
-        self._missing: dict[int, tuple[Extent, dict[int, Columns] | None]] = {}
+        self._missing: dict[int, tuple[Extent, dict[int, IndexColumns] | None]] = {}
         self._running = False
 
     def owe(self, journal: Journal, extent: Extent) -> None:
@@ -68,7 +68,9 @@ class Indexer:
         finally:
             self._running = False
 
-    async def _write(self, number: int, extent: Extent, rows: dict[int, Columns] | None) -> None:
+    async def _write(
+        self, number: int, extent: Extent, rows: dict[int, IndexColumns] | None
+    ) -> None:
         """The index file vouches for its journal's bytes, so these must be durable first."""
         journals = self._commit_log.journals
         journal = journals.by_number.get(number)
@@ -81,7 +83,7 @@ class Indexer:
 
 
 def write(
-    fs: FileSystem, folder: str, number: int, extent: Extent, rows: Mapping[int, Columns]
+    fs: FileSystem, folder: str, number: int, extent: Extent, rows: Mapping[int, IndexColumns]
 ) -> None:
     """Pack and write one index file. Runs in a thread, or blocks."""
     write_index(fs, folder, number, pack_index(number, extent, rows))

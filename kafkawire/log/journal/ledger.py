@@ -28,14 +28,14 @@ from kafkawire.log.journal.ledger_file import (
     RECORDS_AT,
     SLOT_BYTES,
     Change,
-    Contents,
+    LedgerContents,
     pack_record,
     pack_slot,
 )
 from kafkawire.log.journal.ledger_file import read_ledger as read_file
 
 if TYPE_CHECKING:
-    from kafkawire.log.journal.run_file import Run
+    from kafkawire.log.journal.run_file import RunState
     from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ MAX_FILE_BYTES = 256 << 20
 """What is read of a ledger: bounds of ten million partitions."""
 
 
-class Entry:
+class LedgerWrite:
     """A write that is to be durable before a commit is acknowledged."""
 
     __slots__ = ("data", "failure", "file", "position", "stale")
@@ -86,7 +86,7 @@ class Ledger:
         self._env = env
         self._home = home
         self._files: list[File] = []
-        self._state = Contents(0)
+        self._state = LedgerContents(0)
         self._active: dict[int, Partition] = {}
         self._open: dict[int, Journal] = {}
         self._settled: dict[int, int] = {}
@@ -99,7 +99,7 @@ class Ledger:
         self._whole_failed = False
 
     def start(
-        self, journals: Iterable[Journal], committed: int, start: int, before: Contents | None
+        self, journals: Iterable[Journal], committed: int, start: int, before: LedgerContents | None
     ) -> None:
         """Write the whole state: everything is in the journals and in SQL. `start` is the number
         of this one, `before` what was read. Blocks. Raises OSError if the files cannot be made."""
@@ -110,7 +110,7 @@ class Ledger:
         fs.sync_dir(self._home)
         # Above all before it, and in the other file: that one counts until this one is durable.
         generation = start << 32
-        self._state = Contents(generation + before.generation % 2 if before else generation)
+        self._state = LedgerContents(generation + before.generation % 2 if before else generation)
         self._state.committed = committed
         for journal in journals:
             if journal.end:
@@ -121,7 +121,7 @@ class Ledger:
         entry.store()
         self.stored(entry)
 
-    def entry(self, touched: list[Partition], journals: list[Journal]) -> Entry | None:
+    def entry(self, touched: list[Partition], journals: list[Journal]) -> LedgerWrite | None:
         """What must be durable before a commit of these is acknowledged; None: nothing. Hot."""
         beyond = [partition for partition in touched if partition.next_offset > partition.bound]
         new = [journal for journal in journals if journal.number not in self._state.journals]
@@ -137,7 +137,7 @@ class Ledger:
         self._end_rolled(change)
         return self._append(change)
 
-    def stored(self, entry: Entry) -> None:
+    def stored(self, entry: LedgerWrite) -> None:
         """An entry was written, or not: then the whole state is written at the next tick."""
         if entry.failure is not None:
             self._whole_failed = self._whole_failed or entry.stale is not None
@@ -237,7 +237,7 @@ class Ledger:
                 del self._open[number]
                 change.begun[number] = self._state.journals[number] = journal.end
 
-    def _append(self, change: Change) -> Entry:
+    def _append(self, change: Change) -> LedgerWrite:
         """A record of a change, after those before it in the same file."""
         state = self._state
         state.apply(change)
@@ -245,11 +245,11 @@ class Ledger:
             self._open.pop(number, None)
         self._sequence += 1
         data = pack_record(state.generation, self._sequence, state.committed, change)
-        entry = Entry(self._file(), self._position, data + END)
+        entry = LedgerWrite(self._file(), self._position, data + END)
         self._position += len(data)
         return entry
 
-    def _whole(self) -> Entry:
+    def _whole(self) -> LedgerWrite:
         """The whole state, in the other file, which counts from then on. After a failure in the
         same one, for the other may be the last that is whole."""
         state = self._state
@@ -260,7 +260,7 @@ class Ledger:
         data = pack_record(state.generation, 0, state.committed, change)
         self._position = self._whole_bytes = RECORDS_AT + len(data)
         stale = self._files[(state.generation + 1) % len(self._files)]
-        return Entry(self._file(), RECORDS_AT, data + END, stale)
+        return LedgerWrite(self._file(), RECORDS_AT, data + END, stale)
 
     def _fail(self, failure: OSError) -> None:
         if not self._broken:
@@ -272,7 +272,7 @@ class Ledger:
             )
         self._broken = True
 
-    async def _write(self, entry: Entry) -> None:
+    async def _write(self, entry: LedgerWrite) -> None:
         await self._env.offload.submit("commit", entry.store)
         self.stored(entry)
 
@@ -280,7 +280,7 @@ class Ledger:
         return self._files[self._state.generation % len(self._files)]
 
 
-def read_ledger(fs: FileSystem, home: str) -> Contents | None:
+def read_ledger(fs: FileSystem, home: str) -> LedgerContents | None:
     """What the ledger of a folder says; None if there is none, or nothing of it can be read.
 
     FormatError if a newer version wrote it; OSError."""
@@ -300,7 +300,9 @@ def read_ledger(fs: FileSystem, home: str) -> Contents | None:
     return max(found, key=lambda contents: contents.generation, default=None)
 
 
-def expected_ledger(fs: FileSystem, home: str, run: Run | None) -> tuple[Contents | None, str]:
+def expected_ledger(
+    fs: FileSystem, home: str, run: RunState | None
+) -> tuple[LedgerContents | None, str]:
     """What the ledger says, None if it does not count; and what is wrong with it, "" if nothing.
 
     `run` is what the last start left: that of an older version kept no ledger."""
@@ -312,6 +314,6 @@ def expected_ledger(fs: FileSystem, home: str, run: Run | None) -> tuple[Content
     return contents, "is damaged" if contents.damaged else ""
 
 
-def bounds_of(contents: Contents | None) -> Mapping[int, int] | None:
+def bounds_of(contents: LedgerContents | None) -> Mapping[int, int] | None:
     """The bounds, if all of them are known."""
     return None if contents is None or contents.damaged else contents.bounds

@@ -66,7 +66,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Contents:
+class LedgerContents:
     """What a ledger says: `committed`, a place up to which everything was committed; `journals`,
     number -> end position or -1; `bounds` by partition number. `damaged`: some of its records
     cannot be read, so that journals and bounds are not to be believed."""
@@ -110,13 +110,13 @@ def pack_record(generation: int, sequence: int, committed: int, change: Change) 
     return bytes(record)
 
 
-def read_ledger(data: bytes, name: str) -> Contents | None:
+def read_ledger(data: bytes, name: str) -> LedgerContents | None:
     """What one file says; None if it is none. FormatError if a newer version wrote it."""
     first = _record_at(data, RECORDS_AT, name)
     if first is None or first[1] != 0:
         return None
     generation, sequence, committed, change, at = first
-    contents = Contents(generation, committed)
+    contents = LedgerContents(generation, committed)
     contents.apply(change)
     while (found := _next(data, at, generation, sequence, name)) is not None:
         _, later, committed, change, stop = found

@@ -25,7 +25,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunState:
     """`start` counts the starts; `end` is the place where the log ended cleanly, -1 while open.
     `ledger`: this start kept a ledger; older versions drop the field, and then what an earlier
     start left in the ledger's files is out of date."""
@@ -36,7 +36,7 @@ class Run:
     ledger: bool = True
 
 
-def read_run(fs: FileSystem, folder: str) -> Run | None:
+def read_run(fs: FileSystem, folder: str) -> RunState | None:
     """What the last start or end left; None if there is none or it is damaged."""
     try:
         file = fs.open(os.path.join(folder, NAME))
@@ -56,12 +56,12 @@ def read_run(fs: FileSystem, folder: str) -> Run | None:
                 f"kafkawire reads up to {VERSION}: start the newer version that wrote it"
             )
         kept = bool(body.get("ledger", False))
-        return Run(int(body["start"]), int(body["end"]), str(body["flush"]), kept)
+        return RunState(int(body["start"]), int(body["end"]), str(body["flush"]), kept)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def write_run(fs: FileSystem, folder: str, run: Run) -> None:
+def write_run(fs: FileSystem, folder: str, run: RunState) -> None:
     """Replace the file, durably. Raises OSError, and then the old one is still there."""
     line = json.dumps({"version": VERSION, **asdict(run)}).encode()
     data = b"%s\n%08x\n" % (line, crc32c(line))

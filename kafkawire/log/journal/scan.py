@@ -31,7 +31,7 @@ from kafkawire.log.journal.format import (
     read_head,
     read_naming,
 )
-from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 from kafkawire.log.recovery.salvage import offsets_of
 
 Fact = tuple[int, tuple[Any, ...]]
@@ -78,7 +78,7 @@ class Scanned:
     end: int
     run: int
     frames: int = 0
-    rows: dict[int, Columns] = field(default_factory=dict)
+    rows: dict[int, IndexColumns] = field(default_factory=dict)
     named: dict[int, tuple[int, Naming]] = field(default_factory=dict)
     claimed: int = 0
     gaps: list[Gap] = field(default_factory=list)

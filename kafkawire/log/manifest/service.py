@@ -104,7 +104,7 @@ class LocalManifest:
         attached = self.keeping is not None and self.keeping.attached
         return attached and not (self._writing or self.noted)
 
-    # -- what is noted (kafkawire.log.hooks.Listener)
+    # -- what is noted (kafkawire.log.hooks.LogListener)
 
     def segments(self, ids: Collection[int]) -> None:
         """What is live and local is to be in the manifest, what is not any more goes from it."""
@@ -126,28 +126,28 @@ class LocalManifest:
             self._wake()
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """See kafkawire.log.hooks.Listener."""
+        """See kafkawire.log.hooks.LogListener."""
         self.noted.changes.partitions.update(dict.fromkeys(numbers))
         self._wake()
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """See kafkawire.log.hooks.Listener."""
+        """See kafkawire.log.hooks.LogListener."""
         for info in infos:
             self.noted.changes.topic(info.id)
         self.defaults()
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """See kafkawire.log.hooks.Listener."""
+        """See kafkawire.log.hooks.LogListener."""
         self.noted.changes.topic(info.id)
         self._wake()
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """See kafkawire.log.hooks.Listener."""
+        """See kafkawire.log.hooks.LogListener."""
         self.noted.changes.topic_deleted(info.id)
         self._wake()
 
     def defaults(self) -> None:
-        """See kafkawire.log.hooks.Listener."""
+        """See kafkawire.log.hooks.LogListener."""
         self.noted.changes.cluster = True
         self._wake()
 

@@ -22,7 +22,7 @@ UUID_BYTES = 16
 
 
 @dataclass(slots=True)
-class Slices:
+class KeySlices:
     """Rising keys, a slice each of SLICE, and a number for each key. `firsts`: of each slice."""
 
     keys: list[bytes] = field(default_factory=list)
@@ -55,8 +55,8 @@ class Outline:
 
     sequence: int
     cluster: ClusterFacts
-    topics: Slices
-    objects: Slices
+    topics: KeySlices
+    objects: KeySlices
     partitions: list[tuple[array[int], array[int], array[int], array[int]]]
 
 
@@ -91,8 +91,8 @@ def outline(state: Snapshot) -> Outline:
     return Outline(state.sequence, cluster, _slices(topics), _slices(objects), partitions)
 
 
-def _slices(numbers: Mapping[bytes, int]) -> Slices:
-    made = Slices()
+def _slices(numbers: Mapping[bytes, int]) -> KeySlices:
+    made = KeySlices()
     items = iter(sorted(numbers.items()))
     while part := list(islice(items, SLICE)):
         made.keys.append(b"".join([key for key, _ in part]))

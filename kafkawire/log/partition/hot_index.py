@@ -78,7 +78,7 @@ class HotIndex:
                 del column[:rows]
             del self._running[:]  # the maximum may have been among them
 
-    def extend(self, columns: Columns) -> None:
+    def extend(self, columns: IndexColumns) -> None:
         """Add many rows, after all others."""
         self.base.extend(columns.base)
         self.place.extend(columns.place)
@@ -86,9 +86,9 @@ class HotIndex:
         self.count.extend(columns.count)
         self.newest.extend(columns.newest)
 
-    def slice(self, start: int, stop: int) -> Columns:
+    def slice(self, start: int, stop: int) -> IndexColumns:
         """A copy of some rows."""
-        return Columns(
+        return IndexColumns(
             self.base[start:stop],
             self.place[start:stop],
             self.length[start:stop],
@@ -109,7 +109,7 @@ class HotIndex:
         return running
 
 
-class Columns:
+class IndexColumns:
     """Rows on their way between memory and a journal's index file."""
 
     __slots__ = ("base", "count", "length", "newest", "place")
@@ -127,6 +127,6 @@ class Columns:
         return len(self.base)
 
 
-def empty_columns() -> Columns:
+def empty_columns() -> IndexColumns:
     """No rows yet."""
-    return Columns(array("q"), array("q"), array("I"), array("I"), array("q"))
+    return IndexColumns(array("q"), array("q"), array("I"), array("I"), array("q"))

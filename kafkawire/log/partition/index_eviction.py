@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafkawire.log.journal.file import Journal
-from kafkawire.log.partition.hot_index import ROW_BYTES, Columns
+from kafkawire.log.partition.hot_index import ROW_BYTES, IndexColumns
 from kafkawire.log.partition.partition import Partition
 
 MAX_INDEX_BYTES = 64 << 20
@@ -18,7 +18,9 @@ MAX_INDEX_BYTES = 64 << 20
 smallest entries, or terabytes of 1 MiB ones. With it a busy broker stays far below 200 MB."""
 
 
-def close_portions(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, Columns]:
+def close_portions(
+    journal: Journal, partitions: Mapping[int, Partition]
+) -> dict[int, IndexColumns]:
     """Enter a rolled journal's shares with their partitions; copies of the rows, by partition."""
     columns = rows_in(journal, partitions)
     for number, rows in columns.items():
@@ -26,9 +28,9 @@ def close_portions(journal: Journal, partitions: Mapping[int, Partition]) -> dic
     return columns
 
 
-def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, Columns]:
+def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, IndexColumns]:
     """Copies of the rows that lie in one journal, by partition; those below log starts are gone."""
-    columns: dict[int, Columns] = {}
+    columns: dict[int, IndexColumns] = {}
     for number in journal.numbers:
         partition = partitions.get(number)
         if partition is None:
@@ -40,7 +42,7 @@ def rows_in(journal: Journal, partitions: Mapping[int, Partition]) -> dict[int, 
     return columns
 
 
-def add_portion(journal: Journal, partition: Partition, rows: Columns) -> None:
+def add_portion(journal: Journal, partition: Partition, rows: IndexColumns) -> None:
     """One partition's share of a rolled journal; `rows` are all it has there."""
     partition.portions.add(
         journal.number,

@@ -10,7 +10,7 @@ from array import array
 from bisect import bisect_right
 
 
-class Portions:
+class JournalExtents:
     """Columns, oldest first: journal number, [first, end) offsets, bytes, newest timestamp."""
 
     __slots__ = ("end", "first", "journal", "newest", "size")

@@ -24,7 +24,7 @@ from kafkawire.log.partition import damaged_ranges as holes
 from kafkawire.log.partition import time_lookup as times
 from kafkawire.log.partition import truncate as borders
 from kafkawire.log.partition.hot_index import HotIndex
-from kafkawire.log.partition.journal_extents import Portions
+from kafkawire.log.partition.journal_extents import JournalExtents
 from kafkawire.log.partition.producers import Producers, last_sequence
 from kafkawire.log.partition.read_plan import Plan, make_plan
 from kafkawire.log.partition.segment_extents import SegmentRows
@@ -140,7 +140,7 @@ class Partition:
         self.removed = False
         self.watchers: set[Callable[[Partition], None]] = set()
         self.rows = HotIndex()
-        self.portions = Portions()
+        self.portions = JournalExtents()
         self.evicted = 0
         self.segments = SegmentRows()
         self.cut_offset = 0

@@ -15,13 +15,13 @@ from kafkawire.codec.batches import HEAD
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal.file import POSITION_MASK, Journal
 from kafkawire.log.journal.format import batch_starts
-from kafkawire.log.partition.hot_index import ROW_BYTES, Columns
+from kafkawire.log.partition.hot_index import ROW_BYTES, IndexColumns
 from kafkawire.log.partition.index_eviction import MAX_INDEX_BYTES, add_portion
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.producers import last_sequence
 from kafkawire.log.partition.truncate import drop_journals
 from kafkawire.log.recovery.losses import Loss
-from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.offsets.catalog.port import PartitionRow
 from kafkawire.offsets.manager import PartitionOffsetManager
 
@@ -78,7 +78,7 @@ def _pass_over(
 def _load_journal(
     fs: FileSystem,
     partitions: Mapping[int, Partition],
-    found: Found,
+    found: RecoveredJournal,
     place: int,
     in_memory: bool,
     written: set[int],
@@ -155,7 +155,7 @@ def _take_row(partition: Partition, row: PartitionRow) -> None:
         partition.cut_offset = living[-1].end_offset
 
 
-def _first_loaded(found: list[Found]) -> int:
+def _first_loaded(found: list[RecoveredJournal]) -> int:
     """The oldest journal whose rows fit in memory together with all newer ones.
 
     Never later than the first without an index file, which is made of the rows in memory, nor
@@ -171,7 +171,7 @@ def _first_loaded(found: list[Found]) -> int:
     return min([max(first, 0), *(at for at, item in enumerate(found) if not item.journal.indexed)])
 
 
-def _load(partition: Partition, journal: Journal, rows: Columns, in_memory: bool) -> None:
+def _load(partition: Partition, journal: Journal, rows: IndexColumns, in_memory: bool) -> None:
     """Take rows of one journal, after all those before."""
     end = rows.base[-1] + rows.count[-1]
     partition.next_offset = max(partition.next_offset, end)
@@ -206,7 +206,7 @@ def _replay(partition: Partition, heads: Iterable[tuple[int, tuple[Any, ...]]], 
 
 
 def _heads(
-    fs: FileSystem, found: Found, number: int, rows: Columns, place: int
+    fs: FileSystem, found: RecoveredJournal, number: int, rows: IndexColumns, place: int
 ) -> Iterable[tuple[int, tuple[Any, ...]]]:
     """(place of its frame, head) of the batches behind `place`: those the scan has noted, or all
     of them where the rows come from an index file."""
@@ -216,7 +216,7 @@ def _heads(
 
 
 def _read_heads(
-    view: memoryview, rows: Columns, place: int
+    view: memoryview, rows: IndexColumns, place: int
 ) -> Iterator[tuple[int, tuple[Any, ...]]]:
     for at, length in zip(rows.place, rows.length, strict=True):
         if at >= place:

@@ -45,7 +45,7 @@ from kafkawire.log.partition.producers import Producers, last_sequence
 from kafkawire.log.rebuild.local_manifest import add_local_manifest
 from kafkawire.log.recovery.losses import Damage
 from kafkawire.log.recovery.recover import recover
-from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
 from kafkawire.metadata.checkpoint import FormatError as PackedError
@@ -53,7 +53,7 @@ from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_p
 
 
 @dataclass(slots=True)
-class Share:
+class SegmentShare:
     """What a segment holds of one partition."""
 
     file: SegmentSeen
@@ -90,7 +90,7 @@ class PartitionSeen:
     epochs: list[tuple[int, int]] = field(default_factory=list)
     producers: Producers = field(default_factory=Producers)
     ranges: list[tuple[int, int]] = field(default_factory=list)
-    shares: list[Share] = field(default_factory=list)
+    shares: list[SegmentShare] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -216,7 +216,7 @@ def _segment(env: Env, path: str, seen: Evidence, newest: Newest) -> None:
     seen.segments.append(one)
     for entry in file.directory:
         partition = seen.of(entry.number, entry.topic_id)
-        partition.shares.append(Share(one, entry))
+        partition.shares.append(SegmentShare(one, entry))
         partition.topic, partition.index = entry.topic, entry.index
         partition.next_offset = max(partition.next_offset, entry.end_offset)
         state = states.get(entry.number)
@@ -260,7 +260,7 @@ def _begin(partition: PartitionSeen, end: int, state: PartitionState) -> None:
     partition.producers.load(kept)
 
 
-def _journal(env: Env, found: Found, seen: Evidence) -> None:
+def _journal(env: Env, found: RecoveredJournal, seen: Evidence) -> None:
     journal = found.journal
     view = journal.warm(env.fs)
     named: dict[int, bytes] = {}

@@ -7,7 +7,7 @@ topics are in the catalog.
 from __future__ import annotations
 
 from kafkawire.codec.configs.settings import TopicConfig
-from kafkawire.log.rebuild.evidence import SegmentSeen, Share
+from kafkawire.log.rebuild.evidence import SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.plan import Rebuilt, used_files
 from kafkawire.log.segments.cut.grouping import retention_class
 from kafkawire.metadata.checkpoint import Checkpoint
@@ -32,7 +32,7 @@ DUE_NOW = 0
 TIER = 0
 """The first tier of a broker has this id."""
 
-File = tuple[SegmentSeen, list[tuple[int, Share]]]
+File = tuple[SegmentSeen, list[tuple[int, SegmentShare]]]
 
 
 async def enter(
@@ -79,7 +79,7 @@ async def _enter_objects(
 
 
 def _remote(
-    file: SegmentSeen, shares: list[tuple[int, Share]], node_id: int, kind: str
+    file: SegmentSeen, shares: list[tuple[int, SegmentShare]], node_id: int, kind: str
 ) -> tuple[SegmentRow, ObjectRow, list[Mapping]]:
     row = _row(file, shares, node_id, file.retention_class or kind)
     row.state, row.generation, row.local = LIVE, file.generation, False
@@ -93,7 +93,7 @@ def _remote(
     return row, made, [_mapping(number, share, 0) for number, share in shares]
 
 
-def _committed(shares: list[Share]) -> int:
+def _committed(shares: list[SegmentShare]) -> int:
     """Up to where a partition is in the remote tier without a hole from its first segment on."""
     end = 0
     for share in shares:
@@ -103,7 +103,9 @@ def _committed(shares: list[Share]) -> int:
     return end
 
 
-def _row(file: SegmentSeen, shares: list[tuple[int, Share]], node_id: int, kind: str) -> SegmentRow:
+def _row(
+    file: SegmentSeen, shares: list[tuple[int, SegmentShare]], node_id: int, kind: str
+) -> SegmentRow:
     newest = max(share.entry.max_timestamp for _, share in shares)
     return SegmentRow(
         file.uuid,
@@ -115,7 +117,7 @@ def _row(file: SegmentSeen, shares: list[tuple[int, Share]], node_id: int, kind:
     )
 
 
-def _mapping(number: int, share: Share, segment_id: int) -> Mapping:
+def _mapping(number: int, share: SegmentShare, segment_id: int) -> Mapping:
     entry = share.entry
     return Mapping(
         number,

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafkawire.log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, Share
+from kafkawire.log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.topics import assign
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
@@ -34,7 +34,7 @@ class Rebuilt:
     numbers: dict[int, int] = field(default_factory=dict)
     mixed: bool = False
     checkpoints: list[PartitionCheckpoint] = field(default_factory=list)
-    shares: dict[int, list[Share]] = field(default_factory=dict)
+    shares: dict[int, list[SegmentShare]] = field(default_factory=dict)
     aside: list[str] = field(default_factory=list)
     losses: list[str] = field(default_factory=list)
     place: int = 0
@@ -91,10 +91,10 @@ def _partition(
     )
 
 
-def _chain(partition: PartitionSeen) -> list[Share]:
+def _chain(partition: PartitionSeen) -> list[SegmentShare]:
     """The shares to read: without a hole between them, as far to the end as there are any, and
     from there as far to the front; the newest where two hold the same."""
-    best: dict[int, tuple[tuple[int, bool, int, bytes], Share | None]] = {}
+    best: dict[int, tuple[tuple[int, bool, int, bytes], SegmentShare | None]] = {}
     shares = [share for share in partition.shares if share.entry.end_offset > partition.log_start]
     shares.sort(key=lambda share: (share.entry.end_offset, share.entry.base_offset))
     for share in shares:
@@ -105,7 +105,7 @@ def _chain(partition: PartitionSeen) -> list[Share]:
         rank = (-begin, bool(share.file.path), share.file.created_ms, share.file.uuid)
         if entry.end_offset not in best or rank > best[entry.end_offset][0]:
             best[entry.end_offset] = rank, share
-    chain: list[Share] = []
+    chain: list[SegmentShare] = []
     end = max(best, default=-1)
     while end in best:
         share_or_none = best[end][1]
@@ -126,7 +126,7 @@ def _run_start(ranges: Iterable[tuple[int, int]], end: int) -> int:
 
 
 def _name_holes(
-    name: str, partition: PartitionSeen, chain: list[Share], known: int, result: Rebuilt
+    name: str, partition: PartitionSeen, chain: list[SegmentShare], known: int, result: Rebuilt
 ) -> None:
     """Say what is not read though something holds or should hold it."""
     if partition.log_start > known:
@@ -167,10 +167,10 @@ def _losses(seen: Evidence, result: Rebuilt) -> None:
         ]
 
 
-def used_files(result: Rebuilt) -> list[tuple[SegmentSeen, list[tuple[int, Share]]]]:
+def used_files(result: Rebuilt) -> list[tuple[SegmentSeen, list[tuple[int, SegmentShare]]]]:
     """The files that are read, the oldest first, with the shares in them and whose they are."""
-    files: dict[bytes, tuple[SegmentSeen, list[tuple[int, Share]]]] = {}
-    shared: dict[bytes, list[tuple[int, Share]]] = defaultdict(list)
+    files: dict[bytes, tuple[SegmentSeen, list[tuple[int, SegmentShare]]]] = {}
+    shared: dict[bytes, list[tuple[int, SegmentShare]]] = defaultdict(list)
     for number, shares in result.shares.items():
         for share in shares:
             shared[share.file.uuid].append((number, share))

@@ -32,15 +32,15 @@ from kafkawire.log.journal.format import (
     read_naming,
 )
 from kafkawire.log.journal.ledger_file import NAMES as LEDGERS
-from kafkawire.log.rebuild.evidence import Evidence, SegmentSeen, Share
+from kafkawire.log.rebuild.evidence import Evidence, SegmentSeen, SegmentShare
 from kafkawire.log.rebuild.plan import Rebuilt, used_files
 from kafkawire.log.recovery.quarantine import Quarantine
-from kafkawire.log.recovery.result import Found
+from kafkawire.log.recovery.result import RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.cut.grouping import retention_class
 from kafkawire.log.segments.file.open import SegmentFile, segment_path
-from kafkawire.log.segments.file.writer import Origins, SegmentWriter
-from kafkawire.log.segments.jobs import JobOrigin, Output, entries_of, pack
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
+from kafkawire.log.segments.jobs import JobOrigin, SegmentOutput, entries_of, pack
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
 
@@ -52,7 +52,7 @@ Batches = list[memoryview]
 
 
 @dataclass(slots=True)
-class Part:
+class SegmentPart:
     """What one new segment holds of a partition: whole batches that cover [first, end)."""
 
     number: int
@@ -148,11 +148,11 @@ class Conversion:
             if one.path not in used and one.path not in self._rebuilt.aside + self._old:
                 self._old.append(one.path)
 
-    def _share(self, file: SegmentFile, number: int, share: Share) -> Part:
+    def _share(self, file: SegmentFile, number: int, share: SegmentShare) -> SegmentPart:
         entry = share.entry
         view = file.need(entry.start, entry.start + entry.length, lambda _: None)
         starts = batch_starts(view, 0, len(view)) or []
-        return Part(number, entry.base_offset, entry.end_offset, self._sound(view, starts))
+        return SegmentPart(number, entry.base_offset, entry.end_offset, self._sound(view, starts))
 
     def _sound(self, view: memoryview, starts: list[int]) -> Batches:
         """The batches whose own checksums fit."""
@@ -182,11 +182,11 @@ class Conversion:
             if os.path.basename(index) in self._env.fs.listdir(journal.folder):
                 self._old.append(index)
 
-    def _journal(self, found: Found, reached: dict[int, int]) -> dict[int, Part]:
+    def _journal(self, found: RecoveredJournal, reached: dict[int, int]) -> dict[int, SegmentPart]:
         """By partition number the batches of a journal that are in no segment; moves `reached`."""
         view = found.journal.warm(self._env.fs)
         named: dict[int, bytes] = {}
-        parts: dict[int, Part] = {}
+        parts: dict[int, SegmentPart] = {}
         for position, head, starts in frames(view, found.journal.number, found.journal.end):
             at = position + HEAD_BYTES
             if head.kind == KIND_NAMING:
@@ -202,7 +202,7 @@ class Conversion:
                 end = fields[0] + fields[6] + 1
                 if end <= reached[number]:
                     continue
-                part = parts.setdefault(number, Part(number, reached[number], 0))
+                part = parts.setdefault(number, SegmentPart(number, reached[number], 0))
                 part.batches.append(batch)
                 part.end = reached[number] = end
         return parts
@@ -215,8 +215,8 @@ class Conversion:
         number = self._numbers.get((partition.topic_id, partition.index))
         return number if number in self._states else None
 
-    def _by_class(self, parts: dict[int, Part]) -> list[list[Part]]:
-        classes: dict[str, list[Part]] = defaultdict(list)
+    def _by_class(self, parts: dict[int, SegmentPart]) -> list[list[SegmentPart]]:
+        classes: dict[str, list[SegmentPart]] = defaultdict(list)
         for number in sorted(parts):
             classes[self._class(number)].append(parts[number])
         return list(classes.values())
@@ -224,7 +224,7 @@ class Conversion:
     def _class(self, number: int) -> str:
         return retention_class(TopicConfig(self._topics[number][0].configs))
 
-    def _write(self, parts: list[Part]) -> dict[int, Share]:
+    def _write(self, parts: list[SegmentPart]) -> dict[int, SegmentShare]:
         """One new segment with these partitions, by rising number; their shares of it."""
         if not parts:
             return {}
@@ -232,8 +232,8 @@ class Conversion:
         path = segment_path(self._folder, uuid)
         self._made.append(path)
         kind = self._class(parts[0].number)
-        output = Output(path + WRITING, uuid, [], 0, kind)
-        origins = Origins(self._origin)
+        output = SegmentOutput(path + WRITING, uuid, [], 0, kind)
+        origins = JobOrigins(self._origin)
         with SegmentWriter(self._env.fs, output, self._node_id, now_ms, origins) as writer:
             for part in parts:
                 topic, index = self._topics[part.number]
@@ -244,7 +244,7 @@ class Conversion:
             made = writer.finish()
         file = SegmentSeen(path, uuid, now_ms, made.size_bytes)
         entries: list[PartitionEntry] = list(entries_of(made))
-        return {entry.number: Share(file, entry) for entry in entries}
+        return {entry.number: SegmentShare(file, entry) for entry in entries}
 
     def _state(self, number: int) -> PartitionState:
         known = self._states[number]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from kafkawire.log.journal.file import PLACE_BITS
 from kafkawire.log.journal.scan import Gap
-from kafkawire.log.partition.hot_index import Columns
+from kafkawire.log.partition.hot_index import IndexColumns
 from kafkawire.log.recovery.salvage import DamagedFrame, explain
 
 MAX_NAMED = 10
@@ -100,7 +100,7 @@ def examine(gap: Gap, view: memoryview | None) -> Damage:
     return damage
 
 
-def examine_index(gap: Gap, rows: Mapping[int, Columns]) -> Damage:
+def examine_index(gap: Gap, rows: Mapping[int, IndexColumns]) -> Damage:
     """What a range of a journal that is gone held, as its index file says; `rows` by partition."""
     damage = Damage(gap)
     for number, columns in rows.items():
@@ -114,7 +114,7 @@ def examine_index(gap: Gap, rows: Mapping[int, Columns]) -> Damage:
 
 
 @dataclass(slots=True)
-class Ends:
+class DamagedEnds:
     """What damage says of where partitions end. `known`: the offset after the last that a damaged
     frame is known to have held; `doubted`: bytes in which more records of a partition may have
     been, with the place of the last; `unexplained`: likewise, of any partition."""
@@ -143,10 +143,10 @@ class Ends:
         return known + size
 
 
-def ends(damages: Iterable[Damage], place: int) -> Ends:
+def ends(damages: Iterable[Damage], place: int) -> DamagedEnds:
     """Put together what damage says. `place` is the checkpoint's: of what lies before it the
     checkpoint knows the next offsets."""
-    result = Ends()
+    result = DamagedEnds()
     for damage in damages:
         gap, start = damage.gap, damage.gap.place
         if gap.journal << PLACE_BITS | gap.end <= place and not gap.open:

@@ -42,10 +42,10 @@ from kafkawire.log.journal.format import (
     read_header,
 )
 from kafkawire.log.journal.index_file import read_index
-from kafkawire.log.journal.ledger_file import Contents
+from kafkawire.log.journal.ledger_file import LedgerContents
 from kafkawire.log.journal.scan import Gap, Scanned, scan
 from kafkawire.log.recovery.losses import ends, examine, examine_index
-from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ _SPARE = re.compile(SPARE_PREFIX + r"(\d{10})")
 
 
 def recover(
-    env: Env, folder: str, place: int, clean_end: int, ledger: Contents | None = None
+    env: Env, folder: str, place: int, clean_end: int, ledger: LedgerContents | None = None
 ) -> Recovered:
     """Read all journals of a folder. Blocks.
 
@@ -145,7 +145,9 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
             logger.error("%s has a damaged header; its frames are read all the same", path)
             header = None
         index = read_index(fs, folder, number)
-        found = Found(journal, header, None, set(), Scanned(number, 0, 0), listed.get(number, -1))
+        found = RecoveredJournal(
+            journal, header, None, set(), Scanned(number, 0, 0), listed.get(number, -1)
+        )
         if index is not None and index.extent.end > journal.capacity:
             found.least_end = max(found.least_end, index.extent.end)  # it was cut short
         elif index is not None:
@@ -154,7 +156,13 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
         result.found.append(found)
 
 
-def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, end: int) -> None:
+def _read(
+    fs: FileSystem,
+    found: RecoveredJournal,
+    later: list[RecoveredJournal],
+    result: Recovered,
+    end: int,
+) -> None:
     """Scan what the index does not cover. `end`: the place of a clean end, or -1."""
     journal = found.journal
     stop: int | None = None
@@ -189,7 +197,9 @@ def _read(fs: FileSystem, found: Found, later: list[Found], result: Recovered, e
         gaps.append(Gap(journal.number, journal.end, stop, cut_short=True))
 
 
-def _begun_in_vain(fs: FileSystem, found: Found, later: Found, start: int, stop: int) -> bool:
+def _begun_in_vain(
+    fs: FileSystem, found: RecoveredJournal, later: RecoveredJournal, start: int, stop: int
+) -> bool:
     """Whether a journal was written on after the next one was begun.
 
     So it is if the turn that began the next one failed, and those after it fitted into this one:
@@ -210,7 +220,7 @@ def _follows(fs: FileSystem, journal: Journal, position: int) -> bool:
     return head is not None and check(view, position, head, journal.number) is not None
 
 
-def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[Found]:
+def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[RecoveredJournal]:
     """Find the first gap that nothing behind it claims to be committed, and cut there.
 
     Returns the journals behind the cut.
@@ -237,7 +247,7 @@ def _judge(result: Recovered, claimed: int, listed: Mapping[int, int]) -> list[F
     return []
 
 
-def _missing(found: Found, before: int) -> Gap | None:
+def _missing(found: RecoveredJournal, before: int) -> Gap | None:
     """The journal that should lie before this one, if it does not.
 
     One that was recycled was committed to its end; one of which nothing reached the disk was not.
@@ -248,13 +258,13 @@ def _missing(found: Found, before: int) -> Gap | None:
     return Gap(number, 0, found.previous_end() & POSITION_MASK, missing=True)
 
 
-def _drop(result: Recovered, at: int) -> list[Found]:
+def _drop(result: Recovered, at: int) -> list[RecoveredJournal]:
     dropped = result.found[at:]
     del result.found[at:]
     return dropped
 
 
-def _cut(found: Found, gap: Gap) -> None:
+def _cut(found: RecoveredJournal, gap: Gap) -> None:
     """Forget everything of a journal from a gap on."""
     journal, scanned = found.journal, found.scanned
     logger.info(

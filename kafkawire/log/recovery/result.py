@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 
 from kafkawire.log.io.ports import FileSystem, LogError
 from kafkawire.log.journal.file import Journal
-from kafkawire.log.journal.format import HEADER_BYTES, Header, Naming
+from kafkawire.log.journal.format import HEADER_BYTES, JournalHeader, Naming
 from kafkawire.log.journal.index_file import Extent, JournalIndex, read_index
 from kafkawire.log.journal.scan import Gap, Scanned
-from kafkawire.log.partition.hot_index import Columns
-from kafkawire.log.recovery.losses import Damage, Ends
+from kafkawire.log.partition.hot_index import IndexColumns
+from kafkawire.log.recovery.losses import Damage, DamagedEnds
 
 
 @dataclass(slots=True)
-class Found:
+class RecoveredJournal:
     """One journal: what its index file covers, what the scan found after that.
 
     `least_end` is a position that the journal must reach, as its index file or the ledger says.
@@ -29,7 +29,7 @@ class Found:
     """
 
     journal: Journal
-    header: Header | None
+    header: JournalHeader | None
     covered: Extent | None
     indexed: set[int]
     scanned: Scanned
@@ -65,7 +65,7 @@ class Found:
 
     def rows(
         self, index: JournalIndex | None, numbers: Iterable[int]
-    ) -> Iterator[tuple[int, list[Columns]]]:
+    ) -> Iterator[tuple[int, list[IndexColumns]]]:
         """(partition number, its rows in order), for each of the partitions."""
         for number in numbers:
             parts = [index.rows(number)] if index is not None else []
@@ -81,7 +81,7 @@ class Recovered:
     journals in which nothing counts; they are to become spares once the ledger does not name them.
     """
 
-    found: list[Found] = field(default_factory=list)
+    found: list[RecoveredJournal] = field(default_factory=list)
     discarded: list[Journal] = field(default_factory=list)
     spares: list[tuple[str, int]] = field(default_factory=list)
     next_number: int = 1
@@ -89,7 +89,7 @@ class Recovered:
     run: int = 0
     damage: list[Gap] = field(default_factory=list)
     examined: list[Damage] = field(default_factory=list)
-    ends: Ends = field(default_factory=Ends)
+    ends: DamagedEnds = field(default_factory=DamagedEnds)
     namings: dict[int, Naming] = field(default_factory=dict)
 
     def numbers(self) -> set[int]:

@@ -35,7 +35,7 @@ from kafkawire.log.journal.format import (
     topics_of,
 )
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.recovery.result import Found, Recovered
+from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.segments.unfinished import entries_of
 from kafkawire.metadata.pairing import known_topics
 from kafkawire.metadata.store import Metadata, SqlStore
@@ -104,7 +104,7 @@ def sentence(metadata: str, home: str, topics: list[str]) -> str:
     )
 
 
-def _namings(fs: FileSystem, found: Iterable[Found]) -> Iterator[tuple[int, Naming]]:
+def _namings(fs: FileSystem, found: Iterable[RecoveredJournal]) -> Iterator[tuple[int, Naming]]:
     """What every naming frame of the journals says, by partition number."""
     for each in found:
         journal = each.journal
@@ -117,7 +117,7 @@ def _namings(fs: FileSystem, found: Iterable[Found]) -> Iterator[tuple[int, Nami
             journal.cool()
 
 
-def not_deleted(fs: FileSystem, found: Iterable[Found], numbers: set[int]) -> set[str]:
+def not_deleted(fs: FileSystem, found: Iterable[RecoveredJournal], numbers: set[int]) -> set[str]:
     """The topics of these partitions, without those that a journal says were deleted."""
     topics: dict[int, tuple[bytes, str]] = {}
     deleted: set[bytes] = set()

@@ -54,7 +54,7 @@ class JournalFile:
 
 
 @dataclass(slots=True)
-class Wanted:
+class PartitionToCut:
     """A partition to cut: what its batches cover of [from_offset, to_offset), all of it in the
     journals, but for what was given up, which is in `state.lost`, within these offsets. `to_offset`
     is where a batch ends; `from_offset` may lie within one."""
@@ -69,7 +69,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Output:
+class SegmentOutput:
     """A segment to write: its file must not exist. `numbers`: the partitions in it (cut only);
     `generation`, `retention_class`: as in its row, for its origin section."""
 
@@ -91,18 +91,18 @@ class JobOrigin:
 
 @dataclass(slots=True)
 class CutArguments:
-    """`journals` oldest first; `wanted`: packed `Wanted`, in any order."""
+    """`journals` oldest first; `wanted`: packed `PartitionToCut`, in any order."""
 
     node_id: int
     created_ms: int
     journals: list[JournalFile]
     wanted: Packed
-    outputs: list[Output]
+    outputs: list[SegmentOutput]
     origin: JobOrigin | None = None
 
 
 @dataclass(slots=True)
-class Damage:
+class StoredDamage:
     """Stored bytes that are not what was written: of which partition, at which offset, where."""
 
     number: int
@@ -131,7 +131,7 @@ class JobResult:
     out of them, all else is there."""
 
     made: list[Made]
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[StoredDamage] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -164,7 +164,7 @@ class RewriteArguments:
     node_id: int
     created_ms: int
     inputs: list[Input]
-    output: Output
+    output: SegmentOutput
     origin: JobOrigin | None = None
 
 
@@ -178,7 +178,7 @@ class SkipArguments:
     created_ms: int
     path: str
     entries: Packed
-    output: Output
+    output: SegmentOutput
     origin: JobOrigin | None = None
 
 

@@ -39,7 +39,7 @@ class ConversionError(Exception):
 
 
 @dataclass(slots=True)
-class Stored:
+class StoredOffsets:
     """All that a storage has of one broker. `checkpoints` with the time they were stored, as
     `offsets` (partition, dispatch, commit, time); `next_id`: of the next segment."""
 
@@ -71,9 +71,9 @@ def _of_led(table: str, columns: str, node_id: int) -> str:
     )
 
 
-def read_sql(session: Session, node_id: int) -> Stored:
+def read_sql(session: Session, node_id: int) -> StoredOffsets:
     """What SQL has of a broker."""
-    stored = Stored(next_id=_next_id(session))
+    stored = StoredOffsets(next_id=_next_id(session))
     for (place,) in session.rows(f"SELECT place FROM checkpoints WHERE node_id = {node_id:d}"):
         stored.place = place
     columns = "partition_number, checkpoint_offset, log_start, leader_epochs, producers"
@@ -106,7 +106,7 @@ def _next_id(session: Session) -> int:
     return int(rows[0][0]) + 1 if rows else 1
 
 
-def write_sql(session: Session, node_id: int, stored: Stored, now_ms: int) -> None:
+def write_sql(session: Session, node_id: int, stored: StoredOffsets, now_ms: int) -> None:
     """Enter everything into SQL that has nothing of this broker. ConversionError."""
     living = _partitions(session, node_id)
     _check(session, stored, living)
@@ -150,7 +150,7 @@ def _partitions(session: Session, node_id: int) -> dict[int, bool]:
     return {number: deleted_ms is None for number, deleted_ms in rows}
 
 
-def _check(session: Session, stored: Stored, living: dict[int, bool]) -> None:
+def _check(session: Session, stored: StoredOffsets, living: dict[int, bool]) -> None:
     numbers = {row.number for row, _ in stored.checkpoints}
     numbers.update(stored.totals, (row.number for row in stored.mappings))
     numbers.update(row[0] for row in stored.offsets)
@@ -208,10 +208,10 @@ def forget_sql(session: Session, node_id: int) -> None:
         session.run("DELETE FROM tiers")
 
 
-def read_kv(store: KeyValueStore, node_id: int) -> Stored:
+def read_kv(store: KeyValueStore, node_id: int) -> StoredOffsets:
     """What a key-value store has. FormatError."""
     place, next_id = store.get([layout.place_key(node_id), layout.NEXT_ID_KEY])
-    stored = Stored(layout.unpack_place(place), layout.unpack_place(next_id) or 1)
+    stored = StoredOffsets(layout.unpack_place(place), layout.unpack_place(next_id) or 1)
     for key, value in store.scan(b"p", b"q"):
         number, kind = layout.partition_of(key)
         if kind == layout.CHECKPOINT:
@@ -228,7 +228,7 @@ def read_kv(store: KeyValueStore, node_id: int) -> Stored:
     return stored
 
 
-def write_kv(store: KeyValueStore, node_id: int, stored: Stored) -> None:
+def write_kv(store: KeyValueStore, node_id: int, stored: StoredOffsets) -> None:
     """Enter everything into an empty store."""
     pairs = _pairs(node_id, stored)
     while some := list(islice(pairs, PAIRS_AT_ONCE)):
@@ -237,7 +237,7 @@ def write_kv(store: KeyValueStore, node_id: int, stored: Stored) -> None:
         store.write(writes)
 
 
-def _pairs(node_id: int, stored: Stored) -> Iterator[tuple[bytes, bytes]]:
+def _pairs(node_id: int, stored: StoredOffsets) -> Iterator[tuple[bytes, bytes]]:
     yield layout.place_key(node_id), layout.pack_place(stored.place)
     yield layout.NEXT_ID_KEY, layout.pack_place(stored.next_id)
     for state, at in stored.checkpoints:

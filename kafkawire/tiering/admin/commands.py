@@ -30,7 +30,7 @@ class CommandError(Exception):
     """It was asked wrongly, or cannot be done: one sentence."""
 
 
-class Commands:
+class TierCommands:
     """See the module."""
 
     def __init__(self, tiering: Tiering) -> None:
@@ -150,4 +150,4 @@ def _after(arguments: Arguments) -> tuple[str, int] | None:
             raise CommandError(f"after={wrong!r}: it must be a topic and a partition of it")
 
 
-__all__ = ["CommandError", "Commands"]
+__all__ = ["CommandError", "TierCommands"]

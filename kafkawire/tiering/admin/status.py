@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from kafkawire.log.segments.cut.schedule import NEVER
 from kafkawire.tiering.admin.why import (
-    Piece,
-    Shape,
+    LocalOnlyRange,
+    PartitionTiering,
     code_of,
     held_up,
     pieces,
@@ -127,7 +127,9 @@ def _places(tiering: Tiering, topic: str | None, after: Place | None) -> Iterato
             yield name, index
 
 
-async def _shapes(tiering: Tiering, places: Sequence[Place]) -> list[tuple[Place, Shape]]:
+async def _shapes(
+    tiering: Tiering, places: Sequence[Place]
+) -> list[tuple[Place, PartitionTiering]]:
     """The partitions that are led here; those that are not in memory are read from SQL."""
     numbers = {}
     for name, index in places:
@@ -147,7 +149,7 @@ async def _shapes(tiering: Tiering, places: Sequence[Place]) -> list[tuple[Place
     return shapes
 
 
-async def _uploaded(tiering: Tiering, shapes: Sequence[Shape]) -> dict[int, int]:
+async def _uploaded(tiering: Tiering, shapes: Sequence[PartitionTiering]) -> dict[int, int]:
     """When the newest object of each partition was uploaded (UTC ms)."""
     by_id = tiering.log.segments.store.by_id
     newest: dict[int, bytes] = {}
@@ -164,7 +166,11 @@ async def _uploaded(tiering: Tiering, shapes: Sequence[Shape]) -> dict[int, int]
 
 
 def _row(
-    place: Place, shape: Shape, missing: Sequence[Piece], uploaded_ms: int | None, now: float
+    place: Place,
+    shape: PartitionTiering,
+    missing: Sequence[LocalOnlyRange],
+    uploaded_ms: int | None,
+    now: float,
 ) -> dict[str, Any]:
     copied = [piece for piece in missing if piece.why.reason is not Reason.NOT_TIERED]
     since = min((piece.since for piece in copied), default=NEVER)
@@ -186,7 +192,7 @@ def _row(
     }
 
 
-def _reason(tiering: Tiering, place: Place, piece: Piece, lag_ms: int) -> dict[str, Any]:
+def _reason(tiering: Tiering, place: Place, piece: LocalOnlyRange, lag_ms: int) -> dict[str, Any]:
     """`late`: the piece is to be uploaded and has waited longer than `lag_ms`, which is
     tiering.max.lag.ms of its topic. A pause breaks that promise, too."""
     clock = tiering.env.clock
@@ -211,7 +217,7 @@ def _reason(tiering: Tiering, place: Place, piece: Piece, lag_ms: int) -> dict[s
     }
 
 
-def _uploaded_whole(place: Place, shape: Shape) -> dict[str, Any]:
+def _uploaded_whole(place: Place, shape: PartitionTiering) -> dict[str, Any]:
     empty = shape.high_watermark <= shape.log_start
     return {
         "topic": place[0],

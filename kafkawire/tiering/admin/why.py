@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
-class Shape:
+class PartitionTiering:
     """A partition as far as tiering goes, in memory or not. `rows`: (base, end, segment id, bytes)
     by offset; `journal_bytes`: behind them; `journals`: their numbers."""
 
@@ -44,7 +44,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LocalOnlyRange:
     """Offsets [start, end) that are not in the tier. `since`: when the oldest segment of them was
     made, or its journal first held tiered records (monotonic; NEVER: not known). `segments`: how
     many, 0: it lies in the journals."""
@@ -57,14 +57,14 @@ class Piece:
     segments: int = 1
 
 
-def shape_of(tiering: Tiering, partition: Partition) -> Shape:
+def shape_of(tiering: Tiering, partition: Partition) -> PartitionTiering:
     """Of a partition in memory."""
     rows, number = partition.segments, partition.number
     journals = list(partition.portions.journal)
     active = tiering.log.journals.active
     if number in active.numbers:
         journals.append(active.number)
-    return Shape(
+    return PartitionTiering(
         number=number,
         config=partition.config,
         log_start=partition.log_start,
@@ -79,7 +79,7 @@ def shape_of(tiering: Tiering, partition: Partition) -> Shape:
     )
 
 
-def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> Shape:
+def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> PartitionTiering:
     """Of a partition that is not in memory: all of it lies in segments."""
     log_start = row.checkpoint.log_start if row.checkpoint is not None else 0
     end = row.mappings[-1].end_offset if row.mappings else log_start
@@ -88,7 +88,7 @@ def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> Sh
         if not tiering.log.segments.store.is_local(mapping.segment_id):
             break
         local_from = max(mapping.base_offset, log_start)
-    return Shape(
+    return PartitionTiering(
         number=row.number,
         config=config,
         log_start=log_start,
@@ -101,9 +101,9 @@ def stored_shape(tiering: Tiering, row: PartitionRow, config: TopicConfig) -> Sh
     )
 
 
-def pieces(tiering: Tiering, shape: Shape) -> list[Piece]:
+def pieces(tiering: Tiering, shape: PartitionTiering) -> list[LocalOnlyRange]:
     """What of it is not in the tier, by offset; neighbours with one reason are one piece."""
-    found: list[Piece] = []
+    found: list[LocalOnlyRange] = []
     by_id = tiering.log.segments.store.by_id
     for base, end, segment_id, length in shape.rows:
         segment = by_id.get(segment_id)
@@ -111,19 +111,21 @@ def pieces(tiering: Tiering, shape: Shape) -> list[Piece]:
             continue
         start = max(base, shape.log_start)
         why = _not_wanted(shape.config) or _of_segment(tiering, segment_id)
-        found.append(Piece(start, end, length, why, _made(tiering, segment_id)))
+        found.append(LocalOnlyRange(start, end, length, why, _made(tiering, segment_id)))
     start = max(shape.cut_offset, shape.log_start)
     if start < shape.high_watermark:
         why = _not_wanted(shape.config) or _of_journals(tiering, shape)
         since = min((tiering.log.segments.cutter.timing.held_since(n) for n in shape.journals),
                     default=NEVER)  # fmt: skip
-        found.append(Piece(start, shape.high_watermark, shape.journal_bytes, why, since, 0))
+        found.append(
+            LocalOnlyRange(start, shape.high_watermark, shape.journal_bytes, why, since, 0)
+        )
     return merged(found)
 
 
-def merged(found: Iterable[Piece]) -> list[Piece]:
+def merged(found: Iterable[LocalOnlyRange]) -> list[LocalOnlyRange]:
     """Neighbours with the same reason as one; what is next of them counts."""
-    joined: list[Piece] = []
+    joined: list[LocalOnlyRange] = []
     for piece in found:
         last = joined[-1] if joined else None
         if (
@@ -152,7 +154,7 @@ def _not_wanted(config: TopicConfig) -> Why | None:
     return Why(Reason.NOT_TIERED, detail=name)
 
 
-def _of_journals(tiering: Tiering, shape: Shape) -> Why:
+def _of_journals(tiering: Tiering, shape: PartitionTiering) -> Why:
     cutter = tiering.log.segments.cutter
     damaged = cutter.damaged.get(shape.number)
     if damaged is not None:

@@ -38,7 +38,7 @@ READ_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class TopicLoad:
     """A topic's traffic and settings. `bytes_per_s`: of all its partitions, as they are stored;
     `kind`: its retention class; `retention_ms` and `local_ms` (how long records stay on local disk)
     -1: for ever."""
@@ -107,10 +107,10 @@ class _Made:
 
     count: float
     size_bytes: float
-    load: Load
+    load: TopicLoad
 
 
-def estimate(loads: Sequence[Load], machine: Machine, prices: Prices) -> Estimate:
+def estimate(loads: Sequence[TopicLoad], machine: Machine, prices: Prices) -> Estimate:
     """What these loads cause together: they share journals, segments and manifest."""
     flowing = [load for load in loads if load.bytes_per_s > 0]
     tiered = [load for load in flowing if load.copies]
@@ -175,7 +175,7 @@ def _merge(made: _Made, every_s: float, machine: Machine, prices: Prices, total:
         total.down_bytes += per_cut * one.size_bytes * away
 
 
-def _part_away(one: Merges, every_s: float, load: Load, machine: Machine) -> float:
+def _part_away(one: Merges, every_s: float, load: TopicLoad, machine: Machine) -> float:
     """How much of what is merged has no file on local disk any more."""
     if load.local_ms < 0:
         return 0.0
@@ -183,7 +183,7 @@ def _part_away(one: Merges, every_s: float, load: Load, machine: Machine) -> flo
     return max(0.0, 1 - here_s / (every_s / one.per_cut))
 
 
-def cut_every_s(flowing: Sequence[Load], machine: Machine) -> float:
+def cut_every_s(flowing: Sequence[TopicLoad], machine: Machine) -> float:
     """Between two cuts, when records flow all the time; 0: nothing is tiered."""
     lags = [load.lag_ms / 1000 for load in flowing if load.copies]
     if not lags:
@@ -200,10 +200,10 @@ def requests(size_bytes: float, machine: Machine) -> float:
     return puts_of(size_bytes, machine.part_bytes)
 
 
-def _objects(tiered: Sequence[Load], every_s: float) -> list[_Made]:
+def _objects(tiered: Sequence[TopicLoad], every_s: float) -> list[_Made]:
     """The objects of one cut."""
     made: list[_Made] = []
-    shared: dict[str, tuple[float, int, Load]] = {}
+    shared: dict[str, tuple[float, int, TopicLoad]] = {}
     for load in tiered:
         share = load.bytes_per_s / load.partitions * every_s
         if share >= LARGE_BYTES:
@@ -219,7 +219,7 @@ def _objects(tiered: Sequence[Load], every_s: float) -> list[_Made]:
     return made
 
 
-def _rounds(tiered: Sequence[Load], every_s: float) -> int:
+def _rounds(tiered: Sequence[TopicLoad], every_s: float) -> int:
     """Moments at which objects of one cut are uploaded: at once, or when their lag is near."""
     sizes = {load.kind: 0.0 for load in tiered}
     for load in tiered:
@@ -232,7 +232,7 @@ def _rounds(tiered: Sequence[Load], every_s: float) -> int:
     return len(moments)
 
 
-def _stored(tiered: Sequence[Load]) -> float:
+def _stored(tiered: Sequence[TopicLoad]) -> float:
     if any(load.retention_ms < 0 for load in tiered):
         return -1.0
     return sum(load.bytes_per_s * load.retention_ms / 1000 for load in tiered)

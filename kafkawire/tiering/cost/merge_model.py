@@ -13,7 +13,7 @@ from kafkawire.log.segments.merge.levels import (
     MIN_INPUTS,
     TWICE_BYTES,
     WHOLE_PART,
-    Limits,
+    MergeLimits,
     max_small,
 )
 
@@ -30,7 +30,9 @@ class Merges:
     size_bytes: float
 
 
-def merges_of(size_bytes: float, every_s: float, limits: Limits, kept_s: float) -> list[Merges]:
+def merges_of(
+    size_bytes: float, every_s: float, limits: MergeLimits, kept_s: float
+) -> list[Merges]:
     """What is merged of a class that gets a segment of `size_bytes` every so often and keeps it for
     `kept_s`: first the merges of what was cut, then those of what these made."""
     if size_bytes >= limits.small_bytes or size_bytes <= 0 or every_s <= 0:
@@ -50,7 +52,7 @@ def _once(inputs: int, size_bytes: float) -> Merges:
     return Merges(1 / inputs, inputs, inputs * size_bytes)
 
 
-def _twice(wanted: int, most: int, size_bytes: float, limits: Limits) -> list[Merges]:
+def _twice(wanted: int, most: int, size_bytes: float, limits: MergeLimits) -> list[Merges]:
     """First merges take what has come since the last one, each one less; when they have a target,
     or are half of what there may be, they become one."""
     firsts = taken = 0

@@ -22,7 +22,7 @@ from kafkawire.codec.configs.settings import (
 )
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.grouping import retention_class
-from kafkawire.tiering.cost.estimate import Estimate, Load, Machine, estimate
+from kafkawire.tiering.cost.estimate import Estimate, Machine, TopicLoad, estimate
 from kafkawire.tiering.cost.prices import parse_prices
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Estimates:
     now: Estimate
     then: Estimate
     currency: str
-    traffic: list[Load]
+    traffic: list[TopicLoad]
     read_bytes_per_s: float
 
 
@@ -107,9 +107,9 @@ def machine_of(config: BrokerConfig, changes: Mapping[str, str], read_rate: floa
     )
 
 
-def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig) -> Load:
+def load_of(topic: str, partitions: int, bytes_per_s: float, config: TopicConfig) -> TopicLoad:
     """A topic as the estimate takes it."""
-    return Load(
+    return TopicLoad(
         topic=topic,
         partitions=partitions,
         bytes_per_s=bytes_per_s,
@@ -152,7 +152,9 @@ async def estimates(
     )
 
 
-def _load(name: str, one: _Traffic, configs: Mapping[str, str], texts: Mapping[str, str]) -> Load:
+def _load(
+    name: str, one: _Traffic, configs: Mapping[str, str], texts: Mapping[str, str]
+) -> TopicLoad:
     return load_of(name, one.partitions, one.bytes_per_s, TopicConfig(configs, texts))
 
 
@@ -206,7 +208,7 @@ def _read_rate(tiering: Tiering) -> float:
     return size_bytes * 1000 / max(1000, meter.now_ms() - meter.since_ms)
 
 
-def assumed(traffic: Sequence[Load], read_bytes_per_s: float) -> dict[str, Any]:
+def assumed(traffic: Sequence[TopicLoad], read_bytes_per_s: float) -> dict[str, Any]:
     """The traffic behind an estimate, for JSON: of the busiest topics each for itself."""
     flowing = [load for load in traffic if load.bytes_per_s > 0]
     return {

@@ -16,7 +16,7 @@ from collections.abc import Mapping as Map
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.delta_builder import SLICE, Gathering, partition_row, topic_facts
 from kafkawire.log.manifest.pending_changes import Added, Changes
-from kafkawire.log.manifest.summary import Outline, Slices, partition_print, topic_print
+from kafkawire.log.manifest.summary import KeySlices, Outline, partition_print, topic_print
 from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.state import ClusterFacts
@@ -91,7 +91,7 @@ class Comparing:
         ):
             self._noted().cluster = True
 
-    async def _compare_topics(self, said: Slices) -> None:
+    async def _compare_topics(self, said: KeySlices) -> None:
         """What the manifest has, against the catalog; then, unless that was all of it, the rest."""
         topics, noted = self._catalog.by_id, self._noted
         known = list(topics)
@@ -114,7 +114,7 @@ class Comparing:
             if done % SLICE == 0:
                 await self._env.sleep(0)
 
-    async def missing(self, said: Slices) -> list[bytes]:
+    async def missing(self, said: KeySlices) -> list[bytes]:
         """Finished objects of this tier that the manifest does not have: none, unless a manifest
         was lost. Both sides by rising uuid."""
         missing: list[bytes] = []

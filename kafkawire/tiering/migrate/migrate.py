@@ -70,7 +70,7 @@ class MoveError(Exception):
 
 
 @dataclass(slots=True)
-class Progress:
+class MigrationProgress:
     """How far a move is. `state`: idle, copying, stuck (some objects could not be copied),
     waiting (all is copied; the old objects wait for their grace), done."""
 
@@ -88,7 +88,7 @@ class Mover:
     """See the module. One for each broker; at most one move at a time."""
 
     def __init__(self, tiering: Tiering) -> None:
-        self.progress = Progress()
+        self.progress = MigrationProgress()
         self._tiering = tiering
         self._task: asyncio.Task[None] | None = None
         self._beginning = asyncio.Lock()
@@ -120,7 +120,7 @@ class Mover:
     def start(self) -> None:
         """Go on with a move that is under way."""
         if self._task is None or self._task.done():
-            self.progress = Progress("copying", self._tiering.tiers.current.url)
+            self.progress = MigrationProgress("copying", self._tiering.tiers.current.url)
             self._task = self._tiering.env.spawn(self._run(), "move the tier")
 
     async def close(self) -> None:

@@ -7,10 +7,10 @@ from kafkawire.log.io.byte_budget import InFlight
 from kafkawire.log.io.slow_lane import SlowLane
 from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_batches
 from kafkawire.log.segments.read.index_cache import DamagedSegment, sound_part
-from kafkawire.log.segments.read.remote_port import Ask, Taken
+from kafkawire.log.segments.read.remote_port import RemoteReadRequest, Taken
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.offsets.catalog.port import Mapping
-from kafkawire.tiering.read.block_cache import Block
+from kafkawire.tiering.read.block_cache import CachedBlock
 from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.loader import Loads
 from kafkawire.tiering.read.requests import ColdCounts, Object
@@ -43,7 +43,7 @@ class Stretch:
         self._mapping = mapping
 
     async def take(
-        self, ask: Ask, position: int, limit: int, deadline: float | None
+        self, ask: RemoteReadRequest, position: int, limit: int, deadline: float | None
     ) -> Taken | None:
         """What is asked for, from the index block at `position` on, up to `limit`; beyond that
         only if compaction has left nothing before it. Waits for the first batch; of what follows
@@ -109,7 +109,7 @@ class Stretch:
 
     async def _bytes(
         self, position: int, end: int, deadline: float | None
-    ) -> tuple[memoryview, Block | None] | None:
+    ) -> tuple[memoryview, CachedBlock | None] | None:
         """A view of one block of the cache, or bytes put together of several."""
         cache, size = self._loads.cache, self._loads.cache.block_bytes
         numbers = blocks_of(position, end, size)
@@ -134,7 +134,7 @@ class Stretch:
         finally:
             self._copied.give(large)
 
-    async def _block(self, number: int, deadline: float | None) -> Block | None:
+    async def _block(self, number: int, deadline: float | None) -> CachedBlock | None:
         block = await self._loads.get(self._target, number, deadline)
         if block is not None and block.ahead is not None:
             block.ahead.used()
@@ -142,11 +142,11 @@ class Stretch:
         return block
 
 
-def _checked(block: Block | None, position: int, end: int) -> bool:
+def _checked(block: CachedBlock | None, position: int, end: int) -> bool:
     return block is not None and block.checked[0] <= position and end <= block.checked[1]
 
 
-def _check(block: Block, position: int, end: int) -> None:
+def _check(block: CachedBlock, position: int, end: int) -> None:
     """Remember that these positions are sound, with those before or behind them."""
     start, stop = block.checked
     if position <= stop and start <= end:

@@ -14,7 +14,7 @@ import weakref
 from asyncio import Future
 from typing import NamedTuple
 
-from kafkawire.tiering.read.readahead import Window
+from kafkawire.tiering.read.readahead import ReadaheadWindow
 
 BLOCK_BYTES = 1 << 20
 """Bytes of an object that are loaded together, at least: a smaller request costs as much."""
@@ -29,7 +29,7 @@ class Key(NamedTuple):
     block: int
 
 
-class Block:
+class CachedBlock:
     """One block. `at`: where it lies in the memory, -1 while it does not; `loading` until it does;
     `users`: reads that wait for it; `ahead`: the reader it was loaded for, until it is read;
     `checked`: positions of the object between which its bytes are known to be sound; `trouble`:
@@ -45,7 +45,7 @@ class Block:
         self.loading = loading
         self.at = -1
         self.users = 0
-        self.ahead: Window | None = None
+        self.ahead: ReadaheadWindow | None = None
         self.checked = (0, 0)
         self.trouble: Exception | None = None
         self.leases: dict[int, weakref.ref[object]] = {}
@@ -66,9 +66,9 @@ class BlockCache:
             )
         self._memory = memory
         self._free = [at * block_bytes for at in reversed(range(self.slots))]
-        self._blocks: dict[Key, Block] = {}  # in the order of last use
-        self._leased: set[Block] = set()
-        self._limbo: list[Block] = []
+        self._blocks: dict[Key, CachedBlock] = {}  # in the order of last use
+        self._leased: set[CachedBlock] = set()
+        self._limbo: list[CachedBlock] = []
         self.evicted_unread = 0
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class BlockCache:
         """How many blocks are held by views."""
         return len(self._leased)
 
-    def find(self, key: Key) -> Block | None:
+    def find(self, key: Key) -> CachedBlock | None:
         """A block that is there, or on its way."""
         block = self._blocks.pop(key, None)
         if block is not None:
@@ -91,7 +91,7 @@ class BlockCache:
         """Whether it is there or on its way, without counting as a use."""
         return key in self._blocks
 
-    def add(self, block: Block) -> None:
+    def add(self, block: CachedBlock) -> None:
         """One that will be loaded."""
         assert block.key not in self._blocks, "a block is there once"
         self._blocks[block.key] = block
@@ -109,14 +109,14 @@ class BlockCache:
         """Places nobody writes to any more."""
         self._free += places
 
-    def remove(self, block: Block) -> None:
+    def remove(self, block: CachedBlock) -> None:
         """Forget a block: it could not be loaded, or is not what it should be."""
         if self._blocks.get(block.key) is block:
             del self._blocks[block.key]
             if block.at >= 0:
                 self._limbo.append(block)  # somebody may still look at it
 
-    def view(self, block: Block, start: int, stop: int) -> memoryview:
+    def view(self, block: CachedBlock, start: int, stop: int) -> memoryview:
         """Bytes [start, stop) of a block, read-only. It stays in its place as long as a view of it
         is held; past the bound a copy is given."""
         assert block.at >= 0, "the block is there"
@@ -135,7 +135,7 @@ class BlockCache:
         leased.add(block)
         return memoryview(held).cast("B")[start:stop].toreadonly()
 
-    def copy(self, block: Block, start: int, stop: int, into: memoryview) -> None:
+    def copy(self, block: CachedBlock, start: int, stop: int, into: memoryview) -> None:
         """Bytes [start, stop) of a block, copied."""
         into[: stop - start] = self._memory[block.at + start : block.at + stop]
 

@@ -28,7 +28,7 @@ from kafkawire.log.segments.read.index_cache import (
     WarmIndexes,
     read_index,
 )
-from kafkawire.log.segments.read.remote_port import Ask, Exchanged, Taken
+from kafkawire.log.segments.read.remote_port import Exchanged, RemoteReadRequest, Taken
 from kafkawire.log.segments.read.warm_reader import SLACK_BYTES
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
@@ -38,7 +38,7 @@ from kafkawire.tiering.read.block_cache import BLOCK_BYTES, BlockCache
 from kafkawire.tiering.read.block_cache import Key as BlockKey
 from kafkawire.tiering.read.blocks import blocks_of
 from kafkawire.tiering.read.loader import RUN_BLOCKS, Loads
-from kafkawire.tiering.read.readahead import ReadAhead, Window
+from kafkawire.tiering.read.readahead import ReadAhead, ReadaheadWindow
 from kafkawire.tiering.read.requests import ColdCounts, Object, Requests, WrongSize, within
 from kafkawire.tiering.store.metering import charging
 from kafkawire.tiering.store.port import ObjectStore
@@ -129,7 +129,7 @@ class ColdReader:
             self._tiers[number] = tier
         return tier
 
-    async def take(self, ask: Ask, mapping: Mapping, segment: Segment) -> Taken:
+    async def take(self, ask: RemoteReadRequest, mapping: Mapping, segment: Segment) -> Taken:
         """See kafkawire.log.segments.read.remote_port.Cold."""
         row, deadline = segment.row, None
         most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
@@ -176,7 +176,7 @@ class ColdReader:
         return max(mapping.base_offset, index.block(index.find(position))[2])
 
     async def _take(
-        self, ask: Ask, mapping: Mapping, row: SegmentRow, deadline: float | None
+        self, ask: RemoteReadRequest, mapping: Mapping, row: SegmentRow, deadline: float | None
     ) -> Taken | None:
         tier, target = self.tier(row.tier), Object(row.object, row.size_bytes)
         self._check_refused(row)
@@ -200,13 +200,17 @@ class ColdReader:
             tier.ahead.went(window, ask.offset, taken.next_offset, now)
         return taken
 
-    def _go_on(self, loads: Loads, target: Object, ask: Ask, task: asyncio.Task[WarmIndex]) -> None:
+    def _go_on(
+        self, loads: Loads, target: Object, ask: RemoteReadRequest, task: asyncio.Task[WarmIndex]
+    ) -> None:
         """The index came too late for a read: load the data for the next one all the same."""
         if not task.cancelled() and task.exception() is None:
             position, length = task.result().index.span(ask.offset, max(ask.room, 0) + SLACK_BYTES)
             loads.want(target, blocks_of(position, position + length, self._block_bytes))
 
-    def _foresee(self, loads: Loads, target: Object, mapping: Mapping, ask: Ask) -> None:
+    def _foresee(
+        self, loads: Loads, target: Object, mapping: Mapping, ask: RemoteReadRequest
+    ) -> None:
         """Begin to load data whose place is known before the index is."""
         size, stop = self._block_bytes, mapping.start + mapping.length
         share = blocks_of(mapping.start, stop, size)
@@ -218,8 +222,14 @@ class ColdReader:
         loads.want(target, share)
 
     def _load(
-        self, tier: Tier, target: Object, mapping: Mapping, ask: Ask, start: int, stop: int
-    ) -> Window:
+        self,
+        tier: Tier,
+        target: Object,
+        mapping: Mapping,
+        ask: RemoteReadRequest,
+        start: int,
+        stop: int,
+    ) -> ReadaheadWindow:
         """Begin to load what is asked for, and what its reader will ask for next."""
         now, number, size = self._env.clock.monotonic(), mapping.number, self._block_bytes
         asked = blocks_of(start, stop, size)
@@ -244,7 +254,7 @@ class ColdReader:
         target: Object,
         own: range,
         room: int,
-        window: Window,
+        window: ReadaheadWindow,
     ) -> None:
         """Load the next `room` blocks behind a read, of this row and of those behind it, when so
         many are missing that a request is worth it."""

@@ -15,8 +15,8 @@ from functools import partial
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.tiering.read.block_cache import Block, BlockCache, Key
-from kafkawire.tiering.read.readahead import Window
+from kafkawire.tiering.read.block_cache import BlockCache, CachedBlock, Key
+from kafkawire.tiering.read.readahead import ReadaheadWindow
 from kafkawire.tiering.read.requests import Object, Requests, within
 from kafkawire.tiering.store.port import Part
 
@@ -45,7 +45,7 @@ class Loads:
         self,
         target: Object,
         numbers: Iterable[int],
-        window: Window | None = None,
+        window: ReadaheadWindow | None = None,
         run_blocks: int = 2,
     ) -> None:
         """Begin to load what is missing of these blocks, in order, as far as there is room now, in
@@ -62,7 +62,7 @@ class Loads:
             if len(places) < len(run):
                 return
 
-    async def get(self, target: Object, number: int, deadline: float | None) -> Block | None:
+    async def get(self, target: Object, number: int, deadline: float | None) -> CachedBlock | None:
         """A block, loaded; None if it is not there in time. Until the next await nobody takes it
         from its place. Raises what loading it has failed with."""
         counts, waited = self._requests.counts, False
@@ -107,14 +107,18 @@ class Loads:
         return self._ahead < half and not self._requests.behind
 
     def _begin(
-        self, target: Object, numbers: Sequence[int], places: list[int], window: Window | None
-    ) -> Block:
+        self,
+        target: Object,
+        numbers: Sequence[int],
+        places: list[int],
+        window: ReadaheadWindow | None,
+    ) -> CachedBlock:
         """Start one request for a run of blocks; the first of them."""
         loading: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         blocks, size = [], self.cache.block_bytes
         for number in numbers:
             length = min(size, target.size_bytes - number * size)
-            block = Block(Key(target.uuid, number), length, loading)
+            block = CachedBlock(Key(target.uuid, number), length, loading)
             block.ahead = window
             self.cache.add(block)
             blocks.append(block)
@@ -124,10 +128,10 @@ class Loads:
     async def _load(
         self,
         target: Object,
-        blocks: list[Block],
+        blocks: list[CachedBlock],
         places: list[int],
         loading: asyncio.Future[None],
-        window: Window | None,
+        window: ReadaheadWindow | None,
     ) -> None:
         ahead = window is not None
         self._ahead += ahead
@@ -152,7 +156,9 @@ class Loads:
                 loading.exception()  # nobody may be waiting any more
             self._wake()
 
-    async def _attempt(self, target: Object, blocks: list[Block], places: list[int]) -> list[int]:
+    async def _attempt(
+        self, target: Object, blocks: list[CachedBlock], places: list[int]
+    ) -> list[int]:
         """One request for all blocks, or two: the places that hold them now."""
         size = sum(block.length for block in blocks)
         tried: list[tuple[list[int], asyncio.Event]] = []
@@ -216,7 +222,7 @@ class Loads:
             self._waiting.popleft().set_result(None)
 
 
-def _tell(blocks: Sequence[Block], failure: StoreError) -> None:
+def _tell(blocks: Sequence[CachedBlock], failure: StoreError) -> None:
     for block in blocks:
         block.trouble = failure
 

@@ -26,7 +26,7 @@ CACHE_SHARE = 0.5
 """Of the cache, how much all windows together may fill with what nobody has read yet."""
 
 
-class Window:
+class ReadaheadWindow:
     """One reader, or several that are close together. `next_offset`: where it goes on."""
 
     __slots__ = ("_forgiven", "_trail", "blocks", "next_offset", "number", "used_at")
@@ -74,15 +74,15 @@ class ReadAhead:
 
     def __init__(self, cache_blocks: int) -> None:
         self._cache_blocks = cache_blocks
-        self._by_partition: dict[int, list[Window]] = {}
-        self._windows: dict[Window, None] = {}  # in the order of last use
+        self._by_partition: dict[int, list[ReadaheadWindow]] = {}
+        self._windows: dict[ReadaheadWindow, None] = {}  # in the order of last use
 
     def __len__(self) -> int:
         return len(self._windows)
 
-    def find(self, number: int, offset: int) -> Window | None:
+    def find(self, number: int, offset: int) -> ReadaheadWindow | None:
         """The window of who reads a partition there; the one that goes on there before all."""
-        best: Window | None = None
+        best: ReadaheadWindow | None = None
         for window in self._by_partition.get(number, ()):
             if window.next_offset == offset:
                 return window
@@ -90,9 +90,9 @@ class ReadAhead:
                 best = window
         return best
 
-    def begin(self, number: int, offset: int, now_s: float) -> Window:
+    def begin(self, number: int, offset: int, now_s: float) -> ReadaheadWindow:
         """A reader that is not known yet."""
-        window = Window(number, offset, now_s)
+        window = ReadaheadWindow(number, offset, now_s)
         there = self._by_partition.setdefault(number, [])
         there.append(window)
         self._windows[window] = None
@@ -102,13 +102,13 @@ class ReadAhead:
             self._forget(next(iter(self._windows)))
         return window
 
-    def went(self, window: Window, offset: int, next_offset: int, now_s: float) -> None:
-        """See Window.went."""
+    def went(self, window: ReadaheadWindow, offset: int, next_offset: int, now_s: float) -> None:
+        """See ReadaheadWindow.went."""
         window.went(offset, next_offset, now_s)
         if window in self._windows:
             self._windows[window] = self._windows.pop(window)
 
-    def room(self, window: Window, now_s: float) -> int:
+    def room(self, window: ReadaheadWindow, now_s: float) -> int:
         """How many blocks beyond what it reads now may be loaded for it."""
         active = 0
         for other in reversed(self._windows):
@@ -118,7 +118,7 @@ class ReadAhead:
         share = int(self._cache_blocks * CACHE_SHARE) // max(1, active)
         return min(window.blocks, share)
 
-    def _forget(self, window: Window) -> None:
+    def _forget(self, window: ReadaheadWindow) -> None:
         self._windows.pop(window, None)
         there = self._by_partition[window.number]
         there.remove(window)

@@ -25,10 +25,10 @@ from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_p
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
 from kafkawire.tiering.restore.findings import (
+    BucketEvidence,
+    BucketPartition,
     DoubtKind,
-    Evidence,
     ObjectSeen,
-    PartitionSeen,
     TopicSeen,
 )
 from kafkawire.tiering.store.object_footer import Tail, read_tail
@@ -39,10 +39,10 @@ MAX_NAMED = 3
 """Objects of one kind that are named; the others are counted."""
 
 
-async def gather(env: Env, store: ObjectStore, progress: Progress) -> Evidence:
+async def gather(env: Env, store: ObjectStore, progress: Progress) -> BucketEvidence:
     """Ask for all of it. StoreError, and NewerFormatError for what a newer program wrote."""
     asking = Asking(env, store)
-    seen = Evidence()
+    seen = BucketEvidence()
     seen.cluster_id = await _owner(asking)
     manifest = await _manifest(asking, seen)
     sizes = await _listing(asking, seen, progress)
@@ -62,7 +62,7 @@ async def _owner(asking: Asking) -> str | None:
         return None
 
 
-async def _manifest(asking: Asking, seen: Evidence) -> Manifest | None:
+async def _manifest(asking: Asking, seen: BucketEvidence) -> Manifest | None:
     async def get(key: str) -> bytes:
         try:
             return await asking.whole(key)
@@ -81,7 +81,7 @@ async def _manifest(asking: Asking, seen: Evidence) -> Manifest | None:
     return None
 
 
-async def _listing(asking: Asking, seen: Evidence, progress: Progress) -> dict[bytes, int]:
+async def _listing(asking: Asking, seen: BucketEvidence, progress: Progress) -> dict[bytes, int]:
     """Sizes of the objects that are there."""
     sizes: dict[bytes, int] = {}
     strange: list[str] = []
@@ -103,7 +103,7 @@ class _Gathering:
     """The evidence as it grows. `_newest`: number -> end offset its state was taken from."""
 
     def __init__(
-        self, asking: Asking, seen: Evidence, sizes: dict[bytes, int], progress: Progress
+        self, asking: Asking, seen: BucketEvidence, sizes: dict[bytes, int], progress: Progress
     ) -> None:
         self._asking = asking
         self._seen = seen
@@ -135,7 +135,7 @@ class _Gathering:
                 epochs = []
             epoch = max((each for each, _ in epochs), default=0)
             known = [pair for pair in epochs if pair[1] < row.end]
-            seen.partitions[row.number] = PartitionSeen(
+            seen.partitions[row.number] = BucketPartition(
                 row.number, row.log_start, row.end, epoch, known
             )
         self._named_objects(manifest)
@@ -272,7 +272,7 @@ class _Gathering:
                     continue
                 self._newest[entry.number] = entry.end_offset
 
-    def _take_state(self, partition: PartitionSeen, state: PartitionState, end: int) -> None:
+    def _take_state(self, partition: BucketPartition, state: PartitionState, end: int) -> None:
         """What was appended behind `end` when the object was written is in the next one, or lost:
         it is left out, so that a retry of it is taken."""
         epochs, producers = unpack_epochs(state.leader_epochs), unpack_producers(state.producers)

@@ -52,7 +52,7 @@ class ObjectSeen:
 
 
 @dataclass(slots=True)
-class PartitionSeen:
+class BucketPartition:
     """One partition number. `end`: all below it was said to be uploaded (0: nothing says);
     `epoch`: the greatest leader epoch anything speaks of."""
 
@@ -81,7 +81,7 @@ class TopicSeen:
 
 
 @dataclass(slots=True)
-class Evidence:
+class BucketEvidence:
     """All of it. `cluster_id` None: nothing names the bucket's cluster but its objects; `configs`:
     dynamic settings of all brokers; `deleted`: objects still there that the manifest calls
     deleted."""
@@ -93,15 +93,15 @@ class Evidence:
     last_producer_id: int = -1
     configs: Mapping[str, str] = field(default_factory=dict)
     topics: dict[bytes, TopicSeen] = field(default_factory=dict)
-    partitions: dict[int, PartitionSeen] = field(default_factory=dict)
+    partitions: dict[int, BucketPartition] = field(default_factory=dict)
     objects: list[ObjectSeen] = field(default_factory=list)
     deleted: int = 0
     doubts: list[Doubt] = field(default_factory=list)
 
-    def of(self, number: int) -> PartitionSeen:
+    def of(self, number: int) -> BucketPartition:
         """What is known of a partition so far."""
         if number not in self.partitions:
-            self.partitions[number] = PartitionSeen(number)
+            self.partitions[number] = BucketPartition(number)
         return self.partitions[number]
 
     def doubt(self, kind: DoubtKind, text: str) -> None:

@@ -18,8 +18,8 @@ from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.cut.grouping import retention_class
 from kafkawire.log.segments.file.open import segment_path
-from kafkawire.log.segments.file.writer import Origins, SegmentWriter
-from kafkawire.log.segments.jobs import JobOrigin, Made, Output, entries_of, pack
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
+from kafkawire.log.segments.jobs import JobOrigin, Made, SegmentOutput, entries_of, pack
 from kafkawire.manifest.columns import Entry
 from kafkawire.metadata.checkpoint import Checkpoint, pack_epochs, pack_producers
 from kafkawire.metadata.directory import TopicInfo
@@ -156,7 +156,7 @@ class _Entering:
         env, node = self._env, self._restored.node_id
         uuid = env.random.randbytes(16)
         row = SegmentRow(uuid, node, env.clock.now_ms(), retention_class=kind)
-        output = Output(segment_path(self._folder, uuid), uuid, [], 0, kind)
+        output = SegmentOutput(segment_path(self._folder, uuid), uuid, [], 0, kind)
         made = await env.offload.submit("files", self._write, output, row.created_ms, holes)
         (row.id,) = await self._storage.start_segments([row])
         row.size_bytes = made.size_bytes
@@ -169,13 +169,13 @@ class _Entering:
         ]  # fmt: skip
         await self._storage.finish_segments(Swap([(row, mappings)]))
 
-    def _write(self, output: Output, created_ms: int, holes: list[Hole]) -> Made:
+    def _write(self, output: SegmentOutput, created_ms: int, holes: list[Hole]) -> Made:
         """Runs in a thread."""
         states = {each.number: each for each in self._restored.checkpoints}
         topics = {self._topics[hole.number][0].id: self._topics[hole.number][0] for hole in holes}
         order = JobOrigin(self._restored.cluster_id, pack(map(_origin, topics.values())))
         fs, node = self._env.fs, self._restored.node_id
-        with SegmentWriter(fs, output, node, created_ms, Origins(order)) as writer:
+        with SegmentWriter(fs, output, node, created_ms, JobOrigins(order)) as writer:
             for hole in holes:
                 known = states[hole.number]
                 state = PartitionState(

@@ -11,15 +11,15 @@ from __future__ import annotations
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.rebuild.evidence import Evidence as LogEvidence
 from kafkawire.log.rebuild.evidence import PartitionSeen as LogPartition
-from kafkawire.log.rebuild.evidence import SegmentSeen, Share
+from kafkawire.log.rebuild.evidence import SegmentSeen, SegmentShare
 from kafkawire.manifest.columns import Entry
-from kafkawire.tiering.restore.findings import Evidence, ObjectSeen, PartitionSeen
+from kafkawire.tiering.restore.findings import BucketEvidence, BucketPartition, ObjectSeen
 
 Owner = tuple[bytes, str, int]
 """Topic id, name and index of a partition number."""
 
 
-def join(seen: LogEvidence, bucket: Evidence) -> None:
+def join(seen: LogEvidence, bucket: BucketEvidence) -> None:
     """Add all of it to `seen`."""
     owners = _topics(seen, bucket)
     _objects(seen, bucket, owners)
@@ -33,7 +33,7 @@ def join(seen: LogEvidence, bucket: Evidence) -> None:
         seen.clusters[bucket.cluster_id] = 0  # the tier is that cluster's alone
 
 
-def _topics(seen: LogEvidence, bucket: Evidence) -> dict[int, Owner]:
+def _topics(seen: LogEvidence, bucket: BucketEvidence) -> dict[int, Owner]:
     """Whose each partition number is; topics the log does not describe count as the oldest."""
     owners: dict[int, Owner] = {}
     more = {}
@@ -59,7 +59,7 @@ def _of(seen: LogEvidence, number: int, owner: Owner) -> LogPartition:
     return partition
 
 
-def _partition(partition: LogPartition, bucket: PartitionSeen) -> None:
+def _partition(partition: LogPartition, bucket: BucketPartition) -> None:
     if bucket.end > partition.next_offset or not partition.epochs:
         partition.epochs = list(bucket.epochs)
         partition.producers.load(bucket.producers)
@@ -68,7 +68,7 @@ def _partition(partition: LogPartition, bucket: PartitionSeen) -> None:
     partition.epoch = max(partition.epoch, bucket.epoch)
 
 
-def _objects(seen: LogEvidence, bucket: Evidence, owners: dict[int, Owner]) -> None:
+def _objects(seen: LogEvidence, bucket: BucketEvidence, owners: dict[int, Owner]) -> None:
     files = {segment.uuid: segment for segment in seen.segments}
     by_age = sorted(bucket.objects, key=lambda one: (not one.named, one.uuid))
     for each in by_age:
@@ -89,7 +89,7 @@ def _segment(seen: LogEvidence, each: ObjectSeen, owners: dict[int, Owner]) -> S
         if entry.number in owners:
             owner = owners[entry.number]
             partition = _of(seen, entry.number, owner)
-            partition.shares.append(Share(made, _entry(entry, owner)))
+            partition.shares.append(SegmentShare(made, _entry(entry, owner)))
             partition.next_offset = max(partition.next_offset, entry.end_offset)
     return made
 

@@ -18,14 +18,14 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.metadata.checkpoint import PartitionCheckpoint
 from kafkawire.metadata.directory import PartitionInfo, TopicInfo
 from kafkawire.tiering.restore.findings import (
+    BucketEvidence,
+    BucketPartition,
     Doubt,
     DoubtKind,
-    Evidence,
     ObjectSeen,
-    PartitionSeen,
     TopicSeen,
 )
-from kafkawire.tiering.restore.tiling import Piece, choose, gaps, rivals
+from kafkawire.tiering.restore.tiling import ObjectRange, choose, gaps, rivals
 
 EPOCH_MARGIN = 1000
 """An epoch rises once with each start that follows a crash: more such starts than can have happened
@@ -74,7 +74,7 @@ class Restored:
     size_bytes: int = 0
 
 
-def plan(seen: Evidence) -> Restored:
+def plan(seen: BucketEvidence) -> Restored:
     """Decide all of it."""
     planning = _Planning(seen)
     planning.clusters()
@@ -85,12 +85,12 @@ def plan(seen: Evidence) -> Restored:
 
 
 class _Planning:
-    def __init__(self, seen: Evidence) -> None:
+    def __init__(self, seen: BucketEvidence) -> None:
         self._seen = seen
         self._doubts: list[Doubt] = list(seen.doubts)
         self._objects = seen.objects
-        self._pieces: dict[int, list[Piece]] = defaultdict(list)
-        self._entries: list[tuple[int, Entry]] = []  # by Piece.key: object, entry
+        self._pieces: dict[int, list[ObjectRange]] = defaultdict(list)
+        self._entries: list[tuple[int, Entry]] = []  # by ObjectRange.key: object, entry
         self._used: dict[int, Used] = {}
         self._names: dict[int, str] = {}
         named = [n for topic in seen.topics.values() for n in topic.numbers.values()]
@@ -193,7 +193,7 @@ class _Planning:
                     continue  # what the manifest says of these offsets holds
                 taken = taken or not each.named
                 self._pieces[entry.number].append(
-                    Piece(
+                    ObjectRange(
                         entry.base_offset, entry.end_offset, each.generation, each.created_ms,
                         each.uuid, len(self._entries),
                     )
@@ -220,10 +220,10 @@ class _Planning:
                 partition = self._seen.partitions.get(info.number)
                 pieces = self._pieces.get(info.number, [])
                 if partition is not None or pieces:
-                    self._partition(info, partition or PartitionSeen(info.number), pieces)
+                    self._partition(info, partition or BucketPartition(info.number), pieces)
 
     def _partition(
-        self, info: PartitionInfo, partition: PartitionSeen, pieces: list[Piece]
+        self, info: PartitionInfo, partition: BucketPartition, pieces: list[ObjectRange]
     ) -> None:
         name, log_start = self._names[info.number], partition.log_start
         chosen = choose(pieces, log_start)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 
-class Piece(NamedTuple):
+class ObjectRange(NamedTuple):
     """The offsets [base, end) in an object; `key` is whatever the caller knows it by."""
 
     base: int
@@ -30,7 +30,7 @@ Weight = tuple[int, int, int, int]
 NOTHING: Weight = (0, 0, 0, 0)
 
 
-def choose(pieces: Sequence[Piece], log_start: int) -> list[Piece]:
+def choose(pieces: Sequence[ObjectRange], log_start: int) -> list[ObjectRange]:
     """The pieces to read from `log_start` on, in the order of their offsets."""
     useful = [piece for piece in pieces if piece.end > max(log_start, piece.base)]
     useful.sort(key=lambda piece: (piece.end, piece.base, piece.created_ms, piece.uuid))
@@ -41,7 +41,7 @@ def choose(pieces: Sequence[Piece], log_start: int) -> list[Piece]:
         joined = bisect_right(ends, piece.base, 0, at)
         before.append(joined)
         best.append(max(best[at], _sum(best[joined], _weight(piece, log_start))))
-    chosen: list[Piece] = []
+    chosen: list[ObjectRange] = []
     at = len(useful)
     while at:
         if best[at] == best[at - 1]:
@@ -52,7 +52,7 @@ def choose(pieces: Sequence[Piece], log_start: int) -> list[Piece]:
     return chosen[::-1]
 
 
-def _weight(piece: Piece, log_start: int) -> Weight:
+def _weight(piece: ObjectRange, log_start: int) -> Weight:
     covered = piece.end - max(piece.base, log_start)
     return covered, covered * piece.generation, -1, covered * piece.created_ms
 
@@ -61,11 +61,11 @@ def _sum(one: Weight, other: Weight) -> Weight:
     return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
 
 
-def rivals(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
+def rivals(pieces: Sequence[ObjectRange]) -> list[tuple[ObjectRange, ObjectRange]]:
     """Neighbours that hold the same offsets in the same generation: two brokers must have
     written them, or one twice."""
     found = []
-    newest: dict[int, Piece] = {}
+    newest: dict[int, ObjectRange] = {}
     for piece in sorted(pieces, key=lambda piece: (piece.base, piece.end)):
         if piece.base == piece.end:
             continue
@@ -77,7 +77,7 @@ def rivals(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
     return found
 
 
-def gaps(chosen: Sequence[Piece], start: int, end: int) -> list[tuple[int, int]]:
+def gaps(chosen: Sequence[ObjectRange], start: int, end: int) -> list[tuple[int, int]]:
     """The offsets of [start, end) that no chosen piece covers."""
     found = []
     for piece in chosen:

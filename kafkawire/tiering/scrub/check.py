@@ -13,7 +13,7 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.errors import NoSuchObject, StoreError
 from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, SegmentRow, StaleSwap
 from kafkawire.tiering.scrub.local_copy import is_sound_here, local_copy, scrub_file, skip
-from kafkawire.tiering.scrub.plan import Finding, Kind, Suspect, ranges_text, unlike
+from kafkawire.tiering.scrub.plan import Finding, FindingKind, Suspect, ranges_text, unlike
 from kafkawire.tiering.scrub.repair import Site, condemn, heal, publish
 from kafkawire.tiering.store.object_footer import Tail, read_tail
 from kafkawire.tiering.store.retrying import Asking
@@ -33,7 +33,7 @@ class Checker:
         """Look again at an object that seems to have no row, or the other way round."""
         key = segment_key(suspect.uuid)
         try:
-            if suspect.kind == Kind.ORPHAN:
+            if suspect.kind == FindingKind.ORPHAN:
                 finding = await self._orphan(suspect.uuid, key)
                 return [] if finding is None else [finding]
             return await self._lost(suspect.uuid, key)
@@ -51,18 +51,20 @@ class Checker:
             cluster_id = tail.origin.cluster_id if tail.origin is not None else site.cluster_id
             if cluster_id != site.cluster_id:
                 text = f"an object of {size} bytes of another cluster, {cluster_id}"
-                return Finding(Kind.ORPHAN, key, text)
+                return Finding(FindingKind.ORPHAN, key, text)
             kept = await self._only_copy(tail)
         except NoSuchObject:
             return None
         except FormatError:
             pass  # nothing in it can be read
         if kept:
-            return Finding(Kind.ORPHAN, key, f"an object of {size} bytes that no row knows, {kept}")
+            return Finding(
+                FindingKind.ORPHAN, key, f"an object of {size} bytes that no row knows, {kept}"
+            )
         if self._repair:
             await condemn(site, [uuid])
         text = f"an object of {size} bytes that no row knows"
-        return Finding(Kind.ORPHAN, key, text, self._done("deleted after the grace"))
+        return Finding(FindingKind.ORPHAN, key, text, self._done("deleted after the grace"))
 
     async def _only_copy(self, tail: Tail) -> str:
         """What an object without a row holds that is nowhere else, in words; empty: nothing."""
@@ -90,18 +92,18 @@ class Checker:
         try:
             size = (await self._asking.head(key)).size_bytes
         except NoSuchObject:
-            return await self._harmed(row, Kind.DANGLING, "its object is gone", [], "")
+            return await self._harmed(row, FindingKind.DANGLING, "its object is gone", [], "")
         if size == row.size_bytes:
             return []
         text = f"it has {size} bytes, its row says {row.size_bytes}"
-        return await self._with_copy(row, Kind.SIZE, text, size)
+        return await self._with_copy(row, FindingKind.SIZE, text, size)
 
     async def _finished(self, uuid: bytes) -> ObjectRow | None:
         rows = await self._site.storage.objects_by_uuid([uuid])
         return rows[0] if rows and rows[0].state == COPY_FINISHED else None
 
     async def _with_copy(
-        self, row: ObjectRow, kind: Kind, why: str, size_bytes: int
+        self, row: ObjectRow, kind: FindingKind, why: str, size_bytes: int
     ) -> list[Finding]:
         """As `_harmed`, with a copy of the object if batches may have to be left out."""
         site = self._site
@@ -111,7 +113,7 @@ class Checker:
             return await self._harmed(row, kind, why, [], path)
 
     async def _harmed(
-        self, row: ObjectRow, kind: Kind, why: str, damaged: list[DamagedRange], path: str
+        self, row: ObjectRow, kind: FindingKind, why: str, damaged: list[DamagedRange], path: str
     ) -> list[Finding]:
         """What is said and done about an object that is not as written. `damaged`: its bad batches
         if they are known, else `why` is about all of it; `path`: of a copy of it, empty: none."""
@@ -146,24 +148,26 @@ class Checker:
         site, key = self._site, segment_key(suspect.uuid)
         try:
             rows = await site.storage.objects_by_uuid([suspect.uuid])
-            if suspect.kind == Kind.NAMED:
+            if suspect.kind == FindingKind.NAMED:
                 if rows:
                     return None
                 text = "the manifest names an object that no row knows"
                 kept = await self._named_copy(key)
                 if kept:
-                    return Finding(Kind.NAMED, key, f"{text}, {kept}")
+                    return Finding(FindingKind.NAMED, key, f"{text}, {kept}")
                 if self._repair:
                     await condemn(site, [suspect.uuid])
-                return Finding(Kind.NAMED, key, text, self._done("deleted after the grace"))
+                return Finding(FindingKind.NAMED, key, text, self._done("deleted after the grace"))
             if not rows or rows[0].state != COPY_FINISHED:
                 return None
             if self._repair:
                 await publish(site, suspect.uuid)
         except (StoreError, OSError) as failure:
-            return Finding(Kind.UNREADABLE, key, f"the manifest could not be told of it: {failure}")
+            return Finding(
+                FindingKind.UNREADABLE, key, f"the manifest could not be told of it: {failure}"
+            )
         text = "the manifest does not name it"
-        return Finding(Kind.UNNAMED, key, text, self._done("entered in the manifest"))
+        return Finding(FindingKind.UNNAMED, key, text, self._done("entered in the manifest"))
 
     # -- its bytes
 
@@ -179,7 +183,9 @@ class Checker:
             if why:
                 row = await self._finished(uuid)
                 return (
-                    [] if row is None else await self._with_copy(row, Kind.FORMAT, why, size_bytes)
+                    []
+                    if row is None
+                    else await self._with_copy(row, FindingKind.FORMAT, why, size_bytes)
                 )
             return await self._all_bytes(row, segments[0], size_bytes) if deep else []
         except NoSuchObject:
@@ -209,8 +215,8 @@ class Checker:
             others = result.problems[: len(result.problems) - len(result.damaged)]
             more = f" and {len(others) - 1} more problems" if len(others) > 1 else ""
             why = others[0].replace(f"{path}: ", "").replace(path, "it") + more if others else ""
-            return await self._harmed(still, Kind.FORMAT, why, result.damaged, path)
+            return await self._harmed(still, FindingKind.FORMAT, why, result.damaged, path)
 
 
 def _unchecked(key: str, failure: Exception) -> Finding:
-    return Finding(Kind.UNREADABLE, key, f"it could not be checked: {failure}")
+    return Finding(FindingKind.UNREADABLE, key, f"it could not be checked: {failure}")

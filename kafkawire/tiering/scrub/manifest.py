@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 from bisect import bisect_left, bisect_right
 
-from kafkawire.log.manifest.summary import UUID_BYTES, Slices
+from kafkawire.log.manifest.summary import UUID_BYTES, KeySlices
 from kafkawire.manifest.keys import CURRENT
 from kafkawire.manifest.reader import unpack_current
 from kafkawire.tiering.manifest.bucket import BucketState
@@ -19,7 +19,7 @@ class Named:
 
     __slots__ = ("_keys", "_lasts")
 
-    def __init__(self, slices: Slices) -> None:
+    def __init__(self, slices: KeySlices) -> None:
         self._keys = slices.keys
         self._lasts = [keys[-UUID_BYTES:] for keys in slices.keys]
 

@@ -31,7 +31,7 @@ MAX_RANGES_NAMED = 5
 """Partitions named in one sentence."""
 
 
-class Kind(StrEnum):
+class FindingKind(StrEnum):
     """What was found to be wrong."""
 
     ORPHAN = "orphan"
@@ -55,7 +55,7 @@ class Finding:
     """One thing that is wrong. `key`: of the object; `text`: a sentence; `action`: what was done
     about it or, dry, would be ("" where only a person can do something)."""
 
-    kind: Kind
+    kind: FindingKind
     key: str
     text: str
     action: str = ""
@@ -105,7 +105,7 @@ class Seen(NamedTuple):
 class Suspect(NamedTuple):
     """What seems wrong about one object."""
 
-    kind: Kind
+    kind: FindingKind
     uuid: bytes
 
 
@@ -132,16 +132,22 @@ def compare(
         if row is None and each.modified_ms >= before_ms:
             result.young += 1
         elif row is None:
-            result.suspects.append(Suspect(Kind.ORPHAN, each.uuid))
+            result.suspects.append(Suspect(FindingKind.ORPHAN, each.uuid))
         elif row.state == COPY_FINISHED and row.size_bytes != each.size_bytes:
-            result.suspects.append(Suspect(Kind.SIZE, each.uuid))
+            result.suspects.append(Suspect(FindingKind.SIZE, each.uuid))
         elif row.state == COPY_FINISHED:
             result.sound.append(each.uuid)
     finished = [row.uuid for row in rows if row.state == COPY_FINISHED]
-    result.suspects += [Suspect(Kind.DANGLING, uuid) for uuid in finished if uuid not in sizes]
+    result.suspects += [
+        Suspect(FindingKind.DANGLING, uuid) for uuid in finished if uuid not in sizes
+    ]
     if named is not None:
-        result.suspects += [Suspect(Kind.UNNAMED, uuid) for uuid in finished if uuid not in named]
-        result.suspects += [Suspect(Kind.NAMED, uuid) for uuid in sorted(named - by_uuid.keys())]
+        result.suspects += [
+            Suspect(FindingKind.UNNAMED, uuid) for uuid in finished if uuid not in named
+        ]
+        result.suspects += [
+            Suspect(FindingKind.NAMED, uuid) for uuid in sorted(named - by_uuid.keys())
+        ]
     return result
 
 

@@ -23,7 +23,7 @@ from kafkawire.tiering.scrub.manifest import Named, read_outline
 from kafkawire.tiering.scrub.plan import (
     AGE_FLOOR_MS,
     Finding,
-    Kind,
+    FindingKind,
     ScrubProgress,
     ScrubReport,
     Seen,
@@ -60,7 +60,7 @@ class Scrub:
         report = self._report
         refusal = self._site.refusal() if repair else ""
         if refusal:
-            report.add(Finding(Kind.UNREADABLE, "", f"nothing is repaired: {refusal}"))
+            report.add(Finding(FindingKind.UNREADABLE, "", f"nothing is repaired: {refusal}"))
         report.repaired = repair and not refusal
         self._checker = Checker(self._site, self._asking, report.repaired, skip_lost)
         named = await self._outline()
@@ -81,7 +81,7 @@ class Scrub:
             return await read_outline(self._site, self._asking)
         except (StoreError, OSError, WorkerError, ValueError) as failure:
             text = f"the manifest cannot be read, and is not compared: {failure}"
-            self._report.add(Finding(Kind.UNREADABLE, "", text))
+            self._report.add(Finding(FindingKind.UNREADABLE, "", text))
             return None
 
     async def _stretch(
@@ -97,7 +97,7 @@ class Scrub:
                 seen.append(Seen(uuid, listed.size_bytes, listed.modified_ms))
             else:
                 text = "an object with a strange name: nobody knows what it is"
-                report.add(Finding(Kind.ORPHAN, listed.key, text))
+                report.add(Finding(FindingKind.ORPHAN, listed.key, text))
         report.objects += len(page)
         rows = await self._rows(after, upper)
         report.rows += len(rows)
@@ -105,7 +105,7 @@ class Scrub:
         compared = compare(seen, rows, uuids, self._before_ms)
         report.young += compared.young
         for suspect in compared.suspects:
-            if suspect.kind in (Kind.NAMED, Kind.UNNAMED):
+            if suspect.kind in (FindingKind.NAMED, FindingKind.UNNAMED):
                 self._doubtful.append(suspect)
                 continue
             for finding in await self._checker.verify(suspect):
@@ -147,7 +147,7 @@ class Scrub:
             return
         for at, suspect in enumerate(self._doubtful, 1):
             is_named = suspect.uuid in now
-            if is_named == (suspect.kind == Kind.NAMED):
+            if is_named == (suspect.kind == FindingKind.NAMED):
                 finding = await self._checker.differs(suspect)
                 if finding is not None:
                     self._report.add(finding)

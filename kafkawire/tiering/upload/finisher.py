@@ -17,7 +17,7 @@ from kafkawire.log.manifest.pending_changes import Added
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
 from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
-from kafkawire.tiering.upload.offsets import PAGE, Progress
+from kafkawire.tiering.upload.offsets import PAGE, UploadProgress
 from kafkawire.tiering.upload.scheduler import Candidate
 
 
@@ -81,7 +81,7 @@ class Finisher:
         segments: SegmentStore,
         swapper: Swapper,
         publisher: Publisher,
-        progress: Progress,
+        progress: UploadProgress,
         grace_ms: Callable[[], int],
         discarded: Callable[[], None],
     ) -> None:

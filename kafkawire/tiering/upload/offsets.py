@@ -31,7 +31,7 @@ def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
     return start
 
 
-class Progress:
+class UploadProgress:
     """See the module. `partitions` are those in memory; any other is asked of SQL."""
 
     def __init__(self, env: Env, partitions: Map[int, Partition], storage: OffsetStorage) -> None:

@@ -72,7 +72,7 @@ _WAITING, _READY, _ADMITTED, _BEGUN = range(4)
 
 
 @dataclass(slots=True)
-class Limits:
+class UploadLimits:
     """What the settings allow; changed in place. `bytes_per_second` -1: no limit."""
 
     buffer_bytes: int
@@ -105,7 +105,7 @@ class Dispatcher:
     `detached`: why the bucket cannot be used yet, "" if it can. `failures` counts failed tries by
     what failed."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: UploadLimits) -> None:
         self.limits = limits
         self.paused = ""
         self.foreign = False

@@ -36,7 +36,7 @@ from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import Survey, inherit, wanted
 from kafkawire.tiering.upload.finisher import Finisher, Flight
-from kafkawire.tiering.upload.offsets import Progress
+from kafkawire.tiering.upload.offsets import UploadProgress
 from kafkawire.tiering.upload.scheduler import Candidate, Dispatcher, Fault
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Uploader:
         store: ObjectStore,
         dispatcher: Dispatcher,
         survey: Survey,
-        progress: Progress,
+        progress: UploadProgress,
         finisher: Finisher,
         topic_of: Callable[[int], str],
         discarded: Callable[[], None],

@@ -14,7 +14,7 @@ from kafkawire.cli.app import app
 from kafkawire.codec.batches import build
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.dump import FrameShown, GapShown, walk
-from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, Header, Naming
+from kafkawire.log.journal.format import HEAD_BYTES, HEADER_BYTES, JournalHeader, Naming
 
 NUMBER = 7
 TOPIC_ID = bytes(range(16))
@@ -25,7 +25,7 @@ class Written:
 
     def __init__(self, number: int = NUMBER) -> None:
         self.number = number
-        self.data = bytearray(frame.write_header(Header(number, 1 << 32, 5, 1000)))
+        self.data = bytearray(frame.write_header(JournalHeader(number, 1 << 32, 5, 1000)))
         self.at: list[int] = []
 
     def add(self, kind: int, parts: list[bytes], *, of: int = 0, run: int = 1 << 32) -> Written:

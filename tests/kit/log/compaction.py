@@ -10,8 +10,8 @@ from kafkawire.log.segments.compact.offset_map import OffsetMap
 from kafkawire.log.segments.compact.retain import (
     OFFSET_MAX,
     Cleaner,
-    Indexer,
     LastBatch,
+    OffsetMapBuilder,
     Scanner,
     UnknownFate,
 )
@@ -82,7 +82,7 @@ def clean(
         return OffsetMap(dirty_from, keys_at_most, buffer_bytes, 0.9)
 
     offsets = offset_map()
-    indexer = Indexer(offsets)
+    indexer = OffsetMapBuilder(offsets)
     try:
         indexer.index(dirty, len(dirty))
     except UnknownFate:
@@ -90,7 +90,7 @@ def clean(
         scanner.scan(dirty, len(dirty))
         aborted = scanner.fates.aborted
         offsets = offset_map()
-        indexer = Indexer(offsets, aborted, min(scanner.stable(), OFFSET_MAX))
+        indexer = OffsetMapBuilder(offsets, aborted, min(scanner.stable(), OFFSET_MAX))
         indexer.index(dirty, len(dirty))
     cleaner = Cleaner(offsets, aborted, producers or {}, indexer.end, now_ms, delete_retention_ms)
     cleaned = split(cleaner.clean(data, len(data)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kafkawire.log.segments.merge.levels import Item, limits_of, max_small, next_merge
+from kafkawire.log.segments.merge.levels import MergeCandidate, limits_of, max_small, next_merge
 
 GIB = 1 << 30
 START_MS = 1_700_000_000_000
@@ -23,7 +23,7 @@ class Merging:
     every_ms: int = 2000
     kept_ms: int = 0
     cuts_per_look: int = 5
-    items: list[Item] = field(default_factory=list)
+    items: list[MergeCandidate] = field(default_factory=list)
     cut_bytes: int = 0
     merged_bytes: int = 0
     merges: int = 0
@@ -35,7 +35,7 @@ class Merging:
         limits, now_ms = limits_of(self.kind), START_MS
         for at, size in enumerate(sizes):
             now_ms += self.every_ms
-            self.items.append(Item(at, size, now_ms))
+            self.items.append(MergeCandidate(at, size, now_ms))
             self.cut_bytes += size
             self.size_bytes += size
             if at % self.cuts_per_look:
@@ -45,13 +45,13 @@ class Merging:
             self._look(now_ms)
         return self
 
-    def _merge(self, found: list[Item]) -> None:
+    def _merge(self, found: list[MergeCandidate]) -> None:
         ids = {item.id for item in found}
         small = [item for item in self.items if item.id in ids]
         assert small == found, "in the order in which they were cut"
         size = sum(item.size_bytes for item in found)
         merges = 1 + max(item.merges for item in found)
-        made = Item(found[-1].id, size, found[-1].made_ms, merges)
+        made = MergeCandidate(found[-1].id, size, found[-1].made_ms, merges)
         self.items = [item for item in self.items if item.id not in ids]
         self.items.append(made)
         self.items.sort(key=lambda item: item.id)

@@ -23,10 +23,16 @@ from kafkawire.codec.segment.format import (
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.file import journal_name
-from kafkawire.log.journal.format import Header, padded
+from kafkawire.log.journal.format import JournalHeader, padded
 from kafkawire.log.journal.index_file import Extent, pack_index, write_index
-from kafkawire.log.partition.hot_index import Columns, empty_columns
-from kafkawire.log.segments.jobs import CutArguments, JournalFile, Output, Wanted, pack
+from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
+from kafkawire.log.segments.jobs import (
+    CutArguments,
+    JournalFile,
+    PartitionToCut,
+    SegmentOutput,
+    pack,
+)
 
 UUID = bytes(range(16))
 RUN = 1 << 32
@@ -133,8 +139,8 @@ def journal(
     index: bool = True,
 ) -> JournalFile:
     """A rolled journal in FOLDER of frames (partition number, batches), and its index file."""
-    data = bytearray(frame.write_header(Header(number, RUN, 0, 0)))
-    rows: dict[int, Columns] = {}
+    data = bytearray(frame.write_header(JournalHeader(number, RUN, 0, 0)))
+    rows: dict[int, IndexColumns] = {}
     for partition, batches in frames:
         place = number << 32 | len(data)
         body = frame.pack_body(
@@ -165,21 +171,23 @@ def _base(data: bytes) -> int:
     return base
 
 
-def wanted(number: int, start: int, end: int, state: PartitionState | None = None) -> Wanted:
+def wanted(
+    number: int, start: int, end: int, state: PartitionState | None = None
+) -> PartitionToCut:
     """A partition to cut."""
-    return Wanted(
+    return PartitionToCut(
         number, topic_id(number), f"t{number}", 2, start, end, state or PartitionState(start)
     )
 
 
-def output(name: int, *numbers: int) -> Output:
+def output(name: int, *numbers: int) -> SegmentOutput:
     """A segment to make."""
     uuid = bytes([name]) * 16
-    return Output(f"{FOLDER}/{uuid.hex()}.segment", uuid, list(numbers))
+    return SegmentOutput(f"{FOLDER}/{uuid.hex()}.segment", uuid, list(numbers))
 
 
 def cutting(
-    journals: list[JournalFile], parts: Iterable[Wanted], outputs: list[Output]
+    journals: list[JournalFile], parts: Iterable[PartitionToCut], outputs: list[SegmentOutput]
 ) -> CutArguments:
     """A cut job."""
     return CutArguments(1, 5, journals, pack(parts), outputs)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import Report
+from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.unfinished import uncovered
@@ -22,7 +22,7 @@ from tests.log.segments.test_cutting import cut, fill, started
 JOURNALS = f"{FOLDER}/journals"
 
 
-async def looked_at(world: World) -> Report:
+async def looked_at(world: World) -> FsckReport:
     """As the command does: nobody serves the folder."""
     return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
@@ -39,7 +39,7 @@ async def stopped(cut_first: bool = True, count: int = 60) -> World:
     return world
 
 
-def texts(report: Report) -> list[str]:
+def texts(report: FsckReport) -> list[str]:
     return [f"{p.where}: {p.text}" for p in report.problems if not p.harmless]
 
 

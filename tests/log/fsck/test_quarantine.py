@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import Report
+from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.offsets.catalog.port import STARTED, SegmentRow
 from tests.kit.env import memory_env
@@ -18,7 +18,7 @@ SEGMENTS = f"{FOLDER}/segments"
 ASIDE = f"{FOLDER}/quarantine"
 
 
-async def checked(world: World) -> Report:
+async def checked(world: World) -> FsckReport:
     return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
 

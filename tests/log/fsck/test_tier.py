@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import Report
+from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.rebuild.evidence import gather
 from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import rebuild
@@ -17,9 +17,9 @@ from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.store import Writes
 from kafkawire.offsets.catalog.memory import MemoryRows
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LIVE, ObjectRow, TierRow
-from kafkawire.tiering.restore.findings import Evidence as BucketEvidence
+from kafkawire.tiering.restore.findings import BucketEvidence as BucketEvidence
+from kafkawire.tiering.restore.findings import BucketPartition as BucketPartition
 from kafkawire.tiering.restore.findings import ObjectSeen, TopicSeen
-from kafkawire.tiering.restore.findings import PartitionSeen as BucketPartition
 from kafkawire.tiering.restore.merge_evidence import join
 from tests.kit.log.logs import FOLDER
 from tests.kit.tier.local import SEGMENTS, LocalWorld
@@ -43,11 +43,11 @@ async def tiered() -> LocalWorld:
     return world
 
 
-async def looked_at(world: LocalWorld) -> Report:
+async def looked_at(world: LocalWorld) -> FsckReport:
     return await check(world.env, FOLDER, 1, world.catalog, world.storage, world.metadata)
 
 
-def texts(report: Report) -> list[str]:
+def texts(report: FsckReport) -> list[str]:
     return [f"{problem.where}: {problem.text}" for problem in report.problems]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafkawire.codec.batches import HEAD_BYTES as BATCH_HEAD
 from kafkawire.log.journal import format as frame
-from kafkawire.log.journal.format import HEADER_BYTES, FormatError, Header, Naming
+from kafkawire.log.journal.format import HEADER_BYTES, FormatError, JournalHeader, Naming
 from kafkawire.log.journal.scan import scan
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch
@@ -18,7 +18,7 @@ INT64 = st.integers(0, (1 << 63) - 1)
 
 @given(INT64, INT64, INT64, INT64)
 def test_a_header_comes_back(journal: int, run: int, previous_end: int, created: int) -> None:
-    header = Header(journal, run, previous_end, created)
+    header = JournalHeader(journal, run, previous_end, created)
     data = frame.write_header(header)
     assert len(data) == HEADER_BYTES
     assert frame.read_header(data, "x") == header
@@ -31,13 +31,13 @@ def test_rubbish_is_no_header(data: bytes) -> None:
 
 @given(st.integers(16, HEADER_BYTES - 1), st.integers(0, 7))
 def test_a_damaged_header_is_none(at: int, bit: int) -> None:
-    data = bytearray(frame.write_header(Header(1, 2, 3, 4)))
+    data = bytearray(frame.write_header(JournalHeader(1, 2, 3, 4)))
     data[at] ^= 1 << bit
     assert frame.read_header(data, "x") is None
 
 
 def test_a_newer_header_is_refused() -> None:
-    data = bytearray(frame.write_header(Header(1, 2, 3, 4)))
+    data = bytearray(frame.write_header(JournalHeader(1, 2, 3, 4)))
     data[11] = 2
     with pytest.raises(FormatError, match=r"x has format version 2.*start the newer version"):
         frame.read_header(data, "x")

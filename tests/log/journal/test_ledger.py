@@ -9,7 +9,7 @@ import pytest
 
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.fsck.check import check
-from kafkawire.log.fsck.report import Report
+from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.journal.file import index_name, journal_name
 from kafkawire.log.journal.ledger import MIN_RESERVE, read_ledger
 from kafkawire.log.journal.ledger_file import NAMES, RECORD_MAGIC, RECORDS_AT
@@ -99,7 +99,7 @@ async def read_all_from(partition: Partition, offset: int) -> int:
     return next(at for at, _ in values(buffers) if at >= offset)
 
 
-async def looked_at(world: World) -> Report:
+async def looked_at(world: World) -> FsckReport:
     world.metadata = MemoryMetadata(world.database)
     world.catalog = await world.metadata.open()
     world.storage = world.metadata.storage(world.env.clock.now_ms)
@@ -310,14 +310,14 @@ async def test_a_full_disk_stops_neither_the_ledger_for_good_nor_the_log() -> No
 
 async def test_what_an_older_version_left_of_a_ledger_does_not_count() -> None:
     """It recycles journals without saying so, and drops the mark from the run file."""
-    from kafkawire.log.journal.run_file import Run, read_run, write_run
+    from kafkawire.log.journal.run_file import RunState, read_run, write_run
 
     world = await filled()
     ends = await stop(world)
     run = read_run(world.fs, FOLDER)
     assert run is not None
     assert run.ledger
-    write_run(world.fs, FOLDER, Run(run.start + 1, -1, run.flush, ledger=False))
+    write_run(world.fs, FOLDER, RunState(run.start + 1, -1, run.flush, ledger=False))
     world.fs.remove(f"{JOURNALS}/{journal_name(1)}")
     await world.start()
     partition = world.find("t")

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import pytest
 
-from kafkawire.log.fsck.report import Report
+from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.manifest.files import ManifestFiles
 from kafkawire.log.manifest.maintenance import Keeping
 from kafkawire.log.manifest.service import LocalManifest
@@ -191,7 +191,7 @@ class LastManifestLife(ManifestLife):
 
 async def no_fsck(*_: Any) -> Any:
     """The simulation of the log has it."""
-    return Report()
+    return FsckReport()
 
 
 def simulate(seed: int) -> ManifestModel:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.log.manifest.summary import SLICE, Slices, outline, topic_print
+from kafkawire.log.manifest.summary import SLICE, KeySlices, outline, topic_print
 from kafkawire.manifest.columns import PartitionRow
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.state import Delta, TopicFacts
@@ -24,7 +24,7 @@ def test_a_key_is_found_only_where_a_key_begins(letters: list[bytes]) -> None:
     """Ids so alike that each is found across others, too."""
     text = b"".join(letters)
     keys = sorted({text[at : at + 16] for at in range(0, len(text) - 16, 3)})
-    slices = Slices()
+    slices = KeySlices()
     for start in range(0, len(keys), 4):
         slices.keys.append(b"".join(keys[start : start + 4]))
         slices.firsts.append(keys[start])

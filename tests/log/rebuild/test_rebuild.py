@@ -14,7 +14,13 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.fsck.check import check, silent
 from kafkawire.log.journal.scan import Gap
-from kafkawire.log.rebuild.evidence import Evidence, PartitionSeen, SegmentSeen, Share, gather
+from kafkawire.log.rebuild.evidence import (
+    Evidence,
+    PartitionSeen,
+    SegmentSeen,
+    SegmentShare,
+    gather,
+)
 from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
@@ -219,7 +225,7 @@ def seen(*shares: tuple[int, int, int], ranges: list[tuple[int, int]]) -> Eviden
         entry = PartitionEntry(
             1, b"i" * 16, "t", 0, 64, 100, base, end, 1, end - base, 5, 200, 40, 0
         )
-        partition.shares.append(Share(file, entry))
+        partition.shares.append(SegmentShare(file, entry))
     ends = [end for _, end in ranges] + [end for _, end, _ in shares]
     partition.next_offset = max(ends)
     body = {"name": "t", "partitions": [[1, 0]], "configs": {}, "internal": False}

@@ -9,7 +9,7 @@ from kafkawire.log.io.ports import LogError
 from kafkawire.log.journal import format as frame
 from kafkawire.log.journal.file import index_name, journal_name
 from kafkawire.log.journal.index_file import Extent, JournalIndex, pack_index, read_index
-from kafkawire.log.journal.run_file import Run, read_run, write_run
+from kafkawire.log.journal.run_file import RunState, read_run, write_run
 from kafkawire.log.journal.scan import scan
 from tests.kit.env import EPOCH_MS, InlineOffload
 from tests.kit.log.logs import FOLDER, batch, read_all
@@ -140,7 +140,7 @@ async def test_a_newer_journal_is_refused_in_one_sentence() -> None:
 async def test_a_newer_run_file_is_refused() -> None:
     world, _ = await start(b"a")
     await world.log.close()
-    write_run(world.fs, FOLDER, Run(1, -1, "commit"))
+    write_run(world.fs, FOLDER, RunState(1, -1, "commit"))
     node = world.fs.files[f"{FOLDER}/run"]
     line = bytes(node.data).split(b"\n")[0].replace(b'"version": 1', b'"version": 9')
     from crc32c import crc32c

@@ -8,10 +8,15 @@ from kafkawire.codec.batches import CONTROL, Record, iter_batches, pack, read_he
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.compact.job import PIECE_BYTES, run
-from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source
+from kafkawire.log.segments.compact.messages import (
+    CompactArguments,
+    CompactResult,
+    CompactSource,
+    PartitionToClean,
+)
 from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.log.segments.file.writer import SegmentWriter
-from kafkawire.log.segments.jobs import Made, Output, entries_of, no_pace
+from kafkawire.log.segments.jobs import Made, SegmentOutput, entries_of, no_pace
 from kafkawire.log.segments.jobs import pack as pack_items
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 from tests.kit.log.compaction import DAY_MS, NOW_MS, TXN, keyed, marker
@@ -21,9 +26,9 @@ FOLDER = "/segments"
 TOPIC = (b"t" * 16, "t", 0)
 
 
-def output(number: int) -> Output:
+def output(number: int) -> SegmentOutput:
     uuid = number.to_bytes(16, "big")
-    return Output(f"{FOLDER}/{uuid.hex()}.segment", uuid)
+    return SegmentOutput(f"{FOLDER}/{uuid.hex()}.segment", uuid)
 
 
 class Shelf:
@@ -34,7 +39,7 @@ class Shelf:
         self.fs.makedirs(FOLDER)
         self.count = 0
 
-    def write(self, parts: dict[int, list[bytes]]) -> dict[int, Source]:
+    def write(self, parts: dict[int, list[bytes]]) -> dict[int, CompactSource]:
         """One segment with batches of partitions."""
         self.count += 1
         out = output(self.count)
@@ -45,7 +50,7 @@ class Shelf:
             writer.end(read_head(batches[-1]).last_offset + 1)
         return {e.number: source(self.fs, out, e.number) for e in entries_of(writer.finish())}
 
-    def clean(self, *shares: Share, outputs: int = 1, **more: int) -> CompactResult:
+    def clean(self, *shares: PartitionToClean, outputs: int = 1, **more: int) -> CompactResult:
         """Clean into segments 100, 101, ... and the rest into 99."""
         arguments = CompactArguments(
             1,
@@ -60,11 +65,11 @@ class Shelf:
         return run(self.fs, arguments, no_pace)
 
 
-def source(fs: FileSystem, out: Output, number: int) -> Source:
+def source(fs: FileSystem, out: SegmentOutput, number: int) -> CompactSource:
     file = SegmentFile(fs, out.path, out.uuid)
     (entry,) = [entry for entry in file.directory if entry.number == number]
     file.close()
-    return Source(
+    return CompactSource(
         out.path, out.uuid, entry.start, entry.length, entry.base_offset, entry.end_offset,
         entry.records,
     )  # fmt: skip
@@ -74,9 +79,11 @@ def state(*producers: ProducerEntry) -> PartitionState:
     return PartitionState(0, pack_epochs([(3, 0)]), pack_producers(producers), [])
 
 
-def share(*sources: Source, number: int = 1, dirty_from: int = 0, **more: PartitionState) -> Share:
+def share(
+    *sources: CompactSource, number: int = 1, dirty_from: int = 0, **more: PartitionState
+) -> PartitionToClean:
     kept = more.get("state", state())
-    return Share(number, *TOPIC, dirty_from, DAY_MS, list(sources), kept)
+    return PartitionToClean(number, *TOPIC, dirty_from, DAY_MS, list(sources), kept)
 
 
 def read(shelf: Shelf, made: Made, number: int = 1) -> list[tuple[int, bytes | None, bytes | None]]:

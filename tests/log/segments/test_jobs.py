@@ -13,9 +13,9 @@ from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.segments.jobs import (
     Input,
     Keep,
-    Output,
     RewriteArguments,
     ScrubArguments,
+    SegmentOutput,
     no_pace,
     pack,
     run_job,
@@ -44,10 +44,13 @@ def test_a_failed_job_gives_its_handles_back(
     disk = DiskFileSystem()
     file = journal(disk, 1, [(3, [batch(0)])])
     path = put(disk, 1, [Part(3, [batch(0)])])
-    into = Output(path, UUID, [3])
+    into = SegmentOutput(path, UUID, [3])
     handles = next_handle()
     for name, job in (
-        ("cut", cutting([file], [wanted(3, 0, 1)], [Output(str(tmp_path / "new"), UUID, [4])])),
+        (
+            "cut",
+            cutting([file], [wanted(3, 0, 1)], [SegmentOutput(str(tmp_path / "new"), UUID, [4])]),
+        ),
         ("cut", cutting([file], [wanted(3, 0, 1)], [into])),
         ("rewrite", RewriteArguments(1, 6, [Input(path, b"", pack([Keep(3, 0, 9, 0)]))], into)),
         ("rewrite", RewriteArguments(1, 6, [Input(path, UUID, [])], into)),

@@ -11,7 +11,7 @@ import pytest
 from kafkawire.log.segments.merge.levels import (
     MAX_SMALL,
     MIB,
-    Item,
+    MergeCandidate,
     limits_of,
     max_small,
     next_merge,
@@ -65,10 +65,10 @@ def test_nothing_outlives_a_short_retention_by_more_than_an_eighth(hours: int) -
     limits = limits_of(kind)
     assert limits.span_ms <= kept_ms / 8
     found = Merging(kind, 2000, kept_ms)
-    taken: list[list[Item]] = []
+    taken: list[list[MergeCandidate]] = []
     merge = found._merge
 
-    def watched(items: list[Item]) -> None:
+    def watched(items: list[MergeCandidate]) -> None:
         taken.append(items)
         merge(items)
 
@@ -81,11 +81,11 @@ def test_nothing_outlives_a_short_retention_by_more_than_an_eighth(hours: int) -
     assert found.live_per_gib < 200
 
 
-def items_of(*bytes_of: int, merges: int = 0) -> list[Item]:
-    return [Item(at, size, START_MS + at, merges) for at, size in enumerate(bytes_of)]
+def items_of(*bytes_of: int, merges: int = 0) -> list[MergeCandidate]:
+    return [MergeCandidate(at, size, START_MS + at, merges) for at, size in enumerate(bytes_of)]
 
 
-def plan(items: list[Item], now_ms: int = START_MS, kind: str = EVER) -> list[int]:
+def plan(items: list[MergeCandidate], now_ms: int = START_MS, kind: str = EVER) -> list[int]:
     return [item.id for item in next_merge(items, limits_of(kind), MAX_SMALL, now_ms)]
 
 
@@ -105,8 +105,8 @@ def test_a_target_is_the_oldest_that_fit_into_a_request() -> None:
 def test_the_last_merge_is_not_taken_in_by_the_next() -> None:
     fresh = items_of(*[1000] * MAX_SMALL)
     assert plan(fresh) == list(range(MAX_SMALL))
-    made = Item(0, 1000 * MAX_SMALL, START_MS, 1)
-    later = [Item(at, 1000, START_MS + at) for at in range(1, MAX_SMALL)]
+    made = MergeCandidate(0, 1000 * MAX_SMALL, START_MS, 1)
+    later = [MergeCandidate(at, 1000, START_MS + at) for at in range(1, MAX_SMALL)]
     assert plan([made, *later[:-1]]) == []
     assert plan([made, *later]) == list(range(1, MAX_SMALL))
 
@@ -159,11 +159,11 @@ def test_the_closed_form_says_what_the_plan_does(mean: int, kept_h: int) -> None
     found = Merging(kind, 2000, kept_h * HOUR_MS)
     most = max_small(mean * kept_h * 1800)
     limits = limits_of(kind)
-    items: list[Item] = []
+    items: list[MergeCandidate] = []
     merged_bytes = merges = 0
     for at in range(count):
         now_ms = START_MS + at * 2000
-        items.append(Item(at, mean, now_ms))
+        items.append(MergeCandidate(at, mean, now_ms))
         while inputs := next_merge(items, limits, most, now_ms):
             found.items = items
             found._merge(inputs)

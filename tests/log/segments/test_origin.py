@@ -18,8 +18,8 @@ from kafkawire.log.segments.jobs import (
     Input,
     JobOrigin,
     Keep,
-    Output,
     RewriteArguments,
+    SegmentOutput,
     find_job,
     pack,
 )
@@ -121,7 +121,7 @@ def test_a_rewrite_says_it_anew(fs: MemFileSystem) -> None:
     path = f"{FOLDER}/{bytes([1] * 16).hex()}.segment"
     old = Origin("another", 1, "x", [TopicOrigin(topic_id(3), 1, 1)])
     write(fs, path, segment([Part(3, [batch(0)])], bytes([1] * 16), origin=old))
-    into = Output(output(9).path, output(9).uuid, [], 2, "keep")
+    into = SegmentOutput(output(9).path, output(9).uuid, [], 2, "keep")
     arguments = RewriteArguments(
         1, 6, [Input(path, b"", pack([Keep(3, 0, 1, 0)]))], into, ORDER
     )  # fmt: skip

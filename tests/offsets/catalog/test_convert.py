@@ -92,7 +92,7 @@ async def test_partitions_that_sql_does_not_know_are_refused(tmp_path: Path) -> 
     world = await sql_world(tmp_path / "one")
     await world.start()
     assert world.store is not None
-    stored = convert.Stored(checkpoints=[(state(1_000_000), 5)])
+    stored = convert.StoredOffsets(checkpoints=[(state(1_000_000), 5)])
     with pytest.raises(convert.ConversionError, match="deleted topics"):
         await world.store.transact(lambda session: convert.write_sql(session, 1, stored, 5))
     await world.close()

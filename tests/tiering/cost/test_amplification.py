@@ -13,7 +13,7 @@ import pytest
 
 from kafkawire.log.segments.merge import levels as mergeplan
 from kafkawire.offsets.catalog.port import LIVE
-from kafkawire.tiering.cost.estimate import DAY_S, Load, Machine, estimate
+from kafkawire.tiering.cost.estimate import DAY_S, Machine, TopicLoad, estimate
 from kafkawire.tiering.cost.prices import TABLES
 from tests.kit.tier.world import TierProcess, TierWorld
 
@@ -136,7 +136,7 @@ def test_whatever_the_lag_the_bounds_hold_and_the_estimate_is_right(
     assert found.amplification < 3
     assert found.live_per_gib < 200
     local = -1 if local_ms == "-2" else int(local_ms)
-    load = Load("t", 1, found.bytes_per_s, True, lag_ms, 1, 1 << 30, -1, KIND, local)
+    load = TopicLoad("t", 1, found.bytes_per_s, True, lag_ms, 1, 1 << 30, -1, KIND, local)
     said = estimate([load], Machine(journal_bytes=1 << 20), TABLES["aws-s3-standard"])
     assert said.objects + said.merge_puts == pytest.approx(found.object_puts, rel=0.2)
     assert said.manifest_puts == pytest.approx(found.manifest_puts, rel=0.2)

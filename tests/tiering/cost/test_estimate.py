@@ -11,8 +11,8 @@ from kafkawire.cli.tier.estimate import parse_rate
 from kafkawire.tiering.cost.estimate import (
     DAY_S,
     Estimate,
-    Load,
     Machine,
+    TopicLoad,
     cut_every_s,
     estimate,
     requests,
@@ -78,7 +78,7 @@ def test_a_simulated_broker_makes_the_requests_that_were_estimated(
     lag_ms: int, journal_bytes: int, record_bytes: int, every_s: float, run_s: float
 ) -> None:
     rate, puts = counted(lag_ms, journal_bytes, record_bytes, every_s, run_s)
-    load = Load("t", 4, rate, lag_ms=lag_ms, min_bytes=1)
+    load = TopicLoad("t", 4, rate, lag_ms=lag_ms, min_bytes=1)
     found = estimate([load], Machine(journal_bytes=journal_bytes, manifest_fold=16), PRICES)
     # Nothing was merged yet in so short a time, and its parts are one PUT of the fake.
     assert found.objects == pytest.approx(puts["segments"], rel=0.12)
@@ -87,12 +87,12 @@ def test_a_simulated_broker_makes_the_requests_that_were_estimated(
 
 
 def test_what_is_idle_costs_nothing() -> None:
-    loads = [Load("idle", 10_000, 0.0), Load("local", 5, 1e6, copies=False)]
+    loads = [TopicLoad("idle", 10_000, 0.0), TopicLoad("local", 5, 1e6, copies=False)]
     assert estimate(loads, Machine(), PRICES) == Estimate()
 
 
 def test_ten_thousand_partitions_with_a_trickle_cost_few_requests() -> None:
-    found = estimate([Load("t", 10_000, 10_000 * 10.0)], Machine(), PRICES)
+    found = estimate([TopicLoad("t", 10_000, 10_000 * 10.0)], Machine(), PRICES)
     assert 0 < found.puts / 24 < 2000
     assert found.objects == pytest.approx(DAY_S / found.cut_every_s)  # they share segments
 
@@ -100,35 +100,35 @@ def test_ten_thousand_partitions_with_a_trickle_cost_few_requests() -> None:
 def test_a_shorter_lag_costs_more_and_larger_journals_less() -> None:
     def puts(**settings: int) -> float:
         lag_ms = settings.pop("lag_ms", 300_000)
-        return estimate([Load("t", 50, 1e5, lag_ms=lag_ms)], Machine(**settings), PRICES).puts
+        return estimate([TopicLoad("t", 50, 1e5, lag_ms=lag_ms)], Machine(**settings), PRICES).puts
 
     assert puts(lag_ms=5_000) > puts(lag_ms=30_000) > puts(lag_ms=300_000)
     assert puts(journal_bytes=1 << 20) > puts()
 
 
 def test_all_traffic_fills_the_journals() -> None:
-    mine, others = Load("t", 1, 1e6), Load("local", 1, 9e6, copies=False)
+    mine, others = TopicLoad("t", 1, 1e6), TopicLoad("local", 1, 9e6, copies=False)
     alone = cut_every_s([mine], Machine())
     assert cut_every_s([mine, others], Machine()) == pytest.approx(alone / 10, rel=0.2)
     assert cut_every_s([others], Machine()) == 0
 
 
 def test_large_shares_are_objects_of_their_own_and_go_in_parts() -> None:
-    found = estimate([Load("t", 4, 1e6)], Machine(), PRICES)
+    found = estimate([TopicLoad("t", 4, 1e6)], Machine(), PRICES)
     assert found.objects == pytest.approx(4 * DAY_S / found.cut_every_s)
     assert requests(found.object_bytes, Machine()) == 5  # two parts of 16 MiB, and three more
     assert found.segment_puts == pytest.approx(5 * found.objects)
 
 
 def test_money_is_requests_transfer_and_storage() -> None:
-    load = Load("t", 1, 1e6, retention_ms=86_400_000)
+    load = TopicLoad("t", 1, 1e6, retention_ms=86_400_000)
     found = estimate([load], Machine(read_bytes_per_s=4 << 20), PRICES)
     folded = found.manifest_puts / (1 + 2 / 64)  # each delta is read once
     assert found.gets == pytest.approx(DAY_S + folded)
     assert found.stored_bytes == pytest.approx(86.4e9)
     assert found.storage_cost == pytest.approx(86.4 * 0.023)
     assert found.requests_cost == pytest.approx(30 * (found.puts * 5e-6 + found.gets * 4e-7))
-    kept = estimate([Load("t", 1, 1e6, retention_ms=-1)], Machine(), PRICES)
+    kept = estimate([TopicLoad("t", 1, 1e6, retention_ms=-1)], Machine(), PRICES)
     assert kept.stored_bytes == -1
     assert kept.storage_cost > 0
 

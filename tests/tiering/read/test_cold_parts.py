@@ -11,7 +11,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.segment.index import SparseIndex, write_index
 from kafkawire.log.io.ports import Env
-from kafkawire.tiering.read.block_cache import Block, BlockCache, Key
+from kafkawire.tiering.read.block_cache import BlockCache, CachedBlock, Key
 from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.hedging import FEWEST, KEPT, Durations, Hedge
 from kafkawire.tiering.read.loader import Loads, runs
@@ -20,7 +20,7 @@ from kafkawire.tiering.read.readahead import (
     MAX_WINDOW_BLOCKS,
     WINDOWS_PER_PARTITION,
     ReadAhead,
-    Window,
+    ReadaheadWindow,
 )
 from kafkawire.tiering.read.requests import ColdCounts, Object, Requests
 from kafkawire.tiering.store.port import Part
@@ -34,9 +34,9 @@ from tests.kit.tier.fake_store import FakeStore
 # -- Cache
 
 
-def loaded(cache: BlockCache, number: int) -> Block:
+def loaded(cache: BlockCache, number: int) -> CachedBlock:
     """A block that is there, full of its number."""
-    block = Block(Key(b"o", number), cache.block_bytes, None)
+    block = CachedBlock(Key(b"o", number), cache.block_bytes, None)
     (block.at,) = cache.room(1)
     cache.add(block)
     cache._memory[block.at : block.at + cache.block_bytes] = bytes([number]) * cache.block_bytes
@@ -114,7 +114,7 @@ def test_a_block_that_was_forgotten_gives_its_place_back_when_nobody_looks() -> 
 
 def test_a_block_that_leaves_unread_is_told_to_its_reader() -> None:
     cache = BlockCache(memoryview(bytearray(20)), 10)
-    window = Window(1, 0, 0.0)
+    window = ReadaheadWindow(1, 0, 0.0)
     window.blocks = 8
     for number in range(4):
         loaded(cache, number).ahead = window

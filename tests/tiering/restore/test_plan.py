@@ -18,7 +18,7 @@ from kafkawire.objectstore.errors import StoreError
 from kafkawire.tiering.manifest.owner import OwnerRecord
 from kafkawire.tiering.restore.evidence import gather
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN, NUMBER_MARGIN, Hole, Restored, plan
-from kafkawire.tiering.restore.tiling import Piece, choose, gaps, rivals
+from kafkawire.tiering.restore.tiling import ObjectRange, choose, gaps, rivals
 from kafkawire.tiering.store.object_footer import read_tail
 from tests.kit.env import memory_env, sim_env
 from tests.kit.memfs import MemFileSystem
@@ -61,8 +61,10 @@ def checkpoint(restored: Restored, number: int) -> PartitionCheckpoint:
 # Tiling
 
 
-def piece(base: int, end: int, generation: int = 0, created_ms: int = 0, key: int = 0) -> Piece:
-    return Piece(base, end, generation, created_ms, b"", key)
+def piece(
+    base: int, end: int, generation: int = 0, created_ms: int = 0, key: int = 0
+) -> ObjectRange:
+    return ObjectRange(base, end, generation, created_ms, b"", key)
 
 
 def test_the_highest_generation_is_read() -> None:
@@ -98,8 +100,8 @@ pieces_drawn = st.lists(
 
 
 @given(pieces_drawn, st.integers(0, 10))
-def test_no_choice_covers_more(pieces: list[Piece], log_start: int) -> None:
-    def covered(some: tuple[Piece, ...] | list[Piece]) -> tuple[int, int]:
+def test_no_choice_covers_more(pieces: list[ObjectRange], log_start: int) -> None:
+    def covered(some: tuple[ObjectRange, ...] | list[ObjectRange]) -> tuple[int, int]:
         sizes = [(p.end - max(p.base, log_start), p.generation) for p in some]
         return sum(size for size, _ in sizes), sum(size * g for size, g in sizes)
 

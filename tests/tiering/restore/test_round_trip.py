@@ -33,7 +33,7 @@ from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, Top
 from kafkawire.offsets.catalog.port import LIVE
 from kafkawire.server.run import Server
 from kafkawire.tiering.restore.plan import EPOCH_MARGIN
-from kafkawire.tiering.scrub.plan import Kind, ScrubReport
+from kafkawire.tiering.scrub.plan import FindingKind, ScrubReport
 from tests.kit.client import Client
 from tests.kit.server import port_of, running
 
@@ -213,6 +213,6 @@ async def test_all_of_it_comes_back(tmp_path: Path, manifest: str) -> None:
         await uploaded(server)
         # What cleaning had replaced before is not taken, and what a scrub is for.
         found = (await scrub(server)).findings
-        assert {finding.kind for finding in found} <= {Kind.NAMED, Kind.ORPHAN}
+        assert {finding.kind for finding in found} <= {FindingKind.NAMED, FindingKind.ORPHAN}
         assert (await scrub(server)).findings == []
         await client.close()

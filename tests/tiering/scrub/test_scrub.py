@@ -14,7 +14,7 @@ from kafkawire.tiering.scrub.plan import (
     AGE_FLOOR_MS,
     MAX_FINDINGS,
     Finding,
-    Kind,
+    FindingKind,
     ScrubProgress,
     ScrubReport,
     Seen,
@@ -54,18 +54,19 @@ def test_every_way_to_differ() -> None:
     seen = [Seen(uuid(1), 10, 99), Seen(uuid(2), 10, 100), Seen(uuid(3), 9, 0)]
     compared = compare(seen, [row(3), row(4), row(5, 0)], {uuid(3), uuid(5), uuid(6)}, 100)
     assert compared.suspects == [
-        Suspect(Kind.ORPHAN, uuid(1)), Suspect(Kind.SIZE, uuid(3)), Suspect(Kind.DANGLING, uuid(4)),
-        Suspect(Kind.UNNAMED, uuid(4)), Suspect(Kind.NAMED, uuid(6)),
+        Suspect(FindingKind.ORPHAN, uuid(1)), Suspect(FindingKind.SIZE, uuid(3)),
+        Suspect(FindingKind.DANGLING, uuid(4)), Suspect(FindingKind.UNNAMED, uuid(4)),
+        Suspect(FindingKind.NAMED, uuid(6)),
     ]  # fmt: skip
     assert (compared.sound, compared.young) == ([], 1)
     unknown = compare(seen, [row(3)], None, 100).suspects
-    assert unknown == [Suspect(Kind.ORPHAN, uuid(1)), Suspect(Kind.SIZE, uuid(3))]
+    assert unknown == [Suspect(FindingKind.ORPHAN, uuid(1)), Suspect(FindingKind.SIZE, uuid(3))]
 
 
 def test_findings_are_bounded() -> None:
     report = ScrubReport()
     for _ in range(MAX_FINDINGS + 5):
-        report.add(Finding(Kind.ORPHAN, "k", "t"))
+        report.add(Finding(FindingKind.ORPHAN, "k", "t"))
     assert (len(report.findings), report.more) == (MAX_FINDINGS, 5)
 
 
@@ -159,7 +160,7 @@ def test_an_orphan_with_the_only_copy_of_something_is_kept() -> None:
         put(life, key, orphan(life.catalog.cluster_id))
         life.world.clock_ms += OLD_MS
         (finding,) = (await scrub(life, repair=True)).findings
-        assert (finding.kind, finding.action) == (Kind.ORPHAN, "")
+        assert (finding.kind, finding.action) == (FindingKind.ORPHAN, "")
         assert "the only copy of t1-2 offsets 0-0: it is kept" in finding.text
         await life.env.sleep(30)
         assert key in life.world.bucket.objects
@@ -177,7 +178,7 @@ def test_orphans_are_deleted_in_two_phases() -> None:
         life.world.clock_ms += OLD_MS
         dry = await scrub(life)
         assert [(f.kind, f.key, f.action) for f in dry.findings] == [
-            (Kind.ORPHAN, key, "would be deleted after the grace")
+            (FindingKind.ORPHAN, key, "would be deleted after the grace")
         ]
         assert await life.storage.objects_by_uuid([STRANGE]) == []
         report = await scrub(life, repair=True)
@@ -269,7 +270,7 @@ def test_what_is_lost_for_good_is_said_by_name() -> None:
         life.world.bucket.forget(segment_key(lost.uuid))
         report = await scrub(life, repair=True)
         (finding,) = report.findings
-        assert (finding.kind, finding.action) == (Kind.DANGLING, "")
+        assert (finding.kind, finding.action) == (FindingKind.DANGLING, "")
         first, second = unpack_ranges(lost.ranges)
         assert finding.text == (
             f"its object is gone; lost: offsets {first[1]}-{first[2] - 1} of t-0, "
@@ -293,8 +294,8 @@ def test_the_manifest_is_mended() -> None:
         assert kinds(dry) == ["named", "unnamed"]
         report = await scrub(life, repair=True)
         assert {f.kind: f.action for f in report.findings} == {
-            Kind.NAMED: "will be deleted after the grace",
-            Kind.UNNAMED: "will be entered in the manifest",
+            FindingKind.NAMED: "will be deleted after the grace",
+            FindingKind.UNNAMED: "will be entered in the manifest",
         }  # fmt: skip
         await life.env.sleep(30)
         assert (await scrub(life)).findings == []

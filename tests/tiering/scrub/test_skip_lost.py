@@ -14,7 +14,7 @@ from kafkawire.log.segments.file.open import read_lost_ranges
 from kafkawire.log.segments.store import Segment
 from kafkawire.manifest.keys import segment_key
 from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, unpack_ranges
-from kafkawire.tiering.scrub.plan import Finding, Kind, ScrubReport
+from kafkawire.tiering.scrub.plan import Finding, FindingKind, ScrubReport
 from tests.kit.tier.life import Life
 from tests.kit.tier.world import TierWorld, read_partition
 
@@ -83,7 +83,7 @@ def test_a_damaged_batch_is_listed_and_left_out() -> None:
             await offsets(partition, before[0])
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         (found,) = await scrub(life)
-        assert found.kind is Kind.FORMAT
+        assert found.kind is FindingKind.FORMAT
         assert found.key == segment_key(row.uuid)
         assert found.action == ""
         (again,) = await scrub(life, repair=True)
@@ -125,7 +125,7 @@ def test_an_object_that_is_gone_leaves_a_gap_that_is_explained(first: int) -> No
         await alone(life, row)
         life.world.bucket.forget(segment_key(row.uuid))
         (found,) = await scrub(life)
-        assert found.kind is Kind.DANGLING
+        assert found.kind is FindingKind.DANGLING
         (done,) = await scrub(life, repair=True, skip_lost=True)
         assert done.action.startswith("written again without ")
         (lost,) = read_lost_ranges(life.env.fs, newest(life).path)[partition.number]

@@ -15,15 +15,15 @@ from kafkawire.tiering.upload.scheduler import (
     Candidate,
     Dispatcher,
     Fault,
-    Limits,
     Reason,
+    UploadLimits,
 )
 
 MIB = 1 << 20
 
 
-def limits(**more: int) -> Limits:
-    made = Limits(buffer_bytes=64 * MIB, uploads=4, bytes_per_second=-1, retry_max_s=60)
+def limits(**more: int) -> UploadLimits:
+    made = UploadLimits(buffer_bytes=64 * MIB, uploads=4, bytes_per_second=-1, retry_max_s=60)
     for name, value in more.items():
         setattr(made, name, value)
     return made

@@ -21,23 +21,23 @@ from kafkawire.log.segments.compact.messages import (
     CleanedShare,
     CompactArguments,
     CompactResult,
-    Share,
-    Source,
+    CompactSource,
+    PartitionToClean,
 )
 from kafkawire.log.segments.compact.offset_map import OffsetMap
 from kafkawire.log.segments.compact.output import Outputs
 from kafkawire.log.segments.compact.retain import (
     OFFSET_MAX,
     Cleaner,
-    Indexer,
     LastBatch,
+    OffsetMapBuilder,
     Scanner,
     UnknownFate,
     head_at,
 )
 from kafkawire.log.segments.compact.transactions import Aborted
 from kafkawire.log.segments.file.open import LostRanges, read_lost_ranges
-from kafkawire.log.segments.jobs import Damage, Pace, unpack_all
+from kafkawire.log.segments.jobs import Pace, StoredDamage, unpack_all
 from kafkawire.metadata.checkpoint import unpack_producers
 
 PIECE_BYTES = 1 << 20
@@ -50,7 +50,7 @@ def run(fs: FileSystem, arguments: CompactArguments, pace: Pace) -> CompactResul
     """See the module. OSError if a file cannot be opened, read or written."""
     outputs = Outputs(fs, arguments)
     cleaned: list[CleanedShare] = []
-    damaged: list[Damage] = []
+    damaged: list[StoredDamage] = []
     lost_in: dict[str, LostRanges] = {}
     try:
         for share in unpack_all(arguments.shares):
@@ -76,7 +76,7 @@ class _Cleaning:
         self,
         fs: FileSystem,
         arguments: CompactArguments,
-        share: Share,
+        share: PartitionToClean,
         pace: Pace,
         lost_in: dict[str, LostRanges],
     ) -> None:
@@ -139,7 +139,7 @@ class _Cleaning:
         self._offsets = OffsetMap(
             share.dirty_from, records, arguments.buffer_bytes, arguments.load_factor
         )
-        self._indexer = Indexer(self._offsets, aborted, stop)
+        self._indexer = OffsetMapBuilder(self._offsets, aborted, stop)
         self._all = all(self._indexer.index(*piece) for piece in self._pieces(self._dirty))
 
     def _ends(self) -> tuple[int, int]:
@@ -182,7 +182,7 @@ class _Cleaning:
                     break
                 at += head.size_bytes
 
-    def _pieces(self, sources: list[Source]) -> Iterator[tuple[bytes, int]]:
+    def _pieces(self, sources: list[CompactSource]) -> Iterator[tuple[bytes, int]]:
         """The batches of sources in pieces: bytes, and how many of them are whole batches.
 
         DamagedBatch where the disk gives none.
@@ -204,7 +204,7 @@ class _Cleaning:
                 at += end
                 size = PIECE_BYTES
 
-    def _read(self, source: Source, at: int, size: int) -> bytes:
+    def _read(self, source: CompactSource, at: int, size: int) -> bytes:
         file = self._opened.get(source.path)
         if file is None:
             file = self._opened[source.path] = self._fs.open(source.path)
@@ -217,13 +217,13 @@ class _Cleaning:
         self._pace(size)
         return piece
 
-    def damage(self, failure: DamagedBatch) -> Damage:
+    def damage(self, failure: DamagedBatch) -> StoredDamage:
         """Where the bad batch is that was met in the piece in hand."""
         source, position = self._reading
         at = position + failure.at
         text = f"the batch at {at} is damaged"
         offset = max(failure.offset, source.base_offset)
-        return Damage(self._share.number, offset, source.path, at, text)
+        return StoredDamage(self._share.number, offset, source.path, at, text)
 
     def close(self) -> None:
         """Give the handles back."""

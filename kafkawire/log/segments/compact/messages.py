@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from kafkawire.codec.segment.format import PartitionState
-from kafkawire.log.segments.jobs import Damage, JobOrigin, Made, Output, Packed
+from kafkawire.log.segments.jobs import JobOrigin, Made, Packed, SegmentOutput, StoredDamage
 
 
 @dataclass(slots=True)
-class Source:
+class CompactSource:
     """What one segment has of a partition: batches in the bytes [start, start + length), which
     cover the offsets [base_offset, end_offset). `records`: about how many they hold."""
 
@@ -23,7 +23,7 @@ class Source:
 
 
 @dataclass(slots=True)
-class Share:
+class PartitionToClean:
     """A partition to clean: `sources` join, in the order of their offsets. `dirty_from`, where one
     of them begins, is how far it was cleaned before."""
 
@@ -33,22 +33,22 @@ class Share:
     index: int
     dirty_from: int
     delete_retention_ms: int
-    sources: list[Source]
+    sources: list[CompactSource]
     state: PartitionState
 
 
 @dataclass(slots=True)
 class CompactArguments:
-    """`shares`: packed `Share`, rising numbers. `outputs`: for what is cleaned; the next one is
-    begun when one has `segment_bytes`; more than one only for a single share. `rest`: for what
-    follows the clean end in the source that holds it. `buffer_bytes` at `load_factor` bound the
-    offset map."""
+    """`shares`: packed `PartitionToClean`, rising numbers. `outputs`: for what is cleaned; the next
+    one is begun when one has `segment_bytes`; more than one only for a single share. `rest`: for
+    what follows the clean end in the source that holds it. `buffer_bytes` at `load_factor` bound
+    the offset map."""
 
     node_id: int
     created_ms: int
     shares: Packed
-    outputs: list[Output]
-    rest: Output
+    outputs: list[SegmentOutput]
+    rest: SegmentOutput
     segment_bytes: int
     buffer_bytes: int
     load_factor: float
@@ -87,4 +87,4 @@ class CompactResult:
     made: list[Made]
     rest: Made
     cleaned: list[CleanedShare] = field(default_factory=list)
-    damaged: list[Damage] = field(default_factory=list)
+    damaged: list[StoredDamage] = field(default_factory=list)

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.segments.compact.messages import CompactArguments, Share
+from kafkawire.log.segments.compact.messages import CompactArguments, PartitionToClean
 from kafkawire.log.segments.compact.transactions import Aborted
-from kafkawire.log.segments.file.writer import Origins, SegmentWriter
-from kafkawire.log.segments.jobs import Made, Output
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
+from kafkawire.log.segments.jobs import Made, SegmentOutput
 
 
 class Outputs:
@@ -22,14 +22,14 @@ class Outputs:
     def __init__(self, fs: FileSystem, arguments: CompactArguments) -> None:
         self._fs = fs
         self._arguments = arguments
-        self._origins = Origins(arguments.origin)
+        self._origins = JobOrigins(arguments.origin)
         self._waiting = list(arguments.outputs)
         self._writers: list[SegmentWriter] = []
         self._rest: SegmentWriter | None = None
-        self._share: Share | None = None
+        self._share: PartitionToClean | None = None
         self._in_rest = False
 
-    def begin(self, share: Share, kept: list[Aborted]) -> None:
+    def begin(self, share: PartitionToClean, kept: list[Aborted]) -> None:
         """The next partition, from its first source on. `kept` fills with the aborted transactions
         that readers of what is written have to know."""
         if not self._writers:
@@ -38,7 +38,7 @@ class Outputs:
         self._first = len(self._writers) - 1
         self._begin_part(share.sources[0].base_offset)
 
-    def _open(self, output: Output) -> SegmentWriter:
+    def _open(self, output: SegmentOutput) -> SegmentWriter:
         arguments = self._arguments
         made_by = arguments.node_id, arguments.created_ms, self._origins
         return SegmentWriter(self._fs, output, *made_by)
@@ -69,7 +69,7 @@ class Outputs:
         self._writers[-1].write(parts)
         self._size += sum(map(len, parts))
 
-    def begin_rest(self, share: Share, base_offset: int, aborted: list[Aborted]) -> None:
+    def begin_rest(self, share: PartitionToClean, base_offset: int, aborted: list[Aborted]) -> None:
         """Of this partition there is a rest."""
         if self._rest is None:
             self._rest = self._open(self._arguments.rest)
@@ -124,9 +124,11 @@ class Outputs:
         return made, rest
 
 
-def _begin(writer: SegmentWriter, share: Share, base: int, state: PartitionState) -> None:
+def _begin(
+    writer: SegmentWriter, share: PartitionToClean, base: int, state: PartitionState
+) -> None:
     writer.begin(share.number, (share.topic_id, share.topic, share.index), base, state)
 
 
-def _nothing(output: Output) -> Made:
+def _nothing(output: SegmentOutput) -> Made:
     return Made(output.path, output.uuid, 0, [])

@@ -15,7 +15,7 @@ from kafkawire.codec.varint import put_varint, read_uvarint, read_varint, read_v
 Keys = list[bytes | None]
 
 
-class Spans:
+class RecordSpans:
     """The records of one batch, in columns. Record i is data[stops[i - 1] : stops[i]], the first
     one begins at `start`. `deltas`: offset - base offset; `nulls`: which records have no value."""
 
@@ -34,12 +34,12 @@ class Spans:
         return self.stops[at - 1] if at else self.start
 
 
-def read_spans(data: bytes, pos: int, end: int, count: int) -> Spans:  # noqa: C901
+def read_spans(data: bytes, pos: int, end: int, count: int) -> RecordSpans:  # noqa: C901
     """The `count` records that must fill data[pos:end]. Hot.
 
     Raises IndexError where bytes do not fit. Headers are not looked at.
     """
-    spans = Spans(data, pos)
+    spans = RecordSpans(data, pos)
     add_stop, add_key, add_delta = spans.stops.append, spans.keys.append, spans.deltas.append
     for number in range(count):
         length = data[pos]
@@ -86,7 +86,7 @@ def read_spans(data: bytes, pos: int, end: int, count: int) -> Spans:  # noqa: C
     return spans
 
 
-def times(spans: Spans, kept: list[int]) -> list[int]:
+def times(spans: RecordSpans, kept: list[int]) -> list[int]:
     """The timestamp deltas of some records. IndexError where there is no such number."""
     data, stops, begin = spans.data, spans.stops, spans.start
     found = []
@@ -102,7 +102,7 @@ def times(spans: Spans, kept: list[int]) -> list[int]:
     return found
 
 
-def move_times(spans: Spans, kept: list[int], deltas: list[int]) -> bytearray:
+def move_times(spans: RecordSpans, kept: list[int], deltas: list[int]) -> bytearray:
     """The bytes of some records, with other timestamp deltas."""
     data, out = spans.data, bytearray()
     for at, delta in zip(kept, deltas, strict=True):
@@ -116,7 +116,7 @@ def move_times(spans: Spans, kept: list[int], deltas: list[int]) -> bytearray:
     return out
 
 
-def join(spans: Spans, kept: list[int]) -> bytearray:
+def join(spans: RecordSpans, kept: list[int]) -> bytearray:
     """The bytes of some records, as they lie."""
     data, out = spans.data, bytearray()
     first = last = -1

@@ -9,10 +9,15 @@ from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.segments.compact.messages import CompactArguments, CompactResult, Share, Source
+from kafkawire.log.segments.compact.messages import (
+    CompactArguments,
+    CompactResult,
+    CompactSource,
+    PartitionToClean,
+)
 from kafkawire.log.segments.compact.plan import MAX_OUTPUTS, SHARED_BYTES, Dirty
 from kafkawire.log.segments.cut.grouping import retention_class
-from kafkawire.log.segments.jobs import JobOrigin, Output, pack
+from kafkawire.log.segments.jobs import JobOrigin, SegmentOutput, pack
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
@@ -102,7 +107,7 @@ class CleanJob:
     ) -> CompactArguments:
         """The worker's orders."""
         outputs = [
-            Output(
+            SegmentOutput(
                 Segment(row, self._store.folder).path,
                 row.uuid,
                 generation=row.generation,
@@ -122,10 +127,10 @@ class CleanJob:
             origin,
         )
 
-    def _share(self, dirty: Dirty) -> Share:
+    def _share(self, dirty: Dirty) -> PartitionToClean:
         partition = dirty.partition
         number = partition.number
-        return Share(
+        return PartitionToClean(
             number,
             partition.topic_id,
             partition.topic,
@@ -141,9 +146,9 @@ class CleanJob:
             ),
         )
 
-    def _source(self, mapping: Mapping) -> Source:
+    def _source(self, mapping: Mapping) -> CompactSource:
         segment = self._store.by_id[mapping.segment_id]
-        return Source(
+        return CompactSource(
             segment.path,
             segment.row.uuid,
             mapping.start,

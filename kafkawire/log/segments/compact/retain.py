@@ -1,12 +1,12 @@
 """What stays of a compacted partition's batches, record by record (Kafka: Cleaner and
 MemoryRecords.filterTo; KIP-58, KIP-98, KIP-534).
 
-Passes over whole batches. `Indexer` puts the keys of the dirty part into an OffsetMap, as far
-as that has room; the offset where it stopped is where the clean part will end. `Cleaner` then goes
-through everything below: a record stays if the map knows no later one of its key; a tombstone
+Passes over whole batches. `OffsetMapBuilder` puts the keys of the dirty part into an OffsetMap, as
+far as that has room; the offset where it stopped is where the clean part will end. `Cleaner` then
+goes through everything below: a record stays if the map knows no later one of its key; a tombstone
 until its batch's delete horizon, which the first cleaning that keeps it sets (attribute bit 6, and
-the base timestamp is that horizon); data of an aborted transaction goes, its marker when nothing
-of it is left and a horizon has passed. Base and last offset, producer and sequence of a batch never
+the base timestamp is that horizon); data of an aborted transaction goes, its marker when nothing of
+it is left and a horizon has passed. Base and last offset, producer and sequence of a batch never
 change. Batches of which everything stays stay as they lie, byte for byte.
 
 A batch without records goes, except the last one of each producer that is remembered (its
@@ -41,7 +41,13 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import DamagedBatch
 from kafkawire.log.segments.compact.messages import Stats
 from kafkawire.log.segments.compact.offset_map import MAX_OFFSETS, OffsetMap
-from kafkawire.log.segments.compact.record_spans import Spans, join, move_times, read_spans, times
+from kafkawire.log.segments.compact.record_spans import (
+    RecordSpans,
+    join,
+    move_times,
+    read_spans,
+    times,
+)
 from kafkawire.log.segments.compact.transactions import Aborted, Cleaned, Fates
 
 OFFSET_MAX = _INT64_MAX = (1 << 63) - 1
@@ -72,7 +78,7 @@ def head_at(data: bytes, pos: int, end: int, following: int) -> BatchHead:
     raise DamagedBatch(0, pos, following)
 
 
-def spans_of(data: bytes, pos: int, head: BatchHead) -> Spans:
+def spans_of(data: bytes, pos: int, head: BatchHead) -> RecordSpans:
     """The records of the batch at `pos`. Raises one of `Unreadable`."""
     start, stop = pos + HEAD_BYTES, pos + head.size_bytes
     codec = head.codec
@@ -113,7 +119,7 @@ class Scanner:
         return min(self.fates.opened.values(), default=self.next_offset)
 
 
-class Indexer:
+class OffsetMapBuilder:
     """The first pass, below `stop`. `end`: the offset up to which the map knows everything.
 
     Without `aborted`, which is what a Scanner found, it goes as far as there is no transaction.
@@ -276,7 +282,9 @@ class Cleaner:
         stats.kept += len(kept)
         return built
 
-    def _tombstones(self, head: BatchHead, spans: Spans, kept: list[int]) -> tuple[list[int], bool]:
+    def _tombstones(
+        self, head: BatchHead, spans: RecordSpans, kept: list[int]
+    ) -> tuple[list[int], bool]:
         """What stays of `kept`, and whether the batch must be given its delete horizon."""
         nulls = set(spans.nulls)
         if head.attributes & DELETE_HORIZON:
@@ -301,7 +309,9 @@ class Cleaner:
         attributes = head.attributes & (LOG_APPEND_TIME | TRANSACTIONAL | CONTROL)
         return _batch(head, attributes, NO_TIMESTAMP, head.max_timestamp, 0, b"")
 
-    def _rebuilt(self, head: BatchHead, spans: Spans, kept: list[int], horizon: bool) -> bytearray:
+    def _rebuilt(
+        self, head: BatchHead, spans: RecordSpans, kept: list[int], horizon: bool
+    ) -> bytearray:
         """The batch with some of its records. IndexError if a time is none of 64 bits."""
         base, attributes = head.base_timestamp, head.attributes
         deltas = times(spans, kept)

@@ -23,10 +23,17 @@ from kafkawire.log.journal.file import Journal, Pins
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.given_up import GivenUp, clipped
 from kafkawire.log.segments.cut.grouping import group
-from kafkawire.log.segments.cut.plan import JOB_PARTITIONS, Share, ready, share_of
+from kafkawire.log.segments.cut.plan import JOB_PARTITIONS, CutShare, ready, share_of
 from kafkawire.log.segments.cut.schedule import NEVER, Timing
 from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.jobs import CutArguments, JobResult, JournalFile, Output, Wanted, pack
+from kafkawire.log.segments.jobs import (
+    CutArguments,
+    JobResult,
+    JournalFile,
+    PartitionToCut,
+    SegmentOutput,
+    pack,
+)
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
@@ -149,9 +156,9 @@ class Cutter:
             pins.release()
         return bool(shares or journals)
 
-    async def _plan(self, journals: list[Journal]) -> list[Share]:
+    async def _plan(self, journals: list[Journal]) -> list[CutShare]:
         last = journals[-1].number if journals else 0
-        shares: dict[int, Share] = {}
+        shares: dict[int, CutShare] = {}
         looked = 0
         # A range at the end of a partition may lie in no journal.
         for numbers in [*(each.numbers for each in journals), self._given_up.ranges]:
@@ -167,7 +174,7 @@ class Cutter:
                     await self._env.sleep(0)
         return [shares[number] for number in sorted(shares)]
 
-    async def _cut(self, shares: list[Share], pins: Pins) -> None:
+    async def _cut(self, shares: list[CutShare], pins: Pins) -> None:
         """From shares to segments that readers see."""
         wanted, journals = await self._pack(shares, pins)
         if not shares:
@@ -177,7 +184,9 @@ class Cutter:
         for row, segment_id in zip(rows, ids, strict=True):
             row.id = segment_id
         outputs = [
-            Output(Segment(row, self._store.folder).path, row.uuid, numbers, 0, row.retention_class)
+            SegmentOutput(
+                Segment(row, self._store.folder).path, row.uuid, numbers, 0, row.retention_class
+            )
             for row, numbers in zip(rows, groups, strict=True)
         ]
         origin = await self._origins.of(share.partition.number for share in shares)
@@ -203,7 +212,9 @@ class Cutter:
         self._taken.update(share.partition.number for share in shares)
         logger.info("cut %d partitions into %d segments", len(shares), len(finished))
 
-    async def _pack(self, shares: list[Share], pins: Pins) -> tuple[list[bytes], list[JournalFile]]:
+    async def _pack(
+        self, shares: list[CutShare], pins: Pins
+    ) -> tuple[list[bytes], list[JournalFile]]:
         """The worker's orders, as of now, and the journals these need, which are pinned.
 
         Shares of which nothing is left by now are taken out.
@@ -227,7 +238,7 @@ class Cutter:
         ]
         return wanted, files
 
-    def _wanted(self, share: Share) -> Wanted:
+    def _wanted(self, share: CutShare) -> PartitionToCut:
         partition = share.partition
         state = PartitionState(
             partition.log_start,
@@ -236,7 +247,7 @@ class Cutter:
             [],
             clipped(self._given_up_of(partition), share.start, share.end),
         )
-        return Wanted(
+        return PartitionToCut(
             partition.number,
             partition.topic_id,
             partition.topic,
@@ -249,7 +260,7 @@ class Cutter:
     def _given_up_of(self, partition: Partition) -> Sequence[LostRange]:
         return self._given_up.of(partition.number, partition.topic_id)
 
-    def _group(self, shares: list[Share]) -> tuple[list[SegmentRow], list[list[int]]]:
+    def _group(self, shares: list[CutShare]) -> tuple[list[SegmentRow], list[list[int]]]:
         """The segments to be made, and the partitions in each."""
         now_ms = self._env.clock.now_ms()
         kinds = [(share.partition.number, share.kind, share.size_bytes) for share in shares]
@@ -293,7 +304,7 @@ class Cutter:
             await self._store.discard([Segment(row, self._store.folder) for row in rows])
 
 
-def _is_left(share: Share) -> bool:
+def _is_left(share: CutShare) -> bool:
     """Fit a share to a log start that moved since it was planned; False if nothing is left."""
     partition = share.partition
     share.start = max(share.start, partition.log_start)
@@ -302,7 +313,7 @@ def _is_left(share: Share) -> bool:
     return share.end > share.start
 
 
-def _journals_of(share: Share) -> list[int]:
+def _journals_of(share: CutShare) -> list[int]:
     portions = share.partition.portions
     start, stop = portions.below(share.start), portions.find(share.end - 1) + 1
     return list(portions.journal[start:stop])

@@ -33,17 +33,17 @@ from kafkawire.log.journal.format import (
 )
 from kafkawire.log.journal.index_file import JournalIndex, read_index
 from kafkawire.log.journal.scan import Scanned, scan
-from kafkawire.log.partition.hot_index import Columns, empty_columns
+from kafkawire.log.partition.hot_index import IndexColumns, empty_columns
 from kafkawire.log.segments.file.open import Mapped
-from kafkawire.log.segments.file.writer import Origins, SegmentWriter
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 from kafkawire.log.segments.jobs import (
     CutArguments,
-    Damage,
     JobResult,
     JournalFile,
-    Output,
     Pace,
-    Wanted,
+    PartitionToCut,
+    SegmentOutput,
+    StoredDamage,
     unpack_all,
 )
 
@@ -61,13 +61,13 @@ _SUMMED = HEAD_BYTES - 8
 
 def run(fs: FileSystem, arguments: CutArguments, pace: Pace) -> JobResult:
     """See the module. OSError if a file cannot be opened or written."""
-    wanted: dict[int, Wanted] = {item.number: item for item in unpack_all(arguments.wanted)}
+    wanted: dict[int, PartitionToCut] = {item.number: item for item in unpack_all(arguments.wanted)}
     journals: list[_Journal] = []
     result = JobResult([])
     try:
         for file in arguments.journals:
             journals.append(_Journal(fs, file, pace))
-        origins = Origins(arguments.origin)
+        origins = JobOrigins(arguments.origin)
         made_by = arguments.node_id, arguments.created_ms, origins
         for output in arguments.outputs:
             with SegmentWriter(fs, output, *made_by) as writer:
@@ -104,7 +104,7 @@ class _Journal:
         """Whether the disk failed to read some of these bytes."""
         return any(one < stop and start < other for one, other in self.bad)
 
-    def rows(self, number: int) -> Columns:
+    def rows(self, number: int) -> IndexColumns:
         """What a partition has here."""
         if isinstance(self._rows, JournalIndex):
             return self._rows.rows(number)
@@ -113,8 +113,8 @@ class _Journal:
 
 def _fill(
     writer: SegmentWriter,
-    output: Output,
-    wanted: dict[int, Wanted],
+    output: SegmentOutput,
+    wanted: dict[int, PartitionToCut],
     journals: list[_Journal],
     result: JobResult,
 ) -> None:
@@ -131,7 +131,9 @@ def _fill(
             result.damaged.append(damage)
 
 
-def _copy(writer: SegmentWriter, item: Wanted, journals: list[_Journal]) -> Damage | None:
+def _copy(
+    writer: SegmentWriter, item: PartitionToCut, journals: list[_Journal]
+) -> StoredDamage | None:
     """All batches of one partition, and empty ones for what was given up, or why not."""
     start = item.from_offset
     for lost in item.state.lost:
@@ -144,8 +146,8 @@ def _copy(writer: SegmentWriter, item: Wanted, journals: list[_Journal]) -> Dama
 
 
 def _copy_span(
-    writer: SegmentWriter, item: Wanted, journals: list[_Journal], span: tuple[int, int]
-) -> Damage | None:
+    writer: SegmentWriter, item: PartitionToCut, journals: list[_Journal], span: tuple[int, int]
+) -> StoredDamage | None:
     """The batches with the offsets [first, upto) of one partition, or why not."""
     following, upto = span
     if following == upto:
@@ -167,18 +169,18 @@ def _copy_span(
     if following != upto:
         path = journals[-1].mapped.path if journals else ""
         text = f"the journals end at offset {following} of it, not at {upto}"
-        return Damage(item.number, following, path, -1, text)
+        return StoredDamage(item.number, following, path, -1, text)
     return None
 
 
 def _copy_rows(
     writer: SegmentWriter,
-    item: Wanted,
+    item: PartitionToCut,
     journal: _Journal,
-    rows: Columns,
+    rows: IndexColumns,
     part: tuple[int, int],
     following: int,
-) -> Damage | None:
+) -> StoredDamage | None:
     """Rows [start, stop) of one journal, which must begin at or (the first) before `following`."""
     start, stop = part
     view = journal.mapped.view
@@ -188,7 +190,9 @@ def _copy_rows(
     if hole is not None:
         row, following = hole
         text = f"offset {following} is missing in the journals, the next is {rows.base[row]}"
-        return Damage(item.number, following, journal.mapped.path, positions[row - start], text)
+        return StoredDamage(
+            item.number, following, journal.mapped.path, positions[row - start], text
+        )
     following = rows.base[stop - 1] + rows.count[stop - 1]
     parts = [view[at : at + length] for at, length in zip(positions, lengths, strict=True)]
     bad, at = _bad_frame(journal, positions, parts), 0
@@ -208,11 +212,11 @@ def _copy_rows(
             bad = len(parts) - 1
     offset, position = rows.base[start + bad], positions[bad] + at
     text = f"the batch in journal {journal.number} at {position} is damaged"
-    return Damage(item.number, offset, journal.mapped.path, position, text)
+    return StoredDamage(item.number, offset, journal.mapped.path, position, text)
 
 
 def _hole(
-    rows: Columns, part: tuple[int, int], following: int, first: bool
+    rows: IndexColumns, part: tuple[int, int], following: int, first: bool
 ) -> tuple[int, int] | None:
     """(row, offset): the first row that does not begin at the offset where the one before ends.
 

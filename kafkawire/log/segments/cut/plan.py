@@ -26,7 +26,7 @@ JOB_PARTITIONS = 10_000
 
 
 @dataclass(slots=True)
-class Share:
+class CutShare:
     """What one partition gives to a cut: offsets [start, end), about so many bytes; `kind`: its
     class, which says with whom it may share a segment."""
 
@@ -54,7 +54,7 @@ def ready(journals: Iterable[Journal], committed: int) -> list[Journal]:
 
 def share_of(
     partition: Partition, last_journal: int, given_up: Sequence[LostRange] = ()
-) -> Share | None:
+) -> CutShare | None:
     """What of a partition lies in the journals up to `last_journal`, may be cut, and fits into
     one segment by its topic's `segment.bytes`; None if nothing does. A share ends where damage
     begins that is not among `given_up`."""
@@ -78,7 +78,7 @@ def share_of(
     end = _within(partition, start, end)
     if end <= start:
         return None
-    return Share(partition, start, end, size, retention_class(partition.config))
+    return CutShare(partition, start, end, size, retention_class(partition.config))
 
 
 def _holds_from(partition: Partition, offset: int) -> bool:

@@ -40,7 +40,7 @@ UNBOUNDED_BYTES = 1 << 62
 
 
 @dataclass(slots=True)
-class Held:
+class JournalAge:
     """One journal: since when it has been seen with something in it, since when it may have held
     tiered records, and since when it has been rolled (None: not). `known`: for how many partitions
     the least times were taken: `cut_s` of `segment.ms`, `roll_s` also of `retention.ms`. `limited`:
@@ -75,7 +75,7 @@ class Timing:
         self._commit_log = commit_log
         self._env = commit_log.env
         self._partitions = partitions
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, JournalAge] = {}
         self._looked_at: float | None = None
         self._counted_at = 0  # bytes appended when partitions were last counted, and how many
         self._room = 0  # more of them the fullest one could take then
@@ -84,7 +84,7 @@ class Timing:
         """See what the journals hold."""
         now = self._env.clock.monotonic()
         journals = [each for each in self._commit_log.journals if each.numbers]
-        held = {each.number: self._held.get(each.number) or Held(now) for each in journals}
+        held = {each.number: self._held.get(each.number) or JournalAge(now) for each in journals}
         before = self._looked_at
         for journal in journals:
             one = held[journal.number]
@@ -99,7 +99,7 @@ class Timing:
         await self._find_full(journals)
         self._looked_at = now
 
-    async def _measure(self, journal: Journal, held: Held) -> None:
+    async def _measure(self, journal: Journal, held: JournalAge) -> None:
         """The least times of the partitions in it."""
         held.known = len(journal.numbers)
         config = self._commit_log.config
@@ -193,7 +193,7 @@ class Timing:
         return NEVER if held is None else self._cut_by(held)
 
     @staticmethod
-    def _cut_by(held: Held) -> float:
+    def _cut_by(held: JournalAge) -> float:
         return held.tiered_since + (0.0 if held.found else CUT_PART * held.lag_s)
 
     async def overdue(self) -> list[int]:

@@ -15,7 +15,7 @@ from typing import Self
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
 from kafkawire.log.io.ports import Buffer, FileSystem
 from kafkawire.log.journal.file import MAX_IOV, write_whole
-from kafkawire.log.segments.jobs import JobOrigin, Made, Output, pack, unpack_all
+from kafkawire.log.segments.jobs import JobOrigin, Made, SegmentOutput, pack, unpack_all
 
 WRITE_BYTES = 4 << 20
 """A gathered write; the views in it keep nothing in memory but pages that were just read."""
@@ -23,7 +23,7 @@ SYNC_BYTES = 16 << 20
 """A tenth of a second of a slow disk: what a commit of the log may have to wait for."""
 
 
-class Origins:
+class JobOrigins:
     """What the segments of one job say of where they come from; `order` None: nothing."""
 
     __slots__ = ("_cluster_id", "_topics")
@@ -33,7 +33,7 @@ class Origins:
         topics: Iterable[TopicOrigin] = () if order is None else unpack_all(order.topics)
         self._topics = {topic.id: topic for topic in topics}
 
-    def of(self, output: Output, topic_ids: Iterable[bytes]) -> Origin | None:
+    def of(self, output: SegmentOutput, topic_ids: Iterable[bytes]) -> Origin | None:
         """The origin of one segment with these topics."""
         if self._cluster_id is None:
             return None
@@ -41,7 +41,7 @@ class Origins:
         return Origin(self._cluster_id, output.generation, output.retention_class, known)
 
 
-NOWHERE = Origins(None)
+NOWHERE = JobOrigins(None)
 
 
 class SegmentWriter:
@@ -58,10 +58,10 @@ class SegmentWriter:
     def __init__(
         self,
         fs: FileSystem,
-        output: Output,
+        output: SegmentOutput,
         node_id: int,
         created_ms: int,
-        origins: Origins = NOWHERE,
+        origins: JobOrigins = NOWHERE,
     ) -> None:
         self._fs = fs
         self._output = output

@@ -23,8 +23,15 @@ from kafkawire.codec.segment.format import (
 from kafkawire.codec.segment.lost import LostRange, merged
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import DamagedBlock, SegmentFile
-from kafkawire.log.segments.file.writer import Origins, SegmentWriter
-from kafkawire.log.segments.jobs import Damage, JobResult, Keep, Pace, RewriteArguments, unpack_all
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
+from kafkawire.log.segments.jobs import (
+    JobResult,
+    Keep,
+    Pace,
+    RewriteArguments,
+    StoredDamage,
+    unpack_all,
+)
 
 _BATCH = Struct(">qi11xi")
 """Base offset, length, last delta."""
@@ -54,7 +61,7 @@ def run(fs: FileSystem, arguments: RewriteArguments, pace: Pace) -> JobResult:
                 keeps.setdefault(keep.number, []).append((source, keep))
         for number, parts in keeps.items():
             _check(number, parts)
-        made_by = arguments.node_id, arguments.created_ms, Origins(arguments.origin)
+        made_by = arguments.node_id, arguments.created_ms, JobOrigins(arguments.origin)
         with SegmentWriter(fs, arguments.output, *made_by) as writer:
             for number in sorted(keeps):
                 damage = _copy(writer, keeps[number], pace)
@@ -85,7 +92,9 @@ def _check(number: int, parts: list[tuple[_Source, Keep]]) -> None:
             )
 
 
-def _copy(writer: SegmentWriter, parts: list[tuple[_Source, Keep]], pace: Pace) -> Damage | None:
+def _copy(
+    writer: SegmentWriter, parts: list[tuple[_Source, Keep]], pace: Pace
+) -> StoredDamage | None:
     """One partition out of all its inputs."""
     last, keep = parts[-1]
     entry = last.entries[keep.number]
@@ -131,7 +140,9 @@ def _lost(parts: list[tuple[_Source, Keep]]) -> list[LostRange]:
     return merged(ranges, parts[0][1].from_offset, parts[-1][1].to_offset)
 
 
-def _copy_range(writer: SegmentWriter, source: _Source, keep: Keep, pace: Pace) -> Damage | None:
+def _copy_range(
+    writer: SegmentWriter, source: _Source, keep: Keep, pace: Pace
+) -> StoredDamage | None:
     """The batches of one partition in one input that reach into what is kept."""
     entry, file = source.entries[keep.number], source.file
     position = entry.start
@@ -142,11 +153,13 @@ def _copy_range(writer: SegmentWriter, source: _Source, keep: Keep, pace: Pace) 
             position = at
             writer.write([part])
     except DamagedBlock as failure:
-        return Damage(keep.number, failure.offset, file.path, failure.position, str(failure))
+        return StoredDamage(keep.number, failure.offset, file.path, failure.position, str(failure))
     except DamagedBatch as failure:
-        return Damage(keep.number, failure.offset, file.path, position + failure.at, str(failure))
+        return StoredDamage(
+            keep.number, failure.offset, file.path, position + failure.at, str(failure)
+        )
     except FormatError as failure:
-        return Damage(keep.number, keep.from_offset, file.path, position, str(failure))
+        return StoredDamage(keep.number, keep.from_offset, file.path, position, str(failure))
     return None
 
 

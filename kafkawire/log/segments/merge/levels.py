@@ -48,7 +48,7 @@ SPANS = 8
 """Merged segments in the time of a retention, at least."""
 
 
-class Item(NamedTuple):
+class MergeCandidate(NamedTuple):
     """One segment: the bytes of it that are needed, when its newest part was cut (ms), and how
     often its bytes were merged."""
 
@@ -59,7 +59,7 @@ class Item(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MergeLimits:
     """From how many bytes on a segment as it was cut is never merged, how many a merge makes at
     most, and the longest span of one (ms)."""
 
@@ -68,7 +68,7 @@ class Limits:
     span_ms: int
     retention_ms: int
 
-    def is_small(self, item: Item) -> bool:
+    def is_small(self, item: MergeCandidate) -> bool:
         """Whether a segment is to be merged."""
         if item.merges == 0:
             return item.size_bytes < self.small_bytes
@@ -77,7 +77,7 @@ class Limits:
 
 
 @lru_cache(maxsize=256)
-def limits_of(kind: str) -> Limits:
+def limits_of(kind: str) -> MergeLimits:
     """The limits of a retention class.
 
     An object of up to 16 MiB (`tier.part.bytes`) is one request to write, and below 6 MiB more than
@@ -86,7 +86,7 @@ def limits_of(kind: str) -> Limits:
     """
     retention_ms = least_retention_ms(kind)
     small, target = (6 * MIB, 16 * MIB - INDEX_BYTES) if is_tiered(kind) else (64 * MIB, 128 * MIB)
-    return Limits(small, target, retention_ms // SPANS, retention_ms)
+    return MergeLimits(small, target, retention_ms // SPANS, retention_ms)
 
 
 def max_small(class_bytes: int) -> int:
@@ -94,7 +94,9 @@ def max_small(class_bytes: int) -> int:
     return max(MAX_SMALL, min(MAX_INPUTS, MAX_SMALL * class_bytes >> 30))
 
 
-def next_merge(items: Iterable[Item], limits: Limits, most: int, now_ms: int) -> list[Item]:
+def next_merge(
+    items: Iterable[MergeCandidate], limits: MergeLimits, most: int, now_ms: int
+) -> list[MergeCandidate]:
     """The segments of one class, oldest first, that are merged now; none if it is too early.
     `most`: how many small ones there may be."""
     oldest_ms = now_ms - limits.retention_ms + limits.span_ms
@@ -112,8 +114,8 @@ def next_merge(items: Iterable[Item], limits: Limits, most: int, now_ms: int) ->
 
 
 def _runs(
-    small: Sequence[Item], span_ms: int, most: int, now_ms: int
-) -> Iterator[tuple[Sequence[Item], bool]]:
+    small: Sequence[MergeCandidate], span_ms: int, most: int, now_ms: int
+) -> Iterator[tuple[Sequence[MergeCandidate], bool]]:
     """(run, whether nothing more can join it) of what may become one segment."""
     start = 0
     for at in range(1, len(small) + 1):
@@ -124,10 +126,10 @@ def _runs(
             start = at
 
 
-def _oldest(run: Sequence[Item], target_bytes: int) -> list[Item]:
+def _oldest(run: Sequence[MergeCandidate], target_bytes: int) -> list[MergeCandidate]:
     """The oldest that are a target together, at most; one that fits with none of its neighbours is
     passed over."""
-    found: list[Item] = []
+    found: list[MergeCandidate] = []
     total = 0
     for item in run:
         if total + item.size_bytes > target_bytes:
@@ -139,7 +141,7 @@ def _oldest(run: Sequence[Item], target_bytes: int) -> list[Item]:
     return found if len(found) > 1 else []
 
 
-def _one_level(run: Sequence[Item]) -> list[Item]:
+def _one_level(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
     """Of too many, the newest that were merged least, if they are half of those not above the next
     level: else that level is full."""
     never, once = _suffix(run, 0), _suffix(run, 1)
@@ -148,7 +150,7 @@ def _one_level(run: Sequence[Item]) -> list[Item]:
     return once if 2 * len(once) >= len(run) else list(run)
 
 
-def _suffix(run: Sequence[Item], merges: int) -> list[Item]:
+def _suffix(run: Sequence[MergeCandidate], merges: int) -> list[MergeCandidate]:
     """The newest that were merged so often at most, without a gap."""
     start = len(run)
     while start and run[start - 1].merges <= merges:
@@ -156,7 +158,7 @@ def _suffix(run: Sequence[Item], merges: int) -> list[Item]:
     return list(run[start:])
 
 
-def _rest(run: Sequence[Item]) -> list[Item]:
+def _rest(run: Sequence[MergeCandidate]) -> list[MergeCandidate]:
     """What becomes of a run that nothing can join."""
     for found in (list(run), _suffix(run, 1), _suffix(run, 0)):
         if len(found) >= MIN_INPUTS and _growth(found) >= MIN_GROWTH:
@@ -164,5 +166,5 @@ def _rest(run: Sequence[Item]) -> list[Item]:
     return []
 
 
-def _growth(run: Sequence[Item]) -> float:
+def _growth(run: Sequence[MergeCandidate]) -> float:
     return sum(item.size_bytes for item in run) / max(1, *(item.size_bytes for item in run))

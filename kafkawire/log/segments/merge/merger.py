@@ -17,9 +17,22 @@ from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.jobs import Input, JobResult, Keep, Output, RewriteArguments, pack
+from kafkawire.log.segments.jobs import (
+    Input,
+    JobResult,
+    Keep,
+    RewriteArguments,
+    SegmentOutput,
+    pack,
+)
 from kafkawire.log.segments.merge.fetch_remote import Fetcher
-from kafkawire.log.segments.merge.levels import SPANS, Item, limits_of, max_small, next_merge
+from kafkawire.log.segments.merge.levels import (
+    SPANS,
+    MergeCandidate,
+    limits_of,
+    max_small,
+    next_merge,
+)
 from kafkawire.log.segments.merge.plan import (
     MAX_MAPPINGS,
     Rewrite,
@@ -278,7 +291,7 @@ class Rewriter:
                 self._node_id,
                 row.created_ms,
                 await self._inputs(rewrite),
-                Output(output.path, row.uuid, [], row.generation, row.retention_class),
+                SegmentOutput(output.path, row.uuid, [], row.generation, row.retention_class),
                 await self._origins.of(rewrite.parts),
             )
             result: JobResult = await self._env.worker.run(
@@ -381,6 +394,6 @@ def payloads(fs: FileSystem, paths: list[str]) -> list[int]:
     return [payload_bytes(fs, path) for path in paths]
 
 
-def _item(segment: Segment) -> Item:
+def _item(segment: Segment) -> MergeCandidate:
     row = segment.row
-    return Item(row.id, row.live_bytes, segment.cut_ms, row.generation)
+    return MergeCandidate(row.id, row.live_bytes, segment.cut_ms, row.generation)

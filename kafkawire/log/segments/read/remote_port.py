@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafkawire.log.segments.store import Segment, SegmentStore
 
 
-class Ask(NamedTuple):
+class RemoteReadRequest(NamedTuple):
     """Whole batches of a partition from `offset` on, below `end`, at most `room` bytes; with
     `first` one batch whatever its size. `patience_s`: how long to wait for a remote tier; None:
     until it answers or has failed for good, 0: take what is in memory."""
@@ -52,7 +52,7 @@ class Exchanged(Exception):
 class Cold(Protocol):
     """Reads segments that are in a remote tier."""
 
-    async def take(self, ask: Ask, mapping: Mapping, segment: Segment) -> Taken:
+    async def take(self, ask: RemoteReadRequest, mapping: Mapping, segment: Segment) -> Taken:
         """Batches out of the row `mapping` of the partition, which covers the offset. None of
         them, and `whole` not set, if they did not come in time: they are kept when they come.
 

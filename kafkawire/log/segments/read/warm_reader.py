@@ -26,7 +26,13 @@ from kafkawire.log.segments.read.index_cache import (
     read_index,
     sound_part,
 )
-from kafkawire.log.segments.read.remote_port import Ask, Cold, Exchanged, Taken, local_log_start
+from kafkawire.log.segments.read.remote_port import (
+    Cold,
+    Exchanged,
+    RemoteReadRequest,
+    Taken,
+    local_log_start,
+)
 from kafkawire.log.segments.store import NotLocal, Segment, SegmentStore
 from kafkawire.offsets.catalog.port import Mapping
 
@@ -89,7 +95,9 @@ class WarmReader:
                 break
             patience_s = 0.0 if kept else plan.patience_s
             try:
-                taken = await self._take(Ask(partition, offset, plan.end, room, first, patience_s))
+                taken = await self._take(
+                    RemoteReadRequest(partition, offset, plan.end, room, first, patience_s)
+                )
             except (KafkaError, OSError):
                 if kept:
                     break  # answered when the reader comes to it
@@ -128,7 +136,7 @@ class WarmReader:
             return mapping.end_offset
         return max(mapping.base_offset, index.block(index.find(position))[2])
 
-    async def _take(self, ask: Ask) -> Taken:
+    async def _take(self, ask: RemoteReadRequest) -> Taken:
         """Batches out of the one row that covers the offset."""
         if self.cold is None:
             return await self._take_local(ask)
@@ -139,7 +147,7 @@ class WarmReader:
                 continue
         return await self._take_local(ask)
 
-    async def _take_tiered(self, ask: Ask, cold: Cold) -> Taken:
+    async def _take_tiered(self, ask: RemoteReadRequest, cold: Cold) -> Taken:
         """From the remote tier or from the local file, as the topic's tieredStorageLevel says."""
         mapping = self._row(ask)
         segment = self._store.by_id.get(mapping.segment_id)
@@ -161,7 +169,9 @@ class WarmReader:
         logger.debug("segment %s is read from the local file: %s", segment.name, failure)
         return await self._take_local(ask)
 
-    async def _take_either(self, ask: Ask, cold: Cold, mapping: Mapping, segment: Segment) -> Taken:
+    async def _take_either(
+        self, ask: RemoteReadRequest, cold: Cold, mapping: Mapping, segment: Segment
+    ) -> Taken:
         """From the local file, or from the object if the file is damaged or cannot be read."""
         try:
             return await self._take_local(ask)
@@ -175,7 +185,7 @@ class WarmReader:
             cold.file_damaged(segment)
             return taken
 
-    async def _goes_cold(self, ask: Ask, segment: Segment) -> bool:
+    async def _goes_cold(self, ask: RemoteReadRequest, segment: Segment) -> bool:
         row, level = segment.row, ask.partition.config.tier_level
         if not row.object:
             return False
@@ -192,7 +202,7 @@ class WarmReader:
                 return True
         return level is TierLevel.FORCE
 
-    async def _cached(self, ask: Ask) -> bool:
+    async def _cached(self, ask: RemoteReadRequest) -> bool:
         """Whether the local file's bytes are in the page cache."""
         mapping = self._row(ask)
         async with self._opened(mapping, ask.partition) as (segment, file):
@@ -201,13 +211,13 @@ class WarmReader:
             return await self._env.offload.submit("warm", file.cached, length, position)
 
     @staticmethod
-    def _row(ask: Ask) -> Mapping:
+    def _row(ask: RemoteReadRequest) -> Mapping:
         if ask.offset < ask.partition.log_start:  # which has moved since the plan was made
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         segments = ask.partition.segments
         return segments.mapping(ask.partition.number, segments.find(ask.offset))
 
-    async def _take_local(self, ask: Ask) -> Taken:
+    async def _take_local(self, ask: RemoteReadRequest) -> Taken:
         size = max(ask.room, 0)
         await self._in_flight.take(size)
         try:
@@ -275,7 +285,7 @@ def load_index(file: File, mapping: Mapping) -> WarmIndex:
     return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
 
 
-def take(file: File, warm: WarmIndex, mapping: Mapping, ask: Ask) -> Taken:
+def take(file: File, warm: WarmIndex, mapping: Mapping, ask: RemoteReadRequest) -> Taken:
     """What is asked for out of a local file; runs in a thread. DamagedSegment if the batch at the
     offset is not what was written."""
     stop, offset = mapping.start + mapping.length, ask.offset

@@ -18,7 +18,7 @@ from kafkawire.codec.segment.format import FormatError, PartitionEntry, Partitio
 from kafkawire.codec.segment.lost import DAMAGED, GONE, LostRange
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import PIECE_BYTES, Mapped, SegmentFile
-from kafkawire.log.segments.file.writer import Origins, SegmentWriter
+from kafkawire.log.segments.file.writer import JobOrigins, SegmentWriter
 from kafkawire.log.segments.jobs import Lost, Pace, SkipArguments, SkipResult, pack, unpack_all
 
 Stretch = tuple[memoryview, list[BadBatches]]
@@ -29,7 +29,7 @@ def run(fs: FileSystem, arguments: SkipArguments, pace: Pace) -> SkipResult:
     """See the module. OSError if the new segment cannot be written."""
     source = _Source(fs, arguments.path, pace)
     lost: list[Lost] = []
-    made_by = arguments.node_id, arguments.created_ms, Origins(arguments.origin)
+    made_by = arguments.node_id, arguments.created_ms, JobOrigins(arguments.origin)
     try:
         states = source.states()
         with SegmentWriter(fs, arguments.output, *made_by) as writer:

@@ -16,7 +16,14 @@ from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.file.open import segment_path
 from kafkawire.log.segments.file.origin import Origins
-from kafkawire.log.segments.jobs import Lost, Output, SkipArguments, SkipResult, pack, unpack_all
+from kafkawire.log.segments.jobs import (
+    Lost,
+    SegmentOutput,
+    SkipArguments,
+    SkipResult,
+    pack,
+    unpack_all,
+)
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
@@ -77,7 +84,7 @@ class SkipWriter:
         """The file of `row`, out of `path`: the file of `old`, a copy of its object, or empty if
         there is neither."""
         mappings = await self._storage.segment_mappings([old.id])
-        output = Output(
+        output = SegmentOutput(
             segment_path(self._folder, row.uuid), row.uuid, [], row.generation, row.retention_class
         )
         arguments = SkipArguments(
