@@ -41,7 +41,15 @@ async def test_a_compacted_topic_is_cleaned_though_its_segments_are_remote(aged:
     assert await compacted.read(world.find("t")) == got
 
 
-async def test_a_cleaning_waits_for_what_cannot_be_brought_back() -> None:
+def failures(caplog: pytest.LogCaptureFixture) -> list[bool]:
+    """For each cleaning that failed: whether its log line has a traceback."""
+    lines = [record for record in caplog.records if record.name.endswith("compact.cleaner")]
+    return [bool(record.exc_info) for record in lines if record.levelname == "WARNING"]
+
+
+async def test_a_cleaning_waits_for_what_cannot_be_brought_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = await compact_world()
     (segment,) = await remote(world)
     world.bucket.faults.down = True
@@ -50,6 +58,7 @@ async def test_a_cleaning_waits_for_what_cannot_be_brought_back() -> None:
     assert [row.id for row in await world.storage.segments(1, (0, LIVE, DELETING), 9)] == [
         segment.row.id
     ], "no rows are left of a job that did not begin"
+    assert failures(caplog) == [False]
     assert segment.pins == 0
     world.bucket.faults.down = False
     world.later(HOUR_MS)
@@ -58,10 +67,14 @@ async def test_a_cleaning_waits_for_what_cannot_be_brought_back() -> None:
     assert len(await compacted.read(world.find("t"))) == 5
 
 
-async def test_without_a_remote_tier_nothing_is_cleaned_and_nothing_is_lost() -> None:
+async def test_without_a_remote_tier_nothing_is_cleaned_and_nothing_is_lost(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As after a start, while the tier is not attached yet."""
     world = await compact_world()
     (segment,) = await remote(world)
     world.log.segments.store.localizer = None
     await compacted.clean(world)
     assert segment.row.state == LIVE
     assert segment.pins == 0
+    assert failures(caplog) == [False]

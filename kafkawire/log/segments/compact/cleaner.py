@@ -235,7 +235,9 @@ class SegmentCleaner:
             logger.info("segments changed while they were cleaned: planned anew later")
             self._postpone(numbers)
         except Exception as failure:
-            foreseen = isinstance(failure, OSError | WorkerError)  # the disk, or a killed child
+            # The disk, a child that was killed, a segment that only the remote tier has while the
+            # tier is not there yet (at a start) or cannot be reached.
+            foreseen = isinstance(failure, OSError | WorkerError | KafkaError)
             logger.warning(
                 "cleaning %d partitions failed, it will be tried again: %s",
                 len(batch),
