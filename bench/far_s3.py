@@ -29,7 +29,7 @@ from bench.spark_fill import Topic, batches
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files.locations import open_place
-from kafkawire.spark.source.model import OffsetRange, Source, Task
+from kafkawire.spark.source.model import PartitionRange, Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from tests.kit import minio
@@ -138,7 +138,7 @@ def plan(endpoint: str) -> tuple[float, Source, list[Task]]:
     began = time.perf_counter()
     catalog = open_catalog(source)
     start, _, end = catalog.bounds("t", 0)
-    tasks = plan_tasks([catalog.part(OffsetRange("t", 0, start, end))])
+    tasks = plan_tasks([catalog.part(PartitionRange("t", 0, start, end))])
     return time.perf_counter() - began, source, tasks
 
 

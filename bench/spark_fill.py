@@ -16,7 +16,7 @@ import numpy as np
 
 from bench.admin import Admin
 from bench.payload import CODECS, line, record
-from kafkawire.client.connection import Connection
+from kafkawire.client.connection import ClientConnection
 from kafkawire.codec.batches import HEAD, HEAD_BYTES, MAGIC, resum
 from kafkawire.codec.compression import compress
 from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -108,7 +108,7 @@ def fill(port: int, topic: Topic) -> None:
     shares = [topic.records // PARTITIONS] * PARTITIONS
     shares[0] += topic.records - sum(shares)
     streams = [batches(topic, share, seed) for seed, share in enumerate(shares)]
-    connection = Connection("127.0.0.1", port)
+    connection = ClientConnection("127.0.0.1", port)
     for row in zip_longest(*streams):
         parts = [
             PartitionProduceData(index, memoryview(batch))

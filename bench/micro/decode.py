@@ -28,7 +28,7 @@ from kafkawire.codec.compression import CODEC_NAMES, NONE, ZSTD
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.encode.encoder import encode_batches
 from kafkawire.spark.source.columns import DEFAULT, Selection
-from kafkawire.spark.source.model import Account, OffsetRange
+from kafkawire.spark.source.model import Account, PartitionRange
 
 MS = 1_700_000_000_000
 OFFSET_VALUE = Selection(("offset", "value"))
@@ -82,7 +82,7 @@ def best(rounds: int, work: Callable[[], object]) -> float:
 
 
 def decode(decoder: Decoder, data: bytes, count: int) -> None:
-    account = Account(OffsetRange("some-topic", 3, 0, count))
+    account = Account(PartitionRange("some-topic", 3, 0, count))
     decoder.begin(account)
     rows = sum(batch.num_rows for batch in decoder.feed(data, check_crc=False))
     decoder.end()

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from kafkawire.log.manifest.summary import outline
-from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
+from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.format import pack, unpack
-from kafkawire.manifest.state import ClusterFacts, Delta, Snapshot, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic, Snapshot
 
 T = TypeVar("T")
 EPOCHS = b"\1" + bytes(12)
@@ -38,7 +38,7 @@ class World:
     def add(self, delta: Delta) -> None:
         """One more object, and the ends of its partitions."""
         rng, start = self.rng, 64
-        row = ObjectRow(
+        row = ManifestObject(
             rng.randbytes(16), rng.randbytes(16), 0, 1, 8 << 20, delta.created_ms, 1,
             delta.objects.class_at("tiered"), self.entries,
         )  # fmt: skip
@@ -57,7 +57,7 @@ class World:
     def state(self, delta: Delta) -> None:
         """All partitions as they are now."""
         for number in range(1, len(self.ends)):
-            delta.partitions.append(PartitionRow(number, 0, self.ends[number], EPOCHS))
+            delta.partitions.append(ManifestPartition(number, 0, self.ends[number], EPOCHS))
 
 
 def timed(what: str, work: Callable[[], T]) -> T:
@@ -78,7 +78,7 @@ def main() -> None:
     world = World(options.partitions, options.entries)
     first = Delta(1, "c", 1, 1, 1_700_000_000_000, ClusterFacts(options.partitions + 1))
     first.topics = [
-        TopicFacts(number.to_bytes(16, "big"), f"topic-{number}", False, 1, {}, (number,))
+        ManifestTopic(number.to_bytes(16, "big"), f"topic-{number}", False, 1, {}, (number,))
         for number in range(1, options.partitions + 1)
     ]
     for _ in range(options.objects):

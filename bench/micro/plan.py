@@ -23,10 +23,10 @@ from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
-from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.locations import Place, open_place
-from kafkawire.spark.source.model import OffsetRange, Source
+from kafkawire.spark.source.model import PartitionRange, Source
 from kafkawire.spark.source.plan import plan_tasks
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def fill(place: Place, objects: int, entries: int, partitions: int, deltas: int)
     first = Delta(1, "c", 1, 1, MADE_MS, ClusterFacts(partitions + 1))
     per_topic = max(1, min(10, partitions))
     first.topics = [
-        TopicFacts(
+        ManifestTopic(
             number.to_bytes(16, "big"), f"topic-{number}", False, 1, {},
             tuple(range(number, min(number + per_topic, partitions + 1))),
         )
@@ -85,7 +85,7 @@ def main() -> None:
         ranges = timed(
             "topics, and bounds of all partitions",
             lambda: [
-                OffsetRange(topic, partition, *catalog.bounds(topic, partition)[::2])
+                PartitionRange(topic, partition, *catalog.bounds(topic, partition)[::2])
                 for topic, count in catalog.topics.items()
                 for partition in range(count)
             ],

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from kafkawire.client.address import parse_servers
-from kafkawire.client.connection import Connection
+from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError, check
 
 
@@ -20,21 +20,21 @@ class Cluster:
 
     def __init__(self, server: str, option: str = "--server") -> None:
         self.first = _connect(parse_servers(option, server))
-        self._by_node: dict[int, Connection] = {}
+        self._by_node: dict[int, ClientConnection] = {}
         self._addresses: dict[int, tuple[str, int]] = {}
 
     def request(self, key: int, message: object, *, at_most: int | None = None) -> Any:
         """Ask the broker that was named; for APIs that any broker answers."""
         return self.first.request(key, message, at_most=at_most)
 
-    def node(self, node_id: int) -> Connection:
+    def node(self, node_id: int) -> ClientConnection:
         """A connection to the broker `node_id`, by the address the cluster advertises."""
         if node_id not in self._by_node:
             if node_id not in self._addresses:
                 self.metadata([])
             if node_id not in self._addresses:
                 raise ClientError(f"broker {node_id} is not in the cluster's metadata")
-            self._by_node[node_id] = Connection(*self._addresses[node_id])
+            self._by_node[node_id] = ClientConnection(*self._addresses[node_id])
         return self._by_node[node_id]
 
     def nodes(self) -> list[int]:
@@ -53,7 +53,7 @@ class Cluster:
         self._addresses.update({row.node_id: (row.host, row.port) for row in answer.brokers})
         return answer
 
-    def coordinator(self, group: str) -> Connection:
+    def coordinator(self, group: str) -> ClientConnection:
         """A connection to the broker that coordinates `group`."""
         from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 
@@ -85,11 +85,11 @@ class Cluster:
         self.close()
 
 
-def _connect(servers: list[tuple[str, int]]) -> Connection:
+def _connect(servers: list[tuple[str, int]]) -> ClientConnection:
     failure: ClientError | None = None
     for host, port in servers:
         try:
-            return Connection(host, port)
+            return ClientConnection(host, port)
         except ClientError as error:
             failure = failure or error
     assert failure is not None, "there is an address at least"

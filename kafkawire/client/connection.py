@@ -22,7 +22,7 @@ HEADER_BYTES_MAX = 1024
 CLIENT_ID = "kafkawire-cli"
 
 
-class Connection:
+class ClientConnection:
     """A connection to one broker."""
 
     def __init__(self, host: str, port: int) -> None:

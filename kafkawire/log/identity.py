@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem, LogError
-from kafkawire.log.journal.format import FormatError
+from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.metadata import pairing
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import Transactions
@@ -70,7 +70,7 @@ class Folder:
 def read_identity(fs: FileSystem, home: str) -> Identity | None:
     """Read the identity of a broker's folder; None if there is none or it is damaged.
 
-    FormatError if a newer version wrote it."""
+    JournalFormatError if a newer version wrote it."""
     path = os.path.join(home, NAME)
     try:
         file = fs.open(path)
@@ -85,7 +85,7 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
             raise ValueError("its checksum is wrong")
         body = json.loads(lines[0])
         if body["version"] > VERSION:
-            raise FormatError(
+            raise JournalFormatError(
                 f"{path} has format version {body['version']}, this kafkawire reads up to "
                 f"{VERSION}: start the newer version that wrote it"
             )
@@ -120,7 +120,7 @@ def has_log(fs: FileSystem, home: str) -> bool:
 
 
 def inspect_folder(fs: FileSystem, data: str, home: str, node_id: int) -> Folder:
-    """What a broker's folder says of itself. FormatError."""
+    """What a broker's folder says of itself. JournalFormatError."""
     return Folder(data, node_id, read_identity(fs, home), has_log(fs, home))
 
 

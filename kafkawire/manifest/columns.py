@@ -21,7 +21,7 @@ UUID = "uuid"
 WIDTHS = {UUID: 16, "q": 8, "Q": 8, "i": 4, "I": 4}
 
 
-class ObjectRow(NamedTuple):
+class ManifestObject(NamedTuple):
     """An object: segment file `segment` (its uuid) of the generation it has in SQL. `class_at`:
     which of `ObjectColumns.classes` is its retention class. Its entries follow those of the object
     before it in `EntryColumns`; `entries` is how many. `max_timestamp` -1: there is none."""
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     records: int
 
 
-class PartitionRow(NamedTuple):
+class ManifestPartition(NamedTuple):
     """One partition. `end`: everything from the log start up to here is in the bucket. `epochs`:
     leader epochs as a segment's state has them (u8 1, then i32 epoch and i64 first offset)."""
 
@@ -151,7 +151,7 @@ class EntryColumns(Columns[Entry]):
         return self._numbers("end_offset")
 
 
-class ObjectColumns(Columns[ObjectRow]):
+class ObjectColumns(Columns[ManifestObject]):
     """Objects. `classes`: the retention classes that `class_at` means."""
 
     FORM = (
@@ -167,9 +167,9 @@ class ObjectColumns(Columns[ObjectRow]):
         super().__init__(columns)
         self.classes = list(classes)
 
-    def __getitem__(self, at: int) -> ObjectRow:
+    def __getitem__(self, at: int) -> ManifestObject:
         numbers = [cast("Numbers", column)[at] for column in self.columns[2:]]
-        return ObjectRow(self.uuid(at), self.segment(at), *numbers)
+        return ManifestObject(self.uuid(at), self.segment(at), *numbers)
 
     def __eq__(self, other: object) -> bool:
         return super().__eq__(other) and self.classes == cast("ObjectColumns", other).classes
@@ -213,7 +213,7 @@ class ObjectColumns(Columns[ObjectRow]):
         return self._numbers("entries")
 
 
-class PartitionColumns(Columns[PartitionRow]):
+class PartitionColumns(Columns[ManifestPartition]):
     """Partitions. The epochs of all lie in one run of bytes, `blob`."""
 
     FORM = (("number", "Q"), ("log_start", "q"), ("end", "q"), ("epochs_length", "I"))
@@ -230,12 +230,12 @@ class PartitionColumns(Columns[PartitionRow]):
             end += length
             self._ends.append(end)
 
-    def __getitem__(self, at: int) -> PartitionRow:
+    def __getitem__(self, at: int) -> ManifestPartition:
         number, log_start, end, length = (cast("Numbers", column)[at] for column in self.columns)
         stop = self._ends[at]
-        return PartitionRow(number, log_start, end, bytes(self.blob[stop - length : stop]))
+        return ManifestPartition(number, log_start, end, bytes(self.blob[stop - length : stop]))
 
-    def append(self, row: PartitionRow) -> None:
+    def append(self, row: ManifestPartition) -> None:
         """One more partition."""
         number, log_start, end, epochs = row
         for column, value in zip(self.columns, (number, log_start, end, len(epochs)), strict=True):

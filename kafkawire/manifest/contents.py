@@ -18,12 +18,12 @@ from typing import NamedTuple
 from kafkawire.manifest.columns import (
     Entry,
     EntryColumns,
+    ManifestObject,
+    ManifestPartition,
     ObjectColumns,
-    ObjectRow,
-    PartitionRow,
 )
 from kafkawire.manifest.format import first_entries
-from kafkawire.manifest.state import ClusterFacts, Snapshot, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, ManifestTopic, Snapshot
 
 
 class Span(NamedTuple):
@@ -58,7 +58,7 @@ class Manifest:
         return self.state.cluster or ClusterFacts()
 
     @cached_property
-    def topics(self) -> dict[str, TopicFacts]:
+    def topics(self) -> dict[str, ManifestTopic]:
         """Topics by name."""
         return {topic.name: topic for topic in self.state.topics}
 
@@ -82,7 +82,7 @@ class Manifest:
         """The partitions of which something was ever uploaded, rising."""
         return self.state.partitions.number
 
-    def partition(self, number: int) -> PartitionRow | None:
+    def partition(self, number: int) -> ManifestPartition | None:
         """One partition; None: nothing of it was ever uploaded, or there is no such."""
         row = self._partition_rows.get(number)
         return None if row is None else self.state.partitions[row]
@@ -95,7 +95,7 @@ class Manifest:
         """The object an entry belongs to."""
         return bisect_right(self._firsts, entry) - 1
 
-    def find_object(self, uuid: bytes) -> ObjectRow | None:
+    def find_object(self, uuid: bytes) -> ManifestObject | None:
         """One object by its uuid, if it is there and not deleted."""
         row = self._object_rows.get(uuid)
         return None if row is None else self.objects[row]

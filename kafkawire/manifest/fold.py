@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 from kafkawire.manifest.columns import (
     EntryColumns,
+    ManifestPartition,
     ObjectColumns,
     PartitionColumns,
-    PartitionRow,
 )
 from kafkawire.manifest.format import first_entries
-from kafkawire.manifest.state import ClusterFacts, Delta, Snapshot, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic, Snapshot
 
 REMEMBERED_MS = 86_400_000
 """How long a snapshot names an object after it may be gone from the bucket. Deleting may be late
@@ -100,7 +100,7 @@ class _Folding:
 
     def _drop_topic(self, topic_id: bytes, keep: set[int]) -> None:
         """Forget a topic, and those of its partitions that are not to be kept."""
-        old: TopicFacts | None = self._topics.pop(topic_id, None)
+        old: ManifestTopic | None = self._topics.pop(topic_id, None)
         if old is not None:
             for number in old.partitions:
                 if number not in keep:
@@ -164,12 +164,12 @@ class _Folding:
         return sorted(names)
 
 
-def _later(old: PartitionRow | None, new: PartitionRow) -> PartitionRow:
+def _later(old: ManifestPartition | None, new: ManifestPartition) -> ManifestPartition:
     """The newer row, but that log start and end never fall."""
     if old is None:
         return new
     log_start, end = max(old.log_start, new.log_start), max(old.end, new.end)
-    return PartitionRow(new.number, log_start, end, new.epochs)
+    return ManifestPartition(new.number, log_start, end, new.epochs)
 
 
 def _runs(places: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:

@@ -49,12 +49,12 @@ from kafkawire.manifest.layout import (
     SNAPSHOT,
     TOPICS,
     FormatError,
+    ManifestSection,
     NewerFormatError,
-    Section,
     read_sections,
     write_file,
 )
-from kafkawire.manifest.state import ClusterFacts, Delta, Snapshot, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic, Snapshot
 
 __all__ = ["FormatError", "NewerFormatError", "pack", "unpack"]
 
@@ -134,7 +134,7 @@ def _columns(forms: Sequence[str], columns: Sequence[Column]) -> bytes:
     return b"".join(map(column_bytes, forms, columns))
 
 
-def _topics(topics: Sequence[TopicFacts]) -> bytes:
+def _topics(topics: Sequence[ManifestTopic]) -> bytes:
     names = [topic.name.encode() for topic in topics]
     settings = [_json(topic.configs) if topic.configs else b"" for topic in topics]
     numbers: array[int] = array("Q", [n for topic in topics for n in topic.partitions])
@@ -198,7 +198,7 @@ def _texts(value: object, what: str) -> dict[str, str]:
 
 
 def _read_columns(
-    section: Section | None, form: Sequence[tuple[str, str]], whole: bool
+    section: ManifestSection | None, form: Sequence[tuple[str, str]], whole: bool
 ) -> tuple[list[Column] | None, int]:
     """The columns at the beginning of a section, and where they end; None: there is no section.
     `whole`: they must be all of it."""
@@ -219,7 +219,7 @@ def _read_columns(
     return columns, at
 
 
-def _read_topics(section: Section | None) -> list[TopicFacts]:
+def _read_topics(section: ManifestSection | None) -> list[ManifestTopic]:
     form = [("", each) for each in _TOPIC_FORM]
     columns, at = _read_columns(section, form, False)
     if section is None or columns is None:
@@ -243,7 +243,7 @@ def _read_topics(section: Section | None) -> list[TopicFacts]:
             value = _read_json(texts[setting_at : setting_at + setting], "settings of a topic")
             configs = _texts(value, "topics")
         topics.append(
-            TopicFacts(
+            ManifestTopic(
                 bytes(ids[16 * row : 16 * row + 16]), text, bool(flags[row] & _INTERNAL),
                 created[row], configs, numbers[number_at : number_at + count],
             )
@@ -252,7 +252,7 @@ def _read_topics(section: Section | None) -> list[TopicFacts]:
     return topics
 
 
-def _read_ids(section: Section | None) -> list[bytes]:
+def _read_ids(section: ManifestSection | None) -> list[bytes]:
     columns, _ = _read_columns(section, [("id", UUID)], True)
     return [] if columns is None else list(_ids(columns[0]))
 
@@ -262,7 +262,7 @@ def _ids(column: Column) -> Iterator[bytes]:
     return (data[at : at + 16] for at in range(0, len(data), 16))
 
 
-def _read_partitions(section: Section | None) -> PartitionColumns:
+def _read_partitions(section: ManifestSection | None) -> PartitionColumns:
     columns, at = _read_columns(section, PartitionColumns.FORM, False)
     if section is None or columns is None:
         return PartitionColumns()
@@ -271,7 +271,7 @@ def _read_partitions(section: Section | None) -> PartitionColumns:
     return PartitionColumns(columns, section.body[at:])
 
 
-def _read_deleted(section: Section | None) -> dict[bytes, int]:
+def _read_deleted(section: ManifestSection | None) -> dict[bytes, int]:
     columns, _ = _read_columns(section, (("uuid", UUID), ("delete_after_ms", "q")), True)
     return {} if columns is None else dict(zip(_ids(columns[0]), columns[1], strict=True))
 

@@ -65,7 +65,7 @@ class NewerFormatError(FormatError):
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ManifestSection:
     """One section: its rows and its body, unpacked."""
 
     kind: int
@@ -190,16 +190,16 @@ def _read_rows(view: memoryview, at: int) -> list[TableRow]:
     return rows
 
 
-def read_sections(data: bytes | memoryview) -> tuple[int, dict[int, Section]]:
+def read_sections(data: bytes | memoryview) -> tuple[int, dict[int, ManifestSection]]:
     """(kind, sections by type) of a file, all of them checked; those nobody must know are left
     out if this program does not know them."""
     kind, table = read_table(data)
-    sections: dict[int, Section] = {}
+    sections: dict[int, ManifestSection] = {}
     for row in table:
         body = row.body()
         if not row.known:
             continue
         if row.kind in sections:
             raise FormatError(f"it has its {row.name} twice")
-        sections[row.kind] = Section(row.kind, row.rows, body)
+        sections[row.kind] = ManifestSection(row.kind, row.rows, body)
     return kind, sections

@@ -25,7 +25,7 @@ class ClusterFacts:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-class TopicFacts(NamedTuple):
+class ManifestTopic(NamedTuple):
     """One topic. `partitions[i]` is the number of partition i; `configs` its own settings;
     `created_ms` 0: not known."""
 
@@ -51,7 +51,7 @@ class Delta:
     epoch: int
     created_ms: int
     cluster: ClusterFacts | None = None
-    topics: list[TopicFacts] = field(default_factory=list)
+    topics: list[ManifestTopic] = field(default_factory=list)
     deleted_topics: list[bytes] = field(default_factory=list)
     partitions: PartitionColumns = field(default_factory=PartitionColumns)
     objects: ObjectColumns = field(default_factory=ObjectColumns)

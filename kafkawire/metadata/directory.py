@@ -4,7 +4,7 @@ A topic is a row: its name, id and settings, and the runs of its partitions (a r
 numbers that follow each other, for indexes that do). Partitions are columns in order of their
 number. `TopicInfo` objects are made when somebody asks and are *snapshots*: nobody changes one,
 and a change of the topic is seen by who asks again. The newest of them are kept, so that asking
-for the same topics again costs a lookup. Pure; `catalog.Catalog` owns one, `rows` fills it.
+for the same topics again costs a lookup. Pure; `catalog.SourceCatalog` owns one, `rows` fills it.
 
 A topic with one partition takes about 400 bytes (measured): half of them its name and id.
 """

@@ -184,13 +184,15 @@ READERS: dict[str, Case] = {
     "manifest": (pack(sample()), unpack, (ValueError,)),
     "manifest/current": (pack_current(CURRENT), unpack_current, (ValueError,)),
     "owner": (OWNER.pack(), OwnerRecord.unpack, (OwnedByOther,)),
-    "index file": (rows_of_index(), index_file, (frame.FormatError,)),
-    "naming frame": (frame.write_naming(NAMING), frame.read_naming, (frame.FormatError,)),
+    "index file": (rows_of_index(), index_file, (frame.JournalFormatError,)),
+    "naming frame": (frame.write_naming(NAMING), frame.read_naming, (frame.JournalFormatError,)),
     "catalog frame": (
         frame.write_catalog({"topics": [{"id": "a"}]}),
-        lambda data: frame.topics_of(frame.read_catalog(data)), (frame.FormatError,),
+        lambda data: frame.topics_of(frame.read_catalog(data)), (frame.JournalFormatError,),
     ),
-    "run file": (json.dumps({"version": 1, "start": 1}).encode(), run_file, (frame.FormatError,)),
+    "run file": (
+        json.dumps({"version": 1, "start": 1}).encode(), run_file, (frame.JournalFormatError,),
+    ),
     "group snapshot": (snapshot_bytes(), group_snapshot, ()),
     "stored checkpoint": (
         kv.pack_checkpoint(ROW, 5), lambda data: kv.unpack_checkpoint(3, data), KV,

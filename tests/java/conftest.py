@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkawire.client.connection import Connection
+from kafkawire.client.connection import ClientConnection
 from kafkawire.messages import find_coordinator, init_producer_id
 from tests.java.apache import shared_kafka
 from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
@@ -143,7 +143,7 @@ def twins(kafka: str, bootstrap: str) -> Iterator[Twins]:  # noqa: F811
     both = []
     for address in (kafka, bootstrap):
         host, _, port = address.rpartition(":")
-        both.append(Connection(host, int(port)))
+        both.append(ClientConnection(host, int(port)))
     found = Twins(*both)
     find = find_coordinator.FindCoordinatorRequest(key="warm", key_type=0)
     producer = init_producer_id.InitProducerIdRequest(transactional_id=None)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kafkawire.client.connection import Connection
+from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError
 from kafkawire.codec.batches import build
 from kafkawire.messages import create_topics, list_offsets, produce
@@ -51,7 +51,7 @@ def flatten(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 class Twins:
     """Apache Kafka and ours, asked alike."""
 
-    def __init__(self, kafka: Connection, ours: Connection) -> None:
+    def __init__(self, kafka: ClientConnection, ours: ClientConnection) -> None:
         self.both = (kafka, ours)
 
     def ask(

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.manifest.columns import PartitionRow
+from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.format import FormatError, NewerFormatError, pack
@@ -27,7 +27,7 @@ from kafkawire.manifest.reader import (
     read_manifest_async,
     unpack_current,
 )
-from kafkawire.manifest.state import Delta, TopicFacts
+from kafkawire.manifest.state import Delta, ManifestTopic
 from tests.kit.tier.manifests import CLUSTER, EPOCHS, add, entry, sample, uuid
 
 START = empty(CLUSTER, 1, 1, 0, 0)
@@ -37,8 +37,8 @@ _ranges = st.tuples(st.integers(0, 30), st.integers(0, 12), st.integers(0, 3), s
 def world(objects: list[tuple[int, int, int, int]], log_start: int, end: int) -> Manifest:
     """Objects of one entry each: (base, length, generation, partition)."""
     delta = Delta(1, CLUSTER, 1, 1, 1)
-    delta.topics = [TopicFacts(uuid(1), "t", False, 1, {}, (1, 2))]
-    delta.partitions.append(PartitionRow(1, log_start, end, EPOCHS))
+    delta.topics = [ManifestTopic(uuid(1), "t", False, 1, {}, (1, 2))]
+    delta.partitions.append(ManifestPartition(1, log_start, end, EPOCHS))
     for at, (base, length, generation, number) in enumerate(objects):
         add(delta, at + 1, [entry(number, base, base + length)], generation)
     return Manifest(fold(START, [delta]))
@@ -78,7 +78,7 @@ def test_what_a_manifest_answers() -> None:
     assert sorted(manifest.topics) == ["empty", "orders", "täglich"]
     assert list(manifest.numbers) == [3, 7, 1 << 40]
     assert manifest.partition(4) is None
-    assert manifest.partition(7) == PartitionRow(7, 2, 30, EPOCHS + bytes(12))
+    assert manifest.partition(7) == ManifestPartition(7, 2, 30, EPOCHS + bytes(12))
     assert manifest.find_object(uuid(9)) is None
     found = manifest.find_object(uuid(3))
     assert found is not None
@@ -104,8 +104,8 @@ def bucket(snapshot: int, deltas: int) -> dict[str, bytes]:
 
 def one_delta(n: int) -> Delta:
     delta = Delta(n, CLUSTER, 1, 1, n)
-    delta.topics = [TopicFacts(uuid(1), "t", False, 1, {}, (1,))] if n == 1 else []
-    delta.partitions.append(PartitionRow(1, 0, n, EPOCHS))
+    delta.topics = [ManifestTopic(uuid(1), "t", False, 1, {}, (1,))] if n == 1 else []
+    delta.partitions.append(ManifestPartition(1, 0, n, EPOCHS))
     add(delta, n, [entry(1, n - 1, n)])
     return delta
 

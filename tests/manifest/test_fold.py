@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.manifest.columns import PartitionRow
+from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.fold import REMEMBERED_MS, GapError, empty, fold
 from kafkawire.manifest.format import pack, unpack
-from kafkawire.manifest.state import ClusterFacts, Delta, Snapshot, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic, Snapshot
 from tests.kit.tier.manifests import CLUSTER, EPOCHS, add, entry, histories, sample, uuid
 
 START = empty(CLUSTER, 1, 1, 0, 0)
@@ -38,7 +38,7 @@ def test_portions_do_not_matter(deltas: list[Delta], one: int, two: int) -> None
 
 @given(histories(5))
 def test_a_snapshot_says_what_a_plain_model_does(deltas: list[Delta]) -> None:
-    topics: dict[bytes, TopicFacts] = {}
+    topics: dict[bytes, ManifestTopic] = {}
     objects: dict[bytes, tuple[object, ...]] = {}
     for delta in deltas:
         topics |= {topic.id: topic for topic in delta.topics}
@@ -74,17 +74,17 @@ def test_log_starts_ends_and_numbers_never_fall() -> None:
     first, second = sample(), sample()
     first.sequence, second.sequence = 1, 2
     second.cluster = ClusterFacts(1, 1, {})
-    second.partitions.append(PartitionRow(3, 1, 2, EPOCHS + EPOCHS))
+    second.partitions.append(ManifestPartition(3, 1, 2, EPOCHS + EPOCHS))
     found = fold(START, [first, second])
     assert found.cluster == ClusterFacts(9, 5000, {})
-    assert next(iter(found.partitions)) == PartitionRow(3, 5, 20, EPOCHS + EPOCHS)
+    assert next(iter(found.partitions)) == ManifestPartition(3, 5, 20, EPOCHS + EPOCHS)
 
 
 def test_a_deleted_topic_takes_its_partitions_along() -> None:
     first = sample()
     first.sequence = 1
     second = Delta(2, CLUSTER, 1, 1, 1, deleted_topics=[uuid(1)])
-    second.partitions.append(PartitionRow(3, 9, 9, EPOCHS))
+    second.partitions.append(ManifestPartition(3, 9, 9, EPOCHS))
     found = fold(START, [first, second])
     assert [topic.name for topic in found.topics] == ["täglich", "empty"]
     assert list(found.partitions.number) == [7]

@@ -25,7 +25,7 @@ from kafkawire.log.identity import (
     write_identity,
 )
 from kafkawire.log.io.ports import Env
-from kafkawire.log.journal.format import FormatError
+from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.metadata import pairing, schema
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing
@@ -61,7 +61,7 @@ def test_an_identity_is_read_as_it_was_written_and_damage_is_none() -> None:
         file.pwritev([whole[at : at + 1]], at)
     line = json.dumps({"version": 2}).encode()
     file.pwritev([b"%s\n%08x\n" % (line, crc32c(line))], 0)
-    with pytest.raises(FormatError, match="format version 2"):
+    with pytest.raises(JournalFormatError, match="format version 2"):
         read_identity(env.fs, FOLDER)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.client.connection import Connection
+from kafkawire.client.connection import ClientConnection
 from kafkawire.client.errors import ClientError
 from kafkawire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -44,7 +44,7 @@ class Good:
     """A client whose requests are small, and its slowest answer."""
 
     def __init__(self, port: int) -> None:
-        self.connection = Connection("127.0.0.1", port)
+        self.connection = ClientConnection("127.0.0.1", port)
         self.slowest_s = 0.0
 
     def _call(self, key: int, request: Any, at_most: int) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafkawire.client.connection import Connection
+from kafkawire.client.connection import ClientConnection
 from kafkawire.codec import batches
 from kafkawire.codec.batches import Record, build, pack
 from kafkawire.codec.errors import ErrorCode
@@ -32,8 +32,8 @@ Change = Callable[[bytearray], object]
 
 
 @pytest.fixture
-def connection(bootstrap: str) -> Iterator[Connection]:
-    made = Connection(*address(bootstrap))
+def connection(bootstrap: str) -> Iterator[ClientConnection]:
+    made = ClientConnection(*address(bootstrap))
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def address(bootstrap: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def send(connection: Connection, topic: str, records: Any, **options: int) -> Any:
+def send(connection: ClientConnection, topic: str, records: Any, **options: int) -> Any:
     """The one partition's response."""
     partition = PartitionProduceData(index=options.get("partition", 0), records=records)
     request = ProduceRequest(
@@ -137,7 +137,7 @@ BATCHES: list[tuple[str, bytes | bytearray, ErrorCode, ErrorCode | None]] = [
     ("batch", "kafkas", "ours"), [row[1:] for row in BATCHES], ids=[row[0] for row in BATCHES]
 )
 def test_batches(
-    connection: Connection,
+    connection: ClientConnection,
     make_topic: MakeTopic,
     batch: bytes | bytearray,
     kafkas: ErrorCode,
@@ -160,7 +160,7 @@ def stored(batch: bytes | bytearray) -> int:
     return batches.read_head(batch).count
 
 
-def test_records_at_fault_are_named(connection: Connection, make_topic: MakeTopic) -> None:
+def test_records_at_fault_are_named(connection: ClientConnection, make_topic: MakeTopic) -> None:
     pairs = [(b"k", b"v"), (None, b"v"), (b"k", b"v"), (None, b"v")]
     compacted = make_topic(cleanup_policy="compact")
     for codec in range(5):
@@ -175,13 +175,13 @@ def test_records_at_fault_are_named(connection: Connection, make_topic: MakeTopi
     assert [row.batch_index for row in answer.record_errors] == [1]
 
 
-def test_zstd_below_version_7(connection: Connection, make_topic: MakeTopic) -> None:
+def test_zstd_below_version_7(connection: ClientConnection, make_topic: MakeTopic) -> None:
     batch = three(codec=4)
     answer = send(connection, make_topic(), batch, version=6)
     assert ErrorCode(answer.error_code) is E.UNSUPPORTED_COMPRESSION_TYPE
 
 
-def test_places_that_do_not_exist(connection: Connection, make_topic: MakeTopic) -> None:
+def test_places_that_do_not_exist(connection: ClientConnection, make_topic: MakeTopic) -> None:
     topic = make_topic()
     assert send(connection, topic, three()).base_offset == 0
     answer = send(connection, topic, three(), partition=7, known=1)
@@ -194,7 +194,7 @@ def test_places_that_do_not_exist(connection: Connection, make_topic: MakeTopic)
 
 
 def test_a_head_that_lies_about_the_newest_time_is_put_right(
-    connection: Connection, make_topic: MakeTopic, bootstrap: str
+    connection: ClientConnection, make_topic: MakeTopic, bootstrap: str
 ) -> None:
     from confluent_kafka import Consumer, TopicPartition
 
@@ -250,7 +250,7 @@ def test_garbage_ends_its_own_connection_only(bootstrap: str, data: bytes) -> No
 
 
 def test_an_unknown_fetch_session_is_named_so_that_clients_start_over(
-    connection: Connection,
+    connection: ClientConnection,
 ) -> None:
     """A client whose session was another broker's sends no partitions: it must be told."""
     for session_id, epoch in ((77, 3), (0, 5)):

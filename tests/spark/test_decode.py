@@ -32,7 +32,7 @@ from kafkawire.spark.source.model import (
     COMPACTED,
     Account,
     DamagedData,
-    OffsetRange,
+    PartitionRange,
 )
 from tests.kit.spark.slow_decoder import Row, SlowDecoder, rows_of
 
@@ -113,7 +113,7 @@ def decode(
 
 
 def everything(data: bytes | bytearray) -> list[Row]:
-    account = Account(OffsetRange("t", 0, 0, 1 << 40))
+    account = Account(PartitionRange("t", 0, 0, 1 << 40))
     rows, wrong = decode(data, account)
     assert wrong is None
     assert not account.missing
@@ -143,7 +143,7 @@ def test_it_gives_what_the_codecs_reader_gives(seed: int) -> None:
     for dice in (Random(seed + n) for n in range(10)):
         made = b"".join(made_up(dice))
         base = dice.randrange(60)
-        reach = OffsetRange("t", 3, base, base + dice.choice([0, 3, 50, 1000]))
+        reach = PartitionRange("t", 3, base, base + dice.choice([0, 3, 50, 1000]))
         aborted = [(1, 5, 40), (2, 0, 10), (2, 30, 30)]
         slow = SlowDecoder(Account(reach), aborted)
         slow.feed(made, check_crc=True)
@@ -172,7 +172,7 @@ def test_damaged_bytes_give_the_same_rows_or_damaged_data(seed: int) -> None:
 
 def damaged_alike(made: bytes, dice: Random) -> None:
     """Both readers say the same of `made`."""
-    reach = OffsetRange("t", 3, 0, dice.choice([50, 1 << 40]))
+    reach = PartitionRange("t", 3, 0, dice.choice([50, 1 << 40]))
     check_crc = dice.random() < 0.3
     slow, slow_error = SlowDecoder(Account(reach)), None
     try:

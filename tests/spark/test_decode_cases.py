@@ -35,8 +35,8 @@ from kafkawire.spark.source.model import (
     LOST,
     Account,
     DamagedData,
-    Gap,
-    OffsetRange,
+    OffsetGap,
+    PartitionRange,
 )
 from kafkawire.spark.source.model import CONTROL as CONTROL_GAP
 from tests.kit.codec.batch_rows import ROWS, as_records, by_aiokafka, by_kafka_python
@@ -46,7 +46,7 @@ MS = 1_700_000_000_000
 
 
 def reach(end: int, base: int = 0, topic: str = "t", partition: int = 0) -> Account:
-    return Account(OffsetRange(topic, partition, base, end))
+    return Account(PartitionRange(topic, partition, base, end))
 
 
 def decode(decoder: Decoder, account: Account, *data: bytes | bytearray) -> list[pa.RecordBatch]:
@@ -233,7 +233,7 @@ def test_aborted_transactions_and_markers() -> None:
 
     account = reach(8)
     assert run(account, Decoder(NATIVE), data, b"") == [2, 3, 6, 7]
-    assert account.gaps == [Gap(0, 2, ABORTED), Gap(4, 6, CONTROL_GAP)]
+    assert account.gaps == [OffsetGap(0, 2, ABORTED), OffsetGap(4, 6, CONTROL_GAP)]
     assert len(asked) == 1
     assert run(reach(9), Decoder(NATIVE), bytes(numbered(0, 9))) == list(range(9))
     assert len(asked) == 1  # there was no transaction to ask for
@@ -249,7 +249,7 @@ def test_gaps_beyond_those_listed_are_counted() -> None:
     account = reach(20_000)
     assert len(values(decode(Decoder(NATIVE), account, b"".join(parts)), "_offset")) == 10_000
     assert account.counts == {COMPACTED: 10_000}
-    assert account.gaps == [Gap(2 * n + 1, 2 * n + 2, COMPACTED) for n in range(GAPS_LISTED)]
+    assert account.gaps == [OffsetGap(2 * n + 1, 2 * n + 2, COMPACTED) for n in range(GAPS_LISTED)]
 
 
 def test_a_batch_without_records_and_what_no_batch_has() -> None:
@@ -261,7 +261,7 @@ def test_a_batch_without_records_and_what_no_batch_has() -> None:
     account = reach(40)
     found = decode(Decoder(NATIVE), account, numbered(0, 5) + empty + numbered(30, 2))
     assert values(found, "_offset") == [0, 1, 2, 3, 4, 30, 31]
-    assert account.gaps == [Gap(5, 30, COMPACTED), Gap(32, 40, COMPACTED)]
+    assert account.gaps == [OffsetGap(5, 30, COMPACTED), OffsetGap(32, 40, COMPACTED)]
 
 
 def test_skipped_offsets_keep_their_reason() -> None:
@@ -274,7 +274,11 @@ def test_skipped_offsets_keep_their_reason() -> None:
     found += decoder.feed(numbered(15, 10), check_crc=False)
     decoder.end()
     assert values([*found, *decoder.flush()], "_offset") == [10, 11, 20, 21, 22, 23, 24]
-    assert account.gaps == [Gap(0, 10, LOST), Gap(12, 20, LOST), Gap(25, 40, COMPACTED)]
+    assert account.gaps == [
+        OffsetGap(0, 10, LOST),
+        OffsetGap(12, 20, LOST),
+        OffsetGap(25, 40, COMPACTED),
+    ]
 
 
 def test_feeding_goes_on_behind_damage() -> None:
@@ -294,7 +298,7 @@ def test_feeding_goes_on_behind_damage() -> None:
     decoder.end()
     offsets = values(list(decoder.flush()), "_offset")
     assert offsets == [*range(10), *range(20, 30)]
-    assert account.gaps == [Gap(10, 20, DAMAGED)]
+    assert account.gaps == [OffsetGap(10, 20, DAMAGED)]
 
 
 def test_a_head_that_lies_hides_no_offsets() -> None:

@@ -18,7 +18,7 @@ from kafkawire.codec.validate import LongBatch, check_batch, unpack_long, walk, 
 from kafkawire.spark.decode.decoder import Decoder
 from kafkawire.spark.encode.encoder import encode_batches
 from kafkawire.spark.source.columns import NATIVE, Selection
-from kafkawire.spark.source.model import Account, OffsetRange, SourceError
+from kafkawire.spark.source.model import Account, PartitionRange, SourceError
 
 MS = 1_700_000_000_000
 COLUMNS = Selection(("_timestamp", "_key", "_value", "_headers"))
@@ -101,7 +101,7 @@ def test_what_is_decoded_and_encoded_is_decoded_alike() -> None:
 
 def decode(data: bytes) -> pa.RecordBatch:
     decoder = Decoder(NATIVE, batch_bytes=64 << 20)
-    account = Account(OffsetRange("t", 0, 0, 200))
+    account = Account(PartitionRange("t", 0, 0, 200))
     decoder.begin(account)
     found = [*decoder.feed(data, check_crc=True)]
     decoder.end()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafkawire.spark.session import SessionError, find_java, open_session, sentence
-from kafkawire.spark.source.limits import OptionError
+from kafkawire.spark.source.limits import SourceOptionError
 from tests.kit.spark.session import need_java
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def test_no_pyspark_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_sentence_is_found_in_what_spark_makes_of_it() -> None:
     text = (
         "[PYTHON_DATA_SOURCE_ERROR] Failed to plan:\nTraceback (most recent call last):\n"
-        '  File "/x.py", line 5, in read\n    raise OptionError(\n'
-        f"{OptionError.__module__}.OptionError: no topic 'x' in /data\n SQLSTATE: 38000"
+        '  File "/x.py", line 5, in read\n    raise SourceOptionError(\n'
+        f"{SourceOptionError.__module__}.OptionError: no topic 'x' in /data\n SQLSTATE: 38000"
     )
     assert sentence(RuntimeError(text)) == "no topic 'x' in /data"
     assert sentence(RuntimeError("first line\nsecond")) == "first line"

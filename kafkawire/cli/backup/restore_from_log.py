@@ -47,7 +47,7 @@ from kafkawire.offsets.catalog.open import SQL, holds_rocks, open_storage
 from kafkawire.offsets.catalog.port import CURRENT, TierRow
 
 if TYPE_CHECKING:
-    from kafkawire.tiering.restore.findings import BucketEvidence as BucketEvidence
+    from kafkawire.tiering.restore.findings import BucketEvidence
 
 BESIDE = ("", "-wal", "-shm")
 """An SQLite file and what belongs to it."""

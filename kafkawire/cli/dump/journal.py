@@ -21,7 +21,7 @@ from kafkawire.log.journal.dump import BatchShown, FrameShown, GapShown, walk
 from kafkawire.log.journal.format import (
     HEAD_BYTES,
     HEADER_BYTES,
-    FormatError,
+    JournalFormatError,
     JournalHeader,
     read_header,
 )
@@ -50,7 +50,7 @@ def run(path: str, records: bool, as_json: bool) -> None:
         sys.stderr.close()
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror}")
-    except FormatError as error:
+    except JournalFormatError as error:
         fail(error)
 
 

@@ -14,7 +14,7 @@ from kafkawire.cli.output import fail, print_json_line, print_table
 from kafkawire.codec.types import uuid_text
 from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.format import FormatError, first_entries, unpack
-from kafkawire.manifest.state import Delta, Snapshot, TopicFacts
+from kafkawire.manifest.state import Delta, ManifestTopic, Snapshot
 from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import unpack_epochs
 
@@ -91,7 +91,7 @@ def _sentence(content: Delta) -> str:
     )
 
 
-def _topic(topic: TopicFacts, when: Time) -> Row:
+def _topic(topic: ManifestTopic, when: Time) -> Row:
     return {
         "topic": topic.name,
         "id": uuid_text(topic.id),

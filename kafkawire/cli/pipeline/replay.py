@@ -58,12 +58,12 @@ def replay(
 
     need(("pyarrow", "numba"))
     from kafkawire.spark.replay.choice import parse_bound, parse_partitions
-    from kafkawire.spark.replay.job import Wish, plain
+    from kafkawire.spark.replay.job import ReplayRequest, plain
     from kafkawire.spark.replay.job import replay as write
     from kafkawire.spark.source.model import SourceError
 
     try:
-        wish = Wish(
+        wish = ReplayRequest(
             table,
             to,
             bootstrap,

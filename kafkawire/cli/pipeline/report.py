@@ -17,7 +17,7 @@ from kafkawire.cli.parameters import Json
 from kafkawire.cli.progress import Told, bars
 
 if TYPE_CHECKING:
-    from kafkawire.spark.reports.report import Report, Table
+    from kafkawire.spark.reports.report import Report, ReportTable
     from kafkawire.spark.reports.scope import Request
     from kafkawire.spark.source.model import Source
 
@@ -157,7 +157,7 @@ def show(made: Report, files: list[str], out: str, as_json: bool) -> None:
         print(f"Written to {out}: {', '.join(files)}")
 
 
-def _rows(table: Table) -> list[dict[str, Any]]:
+def _rows(table: ReportTable) -> list[dict[str, Any]]:
     """What is shown: some rows, times as people write them."""
     rows: list[dict[str, Any]] = table.data.slice(0, ROWS_PRINTED).select(table.shown).to_pylist()
     for row in rows:

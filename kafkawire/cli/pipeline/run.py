@@ -15,7 +15,7 @@ from kafkawire.cli.progress import bars
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
-    from kafkawire.spark.pipeline.engine import Outcome
+    from kafkawire.spark.pipeline.engine import RunOutcome
     from kafkawire.spark.pipeline.job import Job
 
 NEEDED = ("pyspark", "pyarrow", "numba")
@@ -31,7 +31,7 @@ def run(path: str, master: str, continuous: bool, as_json: bool) -> None:
         if continuous or job.running.mode == CONTINUOUS:
             run_continuous(job, master, lambda outcome: _tell(outcome, as_json), _failed)
             return
-        outcomes: list[Outcome] = []
+        outcomes: list[RunOutcome] = []
         try:
             with bars() as progress:
                 run_batch(job, master, progress, outcomes.append)
@@ -85,7 +85,7 @@ def read_job(path: str) -> Job:
         fail(problem, 2)
 
 
-def _tell(outcome: Outcome, as_json: bool) -> None:
+def _tell(outcome: RunOutcome, as_json: bool) -> None:
     """A run in a line."""
     from kafkawire.spark.pipeline import summary
 
@@ -96,7 +96,7 @@ def _tell(outcome: Outcome, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _show(outcomes: Sequence[Outcome], as_json: bool) -> None:
+def _show(outcomes: Sequence[RunOutcome], as_json: bool) -> None:
     """Each run in a line, and if there was just one what it did with each partition."""
     from kafkawire.spark.pipeline import summary
 

@@ -92,7 +92,7 @@ _NAMING = Struct(">16siiqqH")
 PADDING = tuple(bytes(n) for n in range(8))
 
 
-class FormatError(LogError):
+class JournalFormatError(LogError):
     """A stored file this program cannot read; the text is a sentence for the operator."""
 
 
@@ -148,7 +148,7 @@ def write_header(header: JournalHeader) -> bytes:
 def read_header(buf: Buffer, name: str) -> JournalHeader | None:
     """The header at the start of `buf`; None if it was never written or is damaged.
 
-    Raises FormatError, naming `name`, if a newer program wrote it.
+    Raises JournalFormatError, naming `name`, if a newer program wrote it.
     """
     if len(buf) < HEADER_BYTES:
         return None
@@ -156,7 +156,7 @@ def read_header(buf: Buffer, name: str) -> JournalHeader | None:
     if magic != HEADER_MAGIC:
         return None
     if version > VERSION:
-        raise FormatError(
+        raise JournalFormatError(
             f"{name} has format version {version}, this kafkawire reads up to {VERSION}: "
             "start the newer version that wrote it"
         )
@@ -245,14 +245,14 @@ def write_naming(naming: Naming) -> bytes:
 
 
 def read_naming(payload: Buffer) -> Naming:
-    """The other way; FormatError if it is not one."""
+    """The other way; JournalFormatError if it is not one."""
     try:
         topic_id, index, epoch, next_offset, log_start, size = _NAMING.unpack_from(payload, 0)
         name = bytes(payload[_NAMING.size : _NAMING.size + size]).decode()
     except (StructError, UnicodeDecodeError) as failure:
-        raise FormatError(f"a naming frame does not decode: {failure}") from failure
+        raise JournalFormatError(f"a naming frame does not decode: {failure}") from failure
     if _NAMING.size + size > len(payload):
-        raise FormatError(f"a naming frame has no room for a name of {size} bytes")
+        raise JournalFormatError(f"a naming frame has no room for a name of {size} bytes")
     return Naming(topic_id, name, index, epoch, next_offset, log_start)
 
 
@@ -273,11 +273,11 @@ def topics_of(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_catalog(payload: Buffer) -> dict[str, Any]:
-    """The other way; FormatError if it is not one or a newer program wrote it."""
+    """The other way; JournalFormatError if it is not one or a newer program wrote it."""
     try:
         body = json.loads(bytes(payload))
     except ValueError as failure:
-        raise FormatError(f"a catalog frame does not decode: {failure}") from failure
+        raise JournalFormatError(f"a catalog frame does not decode: {failure}") from failure
     if not isinstance(body, dict) or body.get("version") not in (1, 2):
-        raise FormatError("a catalog frame has a format this kafkawire does not know")
+        raise JournalFormatError("a catalog frame has a format this kafkawire does not know")
     return body

@@ -34,7 +34,7 @@ from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem, WorkerError
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.journal.file import index_name
-from kafkawire.log.journal.format import FormatError
+from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.partition.hot_index import IndexColumns
 from kafkawire.log.partition.read_plan import MAX_RUNS
 from kafkawire.log.segments.jobs import JournalFile
@@ -103,21 +103,21 @@ def pack_index(number: int, extent: Extent, rows: Mapping[int, IndexColumns]) ->
 
 
 class JournalIndex:
-    """An index file as it lies in memory; raises FormatError if it is not one."""
+    """An index file as it lies in memory; raises JournalFormatError if it is not one."""
 
     __slots__ = ("_columns", "_firsts", "_numbers", "_sizes", "extent", "number")
 
     def __init__(self, data: memoryview, number: int) -> None:
         if len(data) < HEADER_BYTES or data[:8] != MAGIC:
-            raise FormatError("no index file")
+            raise JournalFormatError("no index file")
         _, version, checksum, found, end, run, claimed, rows, partitions, frames, _ = (
             _HEADER.unpack_from(data)
         )
         if version > VERSION:
-            raise FormatError(f"index format {version} is newer than {VERSION}")
+            raise JournalFormatError(f"index format {version} is newer than {VERSION}")
         size = HEADER_BYTES + partitions * _ENTRY.size + rows * sum(w for _, w in _COLUMNS)
         if found != number or size > len(data) or crc32c(data[16:size]) != checksum:
-            raise FormatError("damaged index file")
+            raise JournalFormatError("damaged index file")
         self.number = number
         self.extent = Extent(end, run, claimed, frames)
         at = HEADER_BYTES + partitions * _ENTRY.size
@@ -208,7 +208,7 @@ def read_index(fs: FileSystem, folder: str, number: int) -> JournalIndex | None:
         return None
     try:
         return JournalIndex(file.map(file.size()), number)
-    except FormatError:
+    except JournalFormatError:
         return None
     finally:
         file.close()

@@ -33,7 +33,7 @@ from struct import Struct
 from crc32c import crc32c
 
 from kafkawire.log.io.ports import Buffer
-from kafkawire.log.journal.format import FormatError
+from kafkawire.log.journal.format import JournalFormatError
 
 VERSION = 1
 NAMES = ("ledger.0", "ledger.1")
@@ -111,7 +111,7 @@ def pack_record(generation: int, sequence: int, committed: int, change: Change) 
 
 
 def read_ledger(data: bytes, name: str) -> LedgerContents | None:
-    """What one file says; None if it is none. FormatError if a newer version wrote it."""
+    """What one file says; None if it is none. JournalFormatError if a newer version wrote it."""
     first = _record_at(data, RECORDS_AT, name)
     if first is None or first[1] != 0:
         return None
@@ -155,7 +155,7 @@ def _record_at(data: bytes, at: int, name: str) -> _Record | None:
     if magic != RECORD_MAGIC or stop > len(data) or crc32c(data[at + 8 : stop]) != checksum:
         return None
     if version > VERSION:
-        raise FormatError(
+        raise JournalFormatError(
             f"{name} has format version {version}, this kafkawire reads up to {VERSION}: "
             "start the newer version that wrote it"
         )

@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.journal.format import FormatError
+from kafkawire.log.journal.format import JournalFormatError
 
 NAME = "run"
 VERSION = 1
@@ -51,7 +51,7 @@ def read_run(fs: FileSystem, folder: str) -> RunState | None:
             return None
         body = json.loads(lines[0])
         if body["version"] > VERSION:
-            raise FormatError(
+            raise JournalFormatError(
                 f"{os.path.join(folder, NAME)} has format version {body['version']}, this "
                 f"kafkawire reads up to {VERSION}: start the newer version that wrote it"
             )

@@ -13,8 +13,8 @@ from collections.abc import Mapping as Map
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.pending_changes import Added, Changes
 from kafkawire.log.partition.partition import Partition
-from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
-from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
+from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
 from kafkawire.metadata.catalog import ALL_BROKERS, Catalog, TopicInfo
 from kafkawire.metadata.checkpoint import pack_epochs
 from kafkawire.offsets.catalog.port import OffsetStorage
@@ -28,9 +28,9 @@ EndOf = Callable[[int, int, int], int]
 start; objects that are added move it further. 0: there is nothing of it."""
 
 
-def topic_facts(info: TopicInfo) -> TopicFacts:
+def topic_facts(info: TopicInfo) -> ManifestTopic:
     """A topic of the catalog as a manifest has it."""
-    return TopicFacts(
+    return ManifestTopic(
         info.id,
         info.name,
         info.internal,
@@ -40,19 +40,21 @@ def topic_facts(info: TopicInfo) -> TopicFacts:
     )
 
 
-def partition_row(partition: Partition, end_of: EndOf) -> PartitionRow:
+def partition_row(partition: Partition, end_of: EndOf) -> ManifestPartition:
     """A partition in memory as a manifest has it."""
     end = end_of(partition.dispatch_offset, partition.commit_offset, partition.log_start)
-    return PartitionRow(partition.number, partition.log_start, end, pack_epochs(partition.epochs))
+    return ManifestPartition(
+        partition.number, partition.log_start, end, pack_epochs(partition.epochs)
+    )
 
 
-def stored_row(stored: StoredPartition, end_of: EndOf) -> PartitionRow:
+def stored_row(stored: StoredPartition, end_of: EndOf) -> ManifestPartition:
     """A partition of the offset storage as a manifest has it."""
     known = stored.checkpoint
     log_start = 0 if known is None else known.log_start
     epochs = pack_epochs([] if known is None else known.leader_epochs)
     end = end_of(stored.dispatch_offset, stored.commit_offset, log_start)
-    return PartitionRow(stored.number, log_start, end, epochs)
+    return ManifestPartition(stored.number, log_start, end, epochs)
 
 
 class Gathering:
@@ -110,10 +112,10 @@ class Gathering:
         delta.deleted = dict(changes.deleted)
         return delta
 
-    async def _rows(self, numbers: Sequence[int], changes: Changes) -> list[PartitionRow]:
+    async def _rows(self, numbers: Sequence[int], changes: Changes) -> list[ManifestPartition]:
         """Partitions as they are now, those of which nothing was ever uploaded left out."""
         uploaded = {mapping.number for each in changes.added.values() for mapping in each[2]}
-        rows: list[PartitionRow] = []
+        rows: list[ManifestPartition] = []
         for start in range(0, len(numbers), SLICE):
             for row in await self.rows(numbers[start : start + SLICE]):
                 end = max(row.end, changes.commits.get(row.number, 0))
@@ -122,7 +124,7 @@ class Gathering:
             await self._env.sleep(0)
         return rows
 
-    async def rows(self, numbers: Iterable[int]) -> list[PartitionRow]:
+    async def rows(self, numbers: Iterable[int]) -> list[ManifestPartition]:
         """Those of some partitions that exist, SLICE at most."""
         alive = [number for number in numbers if self._catalog.locate(number) is not None]
         away = [number for number in alive if number not in self._partitions]
@@ -138,7 +140,7 @@ class Gathering:
         """One more object, with its entries in the order in which they lie."""
         row, segment, mappings = added
         delta.objects.append(
-            ObjectRow(
+            ManifestObject(
                 row.uuid,
                 segment.uuid,
                 segment.generation,

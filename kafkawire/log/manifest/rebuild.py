@@ -17,7 +17,7 @@ from kafkawire.log.manifest.delta_builder import SLICE, Gathering, topic_facts
 from kafkawire.log.manifest.files import ManifestFiles
 from kafkawire.log.manifest.pending_changes import Changes
 from kafkawire.log.manifest.service import LocalManifest
-from kafkawire.manifest.columns import PartitionRow
+from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.reader import Current
 from kafkawire.manifest.state import Delta
@@ -125,7 +125,7 @@ class Anew:
             for each in added:
                 await self._gathering.add_object(delta, each)
             for done, (number, end) in enumerate(ends(added).items(), 1):
-                delta.partitions.append(PartitionRow(number, 0, end, none))
+                delta.partitions.append(ManifestPartition(number, 0, end, none))
                 self._known.add(number)
                 if done % SLICE == 0:
                     await self._env.sleep(0)

@@ -14,8 +14,8 @@ from itertools import islice
 
 from crc32c import crc32c
 
-from kafkawire.manifest.columns import PartitionRow
-from kafkawire.manifest.state import ClusterFacts, Snapshot, TopicFacts
+from kafkawire.manifest.columns import ManifestPartition
+from kafkawire.manifest.state import ClusterFacts, ManifestTopic, Snapshot
 
 SLICE = 500
 UUID_BYTES = 16
@@ -60,14 +60,14 @@ class Outline:
     partitions: list[tuple[array[int], array[int], array[int], array[int]]]
 
 
-def topic_print(facts: TopicFacts) -> int:
+def topic_print(facts: ManifestTopic) -> int:
     """A number that differs when a topic does."""
     configs = sorted(facts.configs.items())
     says = (facts.name, facts.internal, facts.created_ms, configs, facts.partitions)
     return crc32c(repr(says).encode())
 
 
-def partition_print(row: PartitionRow) -> int:
+def partition_print(row: ManifestPartition) -> int:
     """A number that differs when the epochs of a partition do."""
     return crc32c(row.epochs)
 

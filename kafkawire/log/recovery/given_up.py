@@ -24,7 +24,7 @@ from crc32c import crc32c
 from kafkawire.codec.segment.lost import LostRange
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.journal.format import FormatError
+from kafkawire.log.journal.format import JournalFormatError
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def passed(ranges: Sequence[LostRange], offset: int) -> int:
 def read_given_up(fs: FileSystem, home: str) -> GivenUp:
     """Read the file; empty if there is none or it is damaged, which is logged.
 
-    FormatError if a newer version wrote it; OSError."""
+    JournalFormatError if a newer version wrote it; OSError."""
     path = os.path.join(home, NAME)
     try:
         file = fs.open(path)
@@ -90,7 +90,7 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
             raise ValueError("wrong checksum")
         body = json.loads(lines[0])
         if body["version"] > VERSION:
-            raise FormatError(
+            raise JournalFormatError(
                 f"{path} has format version {body['version']}, this kafkawire reads up to "
                 f"{VERSION}: start the newer version that wrote it"
             )
@@ -102,7 +102,7 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
             for row in body["partitions"]
         }
         return GivenUp(ranges, {(int(a), int(b), int(c)) for a, b, c in body["damage"]})
-    except FormatError:
+    except JournalFormatError:
         raise
     except (ValueError, KeyError, TypeError) as failure:
         logger.warning(

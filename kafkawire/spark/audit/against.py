@@ -17,25 +17,25 @@ from kafkawire.spark.audit.rereading import accounts_of, with_records
 from kafkawire.spark.audit.through import Told
 from kafkawire.spark.audit.verdict import (
     MISSING,
+    AuditProblem,
     PartitionReport,
-    Problem,
     SourceState,
     TableReport,
 )
-from kafkawire.spark.source.model import DAMAGED, Account, OffsetRange
+from kafkawire.spark.source.model import DAMAGED, Account, PartitionRange
 
 if TYPE_CHECKING:
-    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.catalog import SourceCatalog
 
 BEYOND = "beyond the source"
 """Rows the source cannot have had."""
 
-Reread = Callable[[OffsetRange], Account]
+Reread = Callable[[PartitionRange], Account]
 
 
 def compare(
     report: TableReport,
-    catalog: Catalog,
+    catalog: SourceCatalog,
     others: Container[str],
     counting: Counting,
     rows: Mapping[Where, Sequence[int]],
@@ -52,7 +52,7 @@ def compare(
     counting.compare(report.partitions, rows, told)
 
 
-def _compare_one(each: PartitionReport, catalog: Catalog) -> None:
+def _compare_one(each: PartitionReport, catalog: SourceCatalog) -> None:
     if not each.topic:
         each.notes.append("its rows name no topic, so the source was not asked")
         return
@@ -74,7 +74,7 @@ def hold_against(
     if each.last >= state.end:
         text = f"there are rows up to offset {each.last}, and the source ends at {state.end}"
         if whole:
-            each.problems.append(Problem(BEYOND, text))
+            each.problems.append(AuditProblem(BEYOND, text))
         else:
             each.notes.append(f"{text}, as its segments do: --bootstrap asks a broker for the rest")
     if 0 <= each.next < state.end:
@@ -106,7 +106,7 @@ def _explain(
         for start, stop in ((base, low), (high, end)):
             if start < stop:
                 left.add_within(stop - start, start, stop)
-        account = read(OffsetRange(each.topic, each.partition, low, high))
+        account = read(PartitionRange(each.topic, each.partition, low, high))
         unknown = account.counts.pop(DAMAGED, 0)
         if unknown:
             left.add_within(unknown, low, high)
@@ -125,7 +125,7 @@ def _explain_all(
     """By counts: as many rows as the source has records from the first row to the last?"""
     if each.first < state.start or each.last >= state.end or each.first < 0:
         return found
-    account = read(OffsetRange(each.topic, each.partition, each.first, each.last + 1))
+    account = read(PartitionRange(each.topic, each.partition, each.first, each.last + 1))
     again = each.found.get(DUPLICATE)
     distinct = each.rows + each.dead - (again.offsets if again else 0)
     if account.rows > distinct:
@@ -151,9 +151,9 @@ def _enter(each: PartitionReport, counts: dict[str, int]) -> None:
 def _tell_missing(each: PartitionReport, rows: int, ranges: list[Range]) -> None:
     shown = ", ".join(f"[{one.base}, {one.end})" for one in ranges[:3])
     text = f"the source has {rows} records that the table has not, among offsets {shown}"
-    each.problems.append(Problem(MISSING, text, rows, tuple(ranges)))
+    each.problems.append(AuditProblem(MISSING, text, rows, tuple(ranges)))
 
 
-def _reread(catalog: Catalog, wanted: OffsetRange) -> Account:
+def _reread(catalog: SourceCatalog, wanted: PartitionRange) -> Account:
     [account] = accounts_of(catalog, [catalog.part(wanted)])
     return account

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkawire.spark.audit.coverage import ROWS, UNCOVERED, Coverage, Stretch
+from kafkawire.spark.audit.coverage import ROWS, UNCOVERED, Coverage, CoveredRange
 from kafkawire.spark.audit.islands import Longs, between
 
 FINDINGS_KEPT = 100
@@ -159,7 +159,7 @@ class Continuity:
         full = self._full[at]
         self._outcome.finding(UNEXPLAINED).add(base[full], end[full])
 
-    def _settle(self, stretch: Stretch, missed: int) -> None:
+    def _settle(self, stretch: CoveredRange, missed: int) -> None:
         """Is as much missing from the stretch as its account says?"""
         base, end = stretch.base, stretch.end
         finding = self._outcome.finding

@@ -15,14 +15,14 @@ import numpy as np
 
 from kafkawire.spark.audit.continuity import DUPLICATE, FINDINGS_KEPT, UNEXPLAINED, Range
 from kafkawire.spark.audit.counts import (
-    Compared,
+    ComparedCounts,
     Difference,
     Stretches,
     compare,
     records_of,
     stretches,
 )
-from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, Stretch
+from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, CoveredRange
 from kafkawire.spark.audit.islands import Longs
 from kafkawire.spark.audit.judging import Where
 from kafkawire.spark.audit.rereading import accounts_of, with_records
@@ -30,16 +30,16 @@ from kafkawire.spark.audit.through import Told
 from kafkawire.spark.audit.verdict import (
     MISSING,
     SHOWN,
-    Counts,
+    AuditCounts,
+    AuditProblem,
     PartitionReport,
-    Problem,
     Uncompared,
     span_of,
 )
-from kafkawire.spark.source.model import Account, OffsetRange, Part
+from kafkawire.spark.source.model import Account, Part, PartitionRange
 
 if TYPE_CHECKING:
-    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.catalog import SourceCatalog
 
 FEWER, MORE = "fewer rows", "more rows"
 """Than the source has records, with dead letters and what the accounts explain."""
@@ -58,9 +58,9 @@ class _One:
     rows: Longs
     coverage: Coverage
 
-    def part(self, catalog: Catalog, wanted: Range) -> Part:
+    def part(self, catalog: SourceCatalog, wanted: Range) -> Part:
         """Where a range lies."""
-        return catalog.part(OffsetRange(self.report.topic, self.report.partition, *wanted))
+        return catalog.part(PartitionRange(self.report.topic, self.report.partition, *wanted))
 
 
 class Counting:
@@ -69,7 +69,7 @@ class Counting:
 
     def __init__(
         self,
-        catalog: Catalog,
+        catalog: SourceCatalog,
         coverages: Mapping[Where, Coverage] | None,
         others: Container[str] = (),
     ) -> None:
@@ -141,7 +141,7 @@ class Counting:
         for (one, at), account in zip(wanted, self._read(parts, "counted", told), strict=True):
             one.stretches.told(at, account)
 
-    def _read_differing(self, found: Sequence[tuple[_One, Compared]], told: Told) -> None:
+    def _read_differing(self, found: Sequence[tuple[_One, ComparedCounts]], told: Told) -> None:
         """What differs is read again, if it was not read to count it: that has the last word."""
         parts: list[Part] = []
         differing: list[tuple[_One, Difference, int]] = []
@@ -178,14 +178,14 @@ def _as_explained(each: PartitionReport) -> Coverage:
     """What is known of the gaps of a table without accounts, once the source was asked."""
     unknown = each.found.get(UNEXPLAINED)
     counts = dict(each.gaps) | ({UNEXPLAINED: unknown.offsets} if unknown else {})
-    return Coverage((Stretch(each.first, each.last + 1, CUT_OFF, counts),))
+    return Coverage((CoveredRange(each.first, each.last + 1, CUT_OFF, counts),))
 
 
-def _counts(made: Stretches) -> Counts:
+def _counts(made: Stretches) -> AuditCounts:
     """What the source counts, before anything is compared."""
     sizes = np.diff(made.borders)
     known = made.records >= 0
-    found = Counts(
+    found = AuditCounts(
         int(made.records[known].sum()), int(sizes[known].sum()), int(sizes[made.read].sum())
     )
     for at in sorted(made.whys):
@@ -198,7 +198,7 @@ def _counts(made: Stretches) -> Counts:
     return found
 
 
-def _enter(one: _One, compared: Compared) -> None:
+def _enter(one: _One, compared: ComparedCounts) -> None:
     counts = one.report.counts
     assert counts is not None
     counts.cleaned, counts.trusted = compared.cleaned, compared.trusted
@@ -228,7 +228,7 @@ def _settle(one: _One, each: Difference, account: Account | None) -> None:
     elif each.short and (denied := _denied(one.coverage, account)):
         ranges, text = denied, f"{text}; there is one at {_named(denied)} where its run saw none"
     missing = each.records - each.most if each.short else each.least - each.records
-    one.report.problems.append(Problem(kind, text, missing, tuple(ranges)))
+    one.report.problems.append(AuditProblem(kind, text, missing, tuple(ranges)))
 
 
 def _tell_once(report: PartitionReport) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Range
-from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, Stretch
+from kafkawire.spark.audit.coverage import CUT_OFF, GAP, Coverage, CoveredRange
 from kafkawire.spark.audit.islands import Longs, between
 from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, LOST, Account
 
@@ -119,7 +119,7 @@ def _gaps(coverage: Coverage, reasons: tuple[str, ...]) -> tuple[Longs, Longs]:
     return columns[:, 0], columns[:, 1]
 
 
-def _somewhere(stretch: Stretch, borders: Longs) -> tuple[Longs, Longs]:
+def _somewhere(stretch: CoveredRange, borders: Longs) -> tuple[Longs, Longs]:
     """At least what does not fit elsewhere, at most what fits."""
     inside = np.minimum(borders[1:], stretch.end) - np.maximum(borders[:-1], stretch.base)
     inside = np.maximum(inside, 0)
@@ -156,7 +156,7 @@ class Difference(NamedTuple):
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparedCounts:
     """`cleaned`: records of the table that the source, rewritten since, has no more; `trusted`: so
     many of the source's have no row, as the accounts of the runs say."""
 
@@ -165,7 +165,7 @@ class Compared:
     trusted: int = 0
 
 
-def compare(made: Stretches, rows: Longs, coverage: Coverage) -> Compared:
+def compare(made: Stretches, rows: Longs, coverage: Coverage) -> ComparedCounts:
     """`rows`: how many offsets of each stretch have a row or a dead letter."""
     least, most = (rows + more for more in without_row(coverage, made.borders))
     known = made.records >= 0
@@ -173,7 +173,7 @@ def compare(made: Stretches, rows: Longs, coverage: Coverage) -> Compared:
     cleaned = np.where(made.cleanable > 0, over, 0)
     wrong = known & (made.records > most) | (over > cleaned)
     trusted = np.where(known, np.maximum(0, np.minimum(made.records, most) - rows), 0)
-    found = Compared([], int(cleaned.sum()), int(trusted.sum()))
+    found = ComparedCounts([], int(cleaned.sum()), int(trusted.sum()))
     for at in np.flatnonzero(wrong).tolist():
         numbers = (int(each[at]) for each in (made.records, rows, least, most))
         found.differences.append(Difference(at, made.range(at), *numbers))

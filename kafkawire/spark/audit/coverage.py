@@ -20,7 +20,7 @@ ROWS, GAP, CUT_OFF, UNCOVERED = "rows", "gap", "cut off", "uncovered"
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class CoveredRange:
     """Offsets [base, end). `counts`: offsets without a row by reason, for `gap` and `cut off`."""
 
     base: int
@@ -34,7 +34,7 @@ class Coverage:
     """Stretches from the first offset that a run has read to the last, and what is wrong with the
     accounts themselves. No stretches: no run has read the partition, or no runs are known."""
 
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[CoveredRange, ...] = ()
     twice: tuple[tuple[int, int], ...] = ()  # offsets that two runs have read
     unbalanced: tuple[tuple[int, int], ...] = ()  # ranges whose account does not add up
 
@@ -55,7 +55,7 @@ class Coverage:
 
 def coverage(accounts: Iterable[Account | Share]) -> Coverage:
     """Of one partition's accounts, in any order."""
-    stretches: list[Stretch] = []
+    stretches: list[CoveredRange] = []
     twice: list[tuple[int, int]] = []
     unbalanced: list[tuple[int, int]] = []
     at: int | None = None
@@ -69,22 +69,22 @@ def coverage(accounts: Iterable[Account | Share]) -> Coverage:
         if end <= base:
             continue
         if at is not None and base > at:
-            stretches.append(Stretch(at, base, UNCOVERED))
+            stretches.append(CoveredRange(at, base, UNCOVERED))
         stretches.extend(_stretches(account))
         at = end
     return Coverage(tuple(stretches), tuple(twice), tuple(unbalanced))
 
 
-def _stretches(account: Account | Share) -> Iterable[Stretch]:
+def _stretches(account: Account | Share) -> Iterable[CoveredRange]:
     """Listed gaps with rows between them, then what the list does not reach."""
     _, _, at, end = account.range
     left = dict(account.counts)
     for gap in account.gaps:
         if at < gap.base:
-            yield Stretch(at, gap.base, ROWS)
-        yield Stretch(gap.base, gap.end, GAP, {gap.reason: gap.end - gap.base})
+            yield CoveredRange(at, gap.base, ROWS)
+        yield CoveredRange(gap.base, gap.end, GAP, {gap.reason: gap.end - gap.base})
         left[gap.reason] = left.get(gap.reason, 0) - (gap.end - gap.base)
         at = gap.end
     if at < end:
         unlisted = {reason: count for reason, count in left.items() if count > 0}
-        yield Stretch(at, end, CUT_OFF if unlisted else ROWS, unlisted)
+        yield CoveredRange(at, end, CUT_OFF if unlisted else ROWS, unlisted)

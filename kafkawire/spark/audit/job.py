@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from kafkawire.spark.audit.continuity import FINDINGS_KEPT, Outcome
 from kafkawire.spark.audit.coverage import Coverage
 from kafkawire.spark.audit.judging import Judge, Judgement, Where, load
-from kafkawire.spark.audit.listing import AuditError, Listed, look
-from kafkawire.spark.audit.scanning import MISSING, Finding
+from kafkawire.spark.audit.listing import AuditError, ListedTable, look
+from kafkawire.spark.audit.scanning import MISSING, ScanFinding
 from kafkawire.spark.audit.through import VERDICT, Through, Told, silent
-from kafkawire.spark.audit.verdict import PartitionReport, Problem, TableReport
+from kafkawire.spark.audit.verdict import AuditProblem, PartitionReport, TableReport
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.model import Source
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def audit(
     url: str, through: Through, source: Source | None = None, told: Told = silent
-) -> tuple[TableReport, Listed]:
+) -> tuple[TableReport, ListedTable]:
     """The table at a path or URL, held against a source if one is given. SourceError."""
     begun = time.monotonic()
     listed = look(url)
@@ -44,7 +44,7 @@ def audit(
     return listed.report, listed
 
 
-def _judge(listed: Listed, through: Through) -> dict[Where, list[int]]:
+def _judge(listed: ListedTable, through: Through) -> dict[Where, list[int]]:
     """Enter into the report what the rows are; how many there are between the borders."""
     report = listed.report
     judgements: dict[Where, Judgement] = {}
@@ -52,7 +52,7 @@ def _judge(listed: Listed, through: Through) -> dict[Where, list[int]]:
         if kind == VERDICT:
             judgements[topic, partition] = load(text)
         else:
-            _file_problem(report, Finding(kind, topic, partition, base, end, text))
+            _file_problem(report, ScanFinding(kind, topic, partition, base, end, text))
     if any(problem.kind == MISSING for problem in report.problems) and listed.merged():
         raise AuditError(f"{report.table} was compacted while it was read: audit it again")
     for where in sorted({*judgements, *(listed.coverages or {}), *listed.nexts}):
@@ -61,20 +61,20 @@ def _judge(listed: Listed, through: Through) -> dict[Where, list[int]]:
     return {where: judgement.outcome.counts for where, judgement in judgements.items()}
 
 
-def _file_problem(report: TableReport, finding: Finding) -> None:
+def _file_problem(report: TableReport, finding: ScanFinding) -> None:
     same = sum(problem.kind == finding.kind for problem in report.problems)
     if same < FINDINGS_KEPT:
-        report.problems.append(Problem(finding.kind, finding.text))
+        report.problems.append(AuditProblem(finding.kind, finding.text))
 
 
-def _rowless(where: Where, listed: Listed) -> Judgement:
+def _rowless(where: Where, listed: ListedTable) -> Judgement:
     """Of a partition that gave no row."""
     empty = Judge(listed.coverages, listed.borders)
     empty.begin(where)
     return empty.finish()
 
 
-def _partition(where: Where, judgement: Judgement, listed: Listed) -> PartitionReport:
+def _partition(where: Where, judgement: Judgement, listed: ListedTable) -> PartitionReport:
     outcome: Outcome = judgement.outcome
     made = PartitionReport(
         *where,
@@ -90,11 +90,11 @@ def _partition(where: Where, judgement: Judgement, listed: Listed) -> PartitionR
         return made
     known = listed.coverages.get(where, Coverage())
     for base, end in known.twice:
-        made.problems.append(Problem("read twice", f"two runs have read [{base}, {end})"))
+        made.problems.append(AuditProblem("read twice", f"two runs have read [{base}, {end})"))
     for base, end in known.unbalanced:
         text = f"the account of the run that read [{base}, {end}) does not add up"
-        made.problems.append(Problem("account", text))
+        made.problems.append(AuditProblem("account", text))
     if known.stretches and made.next >= 0 and made.next != known.end:
         text = f"the runs have read up to {known.end}, and the next one begins at {made.next}"
-        made.problems.append(Problem("next offset", text))
+        made.problems.append(AuditProblem("next offset", text))
     return made

@@ -13,11 +13,11 @@ from itertools import islice
 from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.judging import Borders, Where
 from kafkawire.spark.audit.scanning import ScanFile
-from kafkawire.spark.audit.verdict import Problem, TableReport
+from kafkawire.spark.audit.verdict import AuditProblem, TableReport
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET
 from kafkawire.spark.pipeline.naming import written_by
 from kafkawire.spark.pipeline.runs import FileFacts, Share
-from kafkawire.spark.pipeline.state import FOLDER, State
+from kafkawire.spark.pipeline.state import FOLDER, TableState
 from kafkawire.spark.pipeline.tables.port import Table, open_table_at
 from kafkawire.spark.source.files.locations import Place, open_place
 from kafkawire.spark.source.model import SourceError
@@ -34,7 +34,7 @@ class AuditError(SourceError):
 
 
 @dataclass(slots=True)
-class Listed:
+class ListedTable:
     """A table as it says it is. `coverages`, `nexts`: None, {} for a table of unknown runs; `nexts`
     are the offsets at which the next run begins; `merged`: were files replaced since? `borders`:
     between which offsets rows are to be counted, set by whoever wants that; `ids`: of its topics,
@@ -50,11 +50,11 @@ class Listed:
     ids: Mapping[str, str] = field(default_factory=dict)
 
 
-def look(url: str) -> Listed:
+def look(url: str) -> ListedTable:
     """What there is to audit at a table's path or URL. SourceError."""
     place = open_place(url)
     kind = format_of(place)
-    state = State(place)
+    state = TableState(place)
     if state.table() is not None:
         return _ours(place, kind, state)
     from kafkawire.spark.audit.foreign import files_of
@@ -67,7 +67,7 @@ def look(url: str) -> Listed:
         "no run of `kafkawire pipeline run` has written this table: only the rows say which "
         "offsets there should be"
     )
-    return Listed(report, [place], files)
+    return ListedTable(report, [place], files)
 
 
 def format_of(place: Place) -> str:
@@ -79,7 +79,7 @@ def format_of(place: Place) -> str:
     return PARQUET
 
 
-def _ours(place: Place, kind: str, state: State) -> Listed:
+def _ours(place: Place, kind: str, state: TableState) -> ListedTable:
     table = open_table_at(place.url)
     facts, (committed, compacted) = _steady(table)
     records = list(islice(state.records(), committed))
@@ -87,7 +87,7 @@ def _ours(place: Place, kind: str, state: State) -> Listed:
     report = TableReport(place.url, kind, len(records), len(files), _bytes(files), [])
     if committed > len(records):
         text = f"the table has run {committed}, and no account of run {len(records) + 1} is there"
-        report.problems.append(Problem(SKIPPED, text))
+        report.problems.append(AuditProblem(SKIPPED, text))
     places = [place]
     for url in sorted({record.dead_letters for record in records if record.dead}):
         places.append(open_place(url))
@@ -101,7 +101,9 @@ def _ours(place: Place, kind: str, state: State) -> Listed:
     coverages = coverages_of(share for record in records for share in record.shares)
     ends = records[-1].ends if records else {}
     nexts = {(topic, part): at for topic, parts in ends.items() for part, at in parts.items()}
-    made = Listed(report, places, files, coverages, nexts, lambda: table.compacted() != compacted)
+    made = ListedTable(
+        report, places, files, coverages, nexts, lambda: table.compacted() != compacted
+    )
     made.ids = records[-1].ids if records else {}
     return made
 
@@ -150,7 +152,7 @@ def _unlisted(
         report.notes.append(f"{_named(foreign)} that no commit lists; no reader sees them")
     elif foreign:
         text = f"{_named(foreign)} that no commit lists, and who reads the folder sees them"
-        report.problems.append(Problem(FOREIGN, text))
+        report.problems.append(AuditProblem(FOREIGN, text))
 
 
 def _named(keys: list[str]) -> str:

@@ -10,7 +10,7 @@ from kafkawire.spark.audit.continuity import Range
 from kafkawire.spark.source.model import Account, DamagedData, Part, SourceError, Task
 
 if TYPE_CHECKING:
-    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.catalog import SourceCatalog
 
 PARTS_AT_ONCE = 10_000
 """Ranges read as one task, which share connections, and neighbours a request: as many as a task of
@@ -18,7 +18,7 @@ Spark's may have."""
 
 
 def accounts_of(
-    catalog: Catalog, parts: Sequence[Part], told: Callable[[int], None] = lambda done: None
+    catalog: SourceCatalog, parts: Sequence[Part], told: Callable[[int], None] = lambda done: None
 ) -> list[Account]:
     """One for each part, in order; what cannot be read is DAMAGED, what is not there any more LOST.
     `told` hears how many are done. SourceError."""
@@ -29,7 +29,7 @@ def accounts_of(
     return found
 
 
-def _read(catalog: Catalog, task: Task, told: Callable[[int], None]) -> list[Account]:
+def _read(catalog: SourceCatalog, task: Task, told: Callable[[int], None]) -> list[Account]:
     from kafkawire.spark.source.columns import Selection
     from kafkawire.spark.source.read_task import read_task
 

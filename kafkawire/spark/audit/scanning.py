@@ -51,7 +51,7 @@ class ScanFile:
     dead: bool = False
 
 
-class Finding(NamedTuple):
+class ScanFinding(NamedTuple):
     """An island, or what is wrong with a file: then `text` is a sentence, `base` an offset."""
 
     kind: str
@@ -75,7 +75,7 @@ def scan_file(place: Place, file: ScanFile) -> Iterator[pa.RecordBatch]:
 
     filesystem, root = place.arrow()
     rows = strays = 0
-    first: Finding | None = None
+    first: ScanFinding | None = None
     try:
         with filesystem.open_input_file(f"{root}/{file.path}") as stream:
             for batch in _batches(pq.ParquetFile(stream), file):
@@ -86,7 +86,7 @@ def scan_file(place: Place, file: ScanFile) -> Iterator[pa.RecordBatch]:
                     strays += int((wrong.end - wrong.base).sum())
                     if first is None and len(wrong.base):
                         partition, base, end = (int(column[0]) for column in wrong)
-                        first = Finding(STRAY, topic, partition, base, end)
+                        first = ScanFinding(STRAY, topic, partition, base, end)
     except FileNotFoundError:
         yield _about(file, MISSING, "is in the table's commits, and not there")
         return
@@ -105,7 +105,7 @@ def scan_file(place: Place, file: ScanFile) -> Iterator[pa.RecordBatch]:
 
 
 def _about(file: ScanFile, kind: str, text: str) -> pa.RecordBatch:
-    found = Finding(
+    found = ScanFinding(
         kind, file.topic, file.partition, file.base, file.end, f"{file.path} {text}"
     )  # fmt: skip
     return as_batch([found])
@@ -116,10 +116,10 @@ def schema() -> pa.Schema:
     import pyarrow as pa
 
     types = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string())
-    return pa.schema(list(zip(Finding._fields, types, strict=True)))
+    return pa.schema(list(zip(ScanFinding._fields, types, strict=True)))
 
 
-def as_batch(findings: Iterable[Finding]) -> pa.RecordBatch:
+def as_batch(findings: Iterable[ScanFinding]) -> pa.RecordBatch:
     """A few findings, in Arrow."""
     import pyarrow as pa
 

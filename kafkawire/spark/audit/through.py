@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from kafkawire.spark.audit.coverage import Coverage
 from kafkawire.spark.audit.judging import Borders, Where, judge
-from kafkawire.spark.audit.listing import AuditError, Listed
+from kafkawire.spark.audit.listing import AuditError, ListedTable
 from kafkawire.spark.audit.scanning import (
     DDL,
     DEAD,
     ISLAND,
-    Finding,
     ScanFile,
+    ScanFinding,
     as_batch,
     scan,
     scan_file,
@@ -39,7 +39,7 @@ TASK_BYTES = 256 << 20
 """Files of a task, at most, if there is more than one of them: what is done is known when a task
 ends, and then not much is to be done again if it fails."""
 
-Through = Callable[[Listed], Iterable[tuple[Any, ...]]]
+Through = Callable[[ListedTable], Iterable[tuple[Any, ...]]]
 """Scans and judges the files of a table: rows as scanning.DDL has them."""
 Told = Callable[[str, int, int], None]
 """What is worked on, how many of them are done, of how many."""
@@ -53,7 +53,7 @@ def silent(what: str, done: int, of: int) -> None:
 def through_spark(spark: SparkSession, told: Told = silent) -> Through:
     """By a Spark job. AuditError where that fails."""
 
-    def through(listed: Listed) -> Sequence[tuple[Any, ...]]:
+    def through(listed: ListedTable) -> Sequence[tuple[Any, ...]]:
         from kafkawire.spark.session import sentence
         from kafkawire.spark.watch import watched
 
@@ -72,7 +72,7 @@ def through_spark(spark: SparkSession, told: Told = silent) -> Through:
     return through
 
 
-def in_process(listed: Listed) -> Iterator[Finding]:
+def in_process(listed: ListedTable) -> Iterator[ScanFinding]:
     """Without Spark, all islands in memory: for tables of which that is known to be small."""
     import pyarrow as pa
 
@@ -81,10 +81,10 @@ def in_process(listed: Listed) -> Iterator[Finding]:
     batches = iter(found.sort_by(order).to_batches())
     for batch in judged(batches, listed.coverages, listed.borders):
         for row in batch.to_pylist():
-            yield Finding(**row)
+            yield ScanFinding(**row)
 
 
-def _judged(spark: SparkSession, listed: Listed, done: Callable[[int], None]) -> DataFrame:
+def _judged(spark: SparkSession, listed: ListedTable, done: Callable[[int], None]) -> DataFrame:
     """Findings on files, and a verdict for each partition that has rows."""
     cores = max(1, spark.sparkContext.defaultParallelism)
     size = sum(file.size_bytes for file in listed.files)
@@ -144,5 +144,5 @@ def judged(
             yield batch.filter(is_island)
 
     for topic, partition, text in judge(only_islands(), coverages, borders):
-        yield as_batch([Finding(VERDICT, topic, partition, -1, -1, text)])
+        yield as_batch([ScanFinding(VERDICT, topic, partition, -1, -1, text)])
     yield from (batch for batch in passed if batch.num_rows)

@@ -28,7 +28,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class AuditProblem:
     """One thing that is wrong: `kind` for programs, `text` a sentence. `ranges`: first offsets."""
 
     kind: str
@@ -54,7 +54,7 @@ class Uncompared(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
+class AuditCounts:
     """The source has `records` records in `offsets` of the offsets that the table has read, with
     those of control batches and aborted transactions; `read` of the offsets were read to know it.
     `cleaned`: so many records more has the table of segments that were rewritten since; `trusted`:
@@ -117,10 +117,10 @@ class PartitionReport:
     dead: int = 0
     gaps: dict[str, int] = field(default_factory=dict)
     found: dict[str, Found] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[AuditProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: SourceState | None = None
-    counts: Counts | None = None
+    counts: AuditCounts | None = None
 
     @property
     def where(self) -> str:
@@ -132,7 +132,7 @@ class PartitionReport:
         """Every offset once, or explained."""
         return not self.problems and not self.found
 
-    def all_problems(self) -> Iterator[Problem]:
+    def all_problems(self) -> Iterator[AuditProblem]:
         """Those of single offsets first."""
         for kind in (UNEXPLAINED, DUPLICATE, UNEXPECTED, OUTSIDE):
             if kind in self.found:
@@ -162,12 +162,12 @@ class PartitionReport:
         }
 
 
-def _problem(kind: str, found: Found) -> Problem:
+def _problem(kind: str, found: Found) -> AuditProblem:
     shown = ", ".join(span_of(each) for each in found.first[:SHOWN])
     more = ", ..." if found.ranges > SHOWN else ""
     offsets = "1 offset" if found.offsets == 1 else f"{found.offsets} offsets"
     text = f"{offsets} {_WORDS[kind]}: {shown}{more}"
-    return Problem(kind, text, found.offsets, tuple(found.first))
+    return AuditProblem(kind, text, found.offsets, tuple(found.first))
 
 
 def span_of(each: Range) -> str:
@@ -175,7 +175,7 @@ def span_of(each: Range) -> str:
     return str(each.base) if each.end - each.base == 1 else f"{each.base}..{each.end - 1}"
 
 
-def _plain(problem: Problem) -> dict[str, Any]:
+def _plain(problem: AuditProblem) -> dict[str, Any]:
     plain = asdict(problem)
     plain["ranges"] = [[each.base, each.end] for each in problem.ranges]
     return plain
@@ -191,7 +191,7 @@ class TableReport:
     files: int
     size_bytes: int
     partitions: list[PartitionReport]
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[AuditProblem] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 

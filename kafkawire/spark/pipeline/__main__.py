@@ -11,7 +11,7 @@ def main(arguments: list[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m kafkawire.spark.pipeline JOB.toml", file=sys.stderr)
         return 2
-    from kafkawire.spark.pipeline.engine import Outcome, silent
+    from kafkawire.spark.pipeline.engine import RunOutcome, silent
     from kafkawire.spark.pipeline.job import CONTINUOUS
     from kafkawire.spark.pipeline.submitted import read_job, run_batch, run_continuous
     from kafkawire.spark.pipeline.summary import sentence
@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
         print(f"kafkawire: {problem}", file=sys.stderr)
         return 2
 
-    def told(outcome: Outcome) -> None:
+    def told(outcome: RunOutcome) -> None:
         print(sentence(outcome), flush=True)
 
     def failed(problem: SourceError, wait_s: float) -> None:

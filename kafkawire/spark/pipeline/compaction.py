@@ -28,11 +28,11 @@ from kafkawire.spark.pipeline.executors import Executor
 from kafkawire.spark.pipeline.naming import covering, file_path, written_by
 from kafkawire.spark.pipeline.runs import Done, FileFacts
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import COMPACTIONS, Compaction, State
+from kafkawire.spark.pipeline.state import COMPACTIONS, Compaction, TableState
 from kafkawire.spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
 from kafkawire.spark.pipeline.tables.port import Table
 from kafkawire.spark.source.files.locations import UNFINISHED, FolderPlace
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
@@ -79,9 +79,9 @@ class Merging:
 
     def do(self, index: int) -> Done | None:
         """See kafkawire.spark.pipeline.executors.Tasks."""
-        state, number = State(self.place), self.compaction.number
+        state, number = TableState(self.place), self.compaction.number
         group = self.compaction.groups[index]
-        ranges = [OffsetRange(file.topic, file.partition, file.base, file.end) for file in group]
+        ranges = [PartitionRange(file.topic, file.partition, file.base, file.end) for file in group]
         part = covering(ranges)
         attempt = secrets.token_hex(4) if self.hides else ""
         path = file_path(part, group[0].values, number, kind="c", attempt=attempt)
@@ -113,7 +113,9 @@ def _read(place: Place, file: FileFacts) -> pa.Table:
     return pq.ParquetFile(pa.BufferReader(place.get(file.path))).read(use_threads=False)
 
 
-def finish_compactions(table: Table, state: State, executor: Executor, encoding: Encoding) -> int:
+def finish_compactions(
+    table: Table, state: TableState, executor: Executor, encoding: Encoding
+) -> int:
     """Do what was begun, and tidy up after what was done; the number of the last one."""
     number = state.hint().compaction
     while (there := state.compaction(number + 1)) is not None:
@@ -124,7 +126,7 @@ def finish_compactions(table: Table, state: State, executor: Executor, encoding:
 
 def compact(
     table: Table,
-    state: State,
+    state: TableState,
     executor: Executor,
     encoding: Encoding,
     target_bytes: int,
@@ -152,7 +154,7 @@ def compact(
 
 
 def _finish(
-    table: Table, state: State, executor: Executor, encoding: Encoding, plan: Compaction
+    table: Table, state: TableState, executor: Executor, encoding: Encoding, plan: Compaction
 ) -> None:
     old = [file for group in plan.groups for file in group]
     if table.compacted() < plan.number:
@@ -170,7 +172,7 @@ def _finish(
 
 
 def _merge(
-    table: Table, state: State, executor: Executor, encoding: Encoding, plan: Compaction
+    table: Table, state: TableState, executor: Executor, encoding: Encoding, plan: Compaction
 ) -> Sequence[FileFacts]:
     done = state.all_done(COMPACTIONS, plan.number)
     merging = Merging(table.place, plan, encoding, table.hides)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from kafkawire.spark.pipeline.engine import Outcome
+from kafkawire.spark.pipeline.engine import RunOutcome
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.source.model import DataLoss, SourceError
 
@@ -40,10 +40,10 @@ def until_signalled() -> Iterator[threading.Event]:
 
 
 def run_on(
-    run: Callable[[], Outcome],
+    run: Callable[[], RunOutcome],
     every_s: float,
     stopped: threading.Event,
-    told: Callable[[Outcome], None],
+    told: Callable[[RunOutcome], None],
     failed: Callable[[SourceError, float], None],
 ) -> None:
     """Begin a run each `every_s` seconds, at once where the last one took longer or left something

@@ -18,7 +18,7 @@ from kafkawire.spark.pipeline.naming import escape, file_path
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
@@ -35,10 +35,10 @@ class DeadLetters:
 
     def __init__(self, number: int, place: Place | None, job: str, encoding: Encoding) -> None:
         self._number, self._place, self._job, self._encoding = number, place, job, encoding
-        self._files: dict[OffsetRange, ParquetFile] = {}
+        self._files: dict[PartitionRange, ParquetFile] = {}
         self.records: dict[tuple[str, int], int] = {}
 
-    def add(self, part: OffsetRange, batch: pa.RecordBatch) -> None:
+    def add(self, part: PartitionRange, batch: pa.RecordBatch) -> None:
         """Records of `part`, with `_reason`. JobError where there is no place for them."""
         columns = {name: batch.column(name) for name in batch.schema.names}
         if self._place is None:
@@ -58,7 +58,9 @@ class DeadLetters:
         key = (part.topic, part.partition)
         self.records[key] = self.records.get(key, 0) + rows
 
-    def add_damaged(self, part: OffsetRange, base: int, end: int, reason: str, data: bytes) -> None:
+    def add_damaged(
+        self, part: PartitionRange, base: int, end: int, reason: str, data: bytes
+    ) -> None:
         """A range that cannot be read, as one row with its bytes."""
         row = (part.topic, part.partition, base, end, None, reason, None, data)
         arrays = [pa.array([v], field.type) for v, field in zip(row, DEAD_SCHEMA, strict=True)]
@@ -77,7 +79,7 @@ class DeadLetters:
             found.append(FileFacts(path, file.rows, len(data), *part, (), self._number, stats))
         return tuple(found)
 
-    def _file(self, part: OffsetRange) -> ParquetFile:
+    def _file(self, part: PartitionRange) -> ParquetFile:
         if part not in self._files:
             self._files[part] = ParquetFile(DEAD_SCHEMA, self._encoding, {})
         return self._files[part]

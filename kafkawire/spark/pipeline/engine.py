@@ -28,18 +28,18 @@ from kafkawire.spark.pipeline.executors import Executor, OnSpark
 from kafkawire.spark.pipeline.job import DEAD_LETTER, ICEBERG, Job
 from kafkawire.spark.pipeline.layout import Layout
 from kafkawire.spark.pipeline.naming import written_by
-from kafkawire.spark.pipeline.runs import Done, FileFacts, Record, Run
+from kafkawire.spark.pipeline.runs import Done, FileFacts, Run, RunRecord
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import RUNS, State
+from kafkawire.spark.pipeline.state import RUNS, TableState
 from kafkawire.spark.pipeline.tables.ownership import own
 from kafkawire.spark.pipeline.tables.parquet_file import Encoding
 from kafkawire.spark.pipeline.tables.port import Table, open_table
 from kafkawire.spark.pipeline.tasks import Work
 from kafkawire.spark.pipeline.values.converters import resolve
-from kafkawire.spark.pipeline.writing import Target
-from kafkawire.spark.source.catalog import Catalog, ids_of, open_catalog, remade
+from kafkawire.spark.pipeline.writing import WriteTarget
+from kafkawire.spark.source.catalog import SourceCatalog, ids_of, open_catalog, remade
 from kafkawire.spark.source.files.locations import Place, open_place
-from kafkawire.spark.source.model import DataLoss, OffsetRange, Part, SourceError, Task
+from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, SourceError, Task
 
 TIDY_EVERY = 100
 """Runs between two times that a table's old states are given up: a commit must not get slower with
@@ -54,12 +54,12 @@ def silent(what: str, done: int, of: int) -> None:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """`record`: the run that is now in the table, None if there was nothing to do; `resumed`: it
     had been begun before; `planned_less`: a bound kept it from reading all there was; `behind`:
     offsets that are there by now and not in the table, by partition."""
 
-    record: Record | None = None
+    record: RunRecord | None = None
     resumed: bool = False
     planned_less: bool = False
     behind: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -79,11 +79,11 @@ class Engine:
     ) -> None:
         self.job, self._executor, self._progress = job, executor, progress
         self.table = table or open_table(job)
-        self.state = State(self.table.place)
+        self.state = TableState(self.table.place)
         self._dead = place_of(job.dead_letters) if job.dead_letters else None
-        self._catalog: Catalog | None = None
+        self._catalog: SourceCatalog | None = None
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """One run, of what is new now, or of what was begun before. SourceError."""
         begun = time.monotonic()
         own(self.state, self.job, None)
@@ -94,14 +94,14 @@ class Engine:
         if run is None:
             planned, less = self._plan(catalog, last)
             if planned is None:
-                return Outcome(None, behind=self._behind(last))
+                return RunOutcome(None, behind=self._behind(last))
             self._own(planned)
             run = self.state.intend(planned)
             resumed = run != planned
         record = self._finish(catalog, run, resumed, begun)
         if run.number % TIDY_EVERY == 0:
             self.table.tidy()
-        return Outcome(record, resumed, less, self._behind(run.number))
+        return RunOutcome(record, resumed, less, self._behind(run.number))
 
     def close(self) -> None:
         """End the connections to brokers, if there are any."""
@@ -109,7 +109,7 @@ class Engine:
             self._catalog.close()
             self._catalog = None
 
-    def _opened(self) -> Catalog:
+    def _opened(self) -> SourceCatalog:
         """The catalog as it is now."""
         if self._catalog is None:
             self._catalog = open_catalog(self.job.reading.source)
@@ -156,7 +156,7 @@ class Engine:
             self.state.put_record(self._record(run, list(done.values()), 0.0))
         self.state.forget_done(RUNS, number, len(run.tasks))
 
-    def _plan(self, catalog: Catalog, last: int) -> tuple[Run | None, bool]:
+    def _plan(self, catalog: SourceCatalog, last: int) -> tuple[Run | None, bool]:
         """The next run, None if there is nothing new; whether it is less than there is."""
         job, before = self.job, self.state.record(last) if last else None
         known, ids = (before.ends, before.ids) if before else (None, {})
@@ -184,7 +184,7 @@ class Engine:
         self.table.prepare(layout.table, [column.name for column in layout.partition_by])
         return replace(layout, files=self.table.file_schema(layout.files))
 
-    def _finish(self, catalog: Catalog, run: Run, resumed: bool, begun: float) -> Record:
+    def _finish(self, catalog: SourceCatalog, run: Run, resumed: bool, begun: float) -> RunRecord:
         if run.job != self.job.name:
             raise JobError(f"run {run.number} of this table was begun by the job {run.job}")
         layout = self._own(run)
@@ -227,7 +227,7 @@ class Engine:
             ) from problem
 
     def _do(
-        self, catalog: Catalog, run: Run, layout: Layout, pending: list[int]
+        self, catalog: SourceCatalog, run: Run, layout: Layout, pending: list[int]
     ) -> dict[int, Done]:
         read = {part.topic for index in pending for part in run.tasks[index]}
         if others := read & remade(catalog, run.ids):  # a broker would give theirs in their place
@@ -237,7 +237,7 @@ class Engine:
             )
         tasks = {index: self._task(catalog, run.tasks[index]) for index in pending}
         spec = self.job.table
-        target = Target(
+        target = WriteTarget(
             run.number, self.table.place, self._dead, self.job.name, layout, self.encoding(),
             self.table.hides,
         )  # fmt: skip
@@ -258,7 +258,7 @@ class Engine:
             found = self._executor.run(work, pending, told)
         return {one.task: one for one in found}
 
-    def _task(self, catalog: Catalog, ranges: Sequence[OffsetRange]) -> Task:
+    def _task(self, catalog: SourceCatalog, ranges: Sequence[PartitionRange]) -> Task:
         """Where the ranges lie now. DataLoss if a topic is gone, unless that is allowed."""
         parts = []
         for wanted in ranges:
@@ -283,14 +283,14 @@ class Engine:
             self.state.put_record(record)
         self._settle_run(run.number)
 
-    def _record(self, run: Run, done: list[Done], seconds: float) -> Record:
-        record = Record.of(run, done, int(time.time() * 1000), round(seconds, 3))
+    def _record(self, run: Run, done: list[Done], seconds: float) -> RunRecord:
+        record = RunRecord.of(run, done, int(time.time() * 1000), round(seconds, 3))
         told = [share.range for share in record.shares]
         if told != [part for task in run.tasks for part in task]:
             raise AssertionError(f"run {run.number} read other ranges than it was to: {told}")
         return replace(record, dead_letters=self._dead.url if self._dead else "")
 
-    def _remove_leftovers(self, record: Record) -> None:
+    def _remove_leftovers(self, record: RunRecord) -> None:
         """Files of the run that are not in its record: of tasks that did not come to their end,
         while what they read changed."""
         _remove(self.table.place, "", record.run, record.files)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafkawire.client.address import split_address
-from kafkawire.spark.pipeline.section import JobError, Section
+from kafkawire.spark.pipeline.section import JobError, JobSection
 from kafkawire.spark.pipeline.values.spec import Format
 from kafkawire.spark.source.model import MAX_REQUESTS, READ_COMMITTED, READ_UNCOMMITTED, Source
 
@@ -29,7 +29,7 @@ Offsets = str | Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SourceSection:
     """[source]. Exactly one of `subscribe`, `pattern`, `assign` says which partitions."""
 
     source: Source
@@ -91,7 +91,7 @@ class Job:
     nowhere: then the first of them ends the run with an error."""
 
     name: str
-    reading: Reading
+    reading: SourceSection
     value: Format
     key: Format
     table: TableSpec
@@ -110,7 +110,7 @@ def parse(text: str) -> Job:
 
 def from_dict(document: Mapping[str, Any]) -> Job:
     """The job of a parsed document; JobError."""
-    root = Section("", document)
+    root = JobSection("", document)
     root.only(SECTIONS)
     job = root.section("job", needed=True)
     job.only(("name",))
@@ -142,7 +142,7 @@ def from_dict(document: Mapping[str, Any]) -> Job:
     return done
 
 
-def _reading(section: Section) -> Reading:
+def _reading(section: JobSection) -> SourceSection:
     section.only(
         (
             "url", "bootstrap", "subscribe", "subscribe_pattern", "assign", "starting_offsets",
@@ -168,7 +168,7 @@ def _reading(section: Section) -> Reading:
     for key, offsets in (("starting_offsets", starting), ("ending_offsets", ending)):
         _only_read(key, offsets, subscribe or tuple(assign or ()), pattern)
     headers = section.flag("include_headers", False)
-    return Reading(source, subscribe, pattern, assign, starting, ending, headers)
+    return SourceSection(source, subscribe, pattern, assign, starting, ending, headers)
 
 
 def _only_read(key: str, offsets: Offsets, names: tuple[str, ...], pattern: str) -> None:
@@ -180,7 +180,7 @@ def _only_read(key: str, offsets: Offsets, names: tuple[str, ...], pattern: str)
             raise JobError(f"[source] {key} has the topic {topic!r}, which is not read")
 
 
-def _format(section: Section, where: str) -> Format:
+def _format(section: JobSection, where: str) -> Format:
     section.only([name for name in Format.__dataclass_fields__ if name != "resolved"])
     given: dict[str, Any] = {
         name: str(section.whole(name, 0, 1, 1 << 31))
@@ -191,7 +191,7 @@ def _format(section: Section, where: str) -> Format:
     return Format(**given).checked(where)
 
 
-def _table(section: Section) -> TableSpec:
+def _table(section: JobSection) -> TableSpec:
     section.only(
         (
             "format", "path", "partition_by", "compression", "file_bytes", "topic_column",
@@ -220,7 +220,7 @@ def _table(section: Section) -> TableSpec:
     )
 
 
-def _running(section: Section, spark: Section) -> Running:
+def _running(section: JobSection, spark: JobSection) -> Running:
     section.only(("mode", "every", "master", "task_bytes", "max_offsets_per_run", "on_damage"))
     return Running(
         section.one_of("mode", (BATCH, CONTINUOUS), BATCH),

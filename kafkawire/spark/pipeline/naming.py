@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The folder of nulls and of empty strings, as Hive and Spark have it."""
@@ -26,7 +26,7 @@ Values = tuple[tuple[str, str | None], ...]
 """Names of the partition columns with their values as text, None for null."""
 
 
-def file_path(part: OffsetRange, values: Values, number: int, *, kind: str, attempt: str) -> str:
+def file_path(part: PartitionRange, values: Values, number: int, *, kind: str, attempt: str) -> str:
     """The path of a file from the table's root. `kind`: "r" for a run, "c" for a compaction."""
     topic, partition, base, end = part
     shown = topic if topic[:1] not in ("_", ".") else f"~{topic}"  # Spark takes those for hidden
@@ -56,20 +56,20 @@ def written_by(path: str) -> tuple[str, int] | None:
     return (match["kind"], int(match["number"])) if match else None
 
 
-def described(path: str) -> tuple[OffsetRange, str, int] | None:
+def described(path: str) -> tuple[PartitionRange, str, int] | None:
     """The offsets that may be in one of our files, "r" or "c", and its number; None for others."""
     match = _NAME.fullmatch(path)
     if match is None:
         return None
     base, end = int(match["base"]), int(match["end"])
-    part = OffsetRange(match["topic"].removeprefix("~"), int(match["partition"]), base, end)
+    part = PartitionRange(match["topic"].removeprefix("~"), int(match["partition"]), base, end)
     return part, match["kind"], int(match["number"])
 
 
-def covering(parts: Sequence[OffsetRange]) -> OffsetRange:
+def covering(parts: Sequence[PartitionRange]) -> PartitionRange:
     """From the first offset of neighbouring parts of one partition to the last."""
     first = parts[0]
-    return OffsetRange(
+    return PartitionRange(
         first.topic,
         first.partition,
         min(part.base for part in parts),

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from kafkawire.spark.pipeline.job import LATEST, Reading
+from kafkawire.spark.pipeline.job import LATEST, SourceSection
 from kafkawire.spark.pipeline.runs import Positions
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import DataLoss, OffsetRange, Part, Task
-from kafkawire.spark.source.options import Subscription
+from kafkawire.spark.source.model import DataLoss, Part, PartitionRange, Task
+from kafkawire.spark.source.options import TopicSubscription
 from kafkawire.spark.source.plan import plan_tasks
-from kafkawire.spark.source.ranges import Contents, assigned, limited
+from kafkawire.spark.source.ranges import CatalogContents, assigned, limited
 
 Key = tuple[str, int]
 SHARE_BYTES = 4 << 20
@@ -19,7 +19,7 @@ SHARE_BYTES = 4 << 20
 
 
 def partitions(
-    catalog: Contents, reading: Reading, known: Positions, remade: Collection[str]
+    catalog: CatalogContents, reading: SourceSection, known: Positions, remade: Collection[str]
 ) -> list[Key]:
     """Topics and partitions that are read now. SourceError for a topic that was never there.
 
@@ -48,12 +48,12 @@ def partitions(
     )
     if not (names or pairs or reading.pattern):
         return []
-    found = assigned(catalog, Subscription(names, reading.pattern, pairs))
+    found = assigned(catalog, TopicSubscription(names, reading.pattern, pairs))
     return [key for key in found if key[0] not in remade]
 
 
 def starts(
-    catalog: Contents, reading: Reading, keys: Sequence[Key], known: Positions | None
+    catalog: CatalogContents, reading: SourceSection, keys: Sequence[Key], known: Positions | None
 ) -> dict[Key, int]:
     """Where each partition is read from. One that was not there in the runs before is read from its
     beginning whatever the job says: `latest` means what is there when the job begins."""
@@ -67,7 +67,11 @@ def starts(
 
 
 def _first(
-    catalog: Contents, reading: Reading, topic: str, partition: int, known: Positions | None
+    catalog: CatalogContents,
+    reading: SourceSection,
+    topic: str,
+    partition: int,
+    known: Positions | None,
 ) -> int:
     bounds = catalog.bounds(topic, partition)
     if isinstance(reading.starting, Mapping):
@@ -83,12 +87,12 @@ def _in_topic(offset: int, end: int, topic: str, partition: int, key: str) -> in
 
 
 def ranges(
-    catalog: Contents,
-    reading: Reading,
+    catalog: CatalogContents,
+    reading: SourceSection,
     known: Positions | None,
     max_offsets: int,
     remade: Collection[str] = (),
-) -> tuple[list[OffsetRange], Positions, bool]:
+) -> tuple[list[PartitionRange], Positions, bool]:
     """What a run reads, a range for each partition that has something new, where the next one
     begins, and whether there is more. `known`: where the last run ended, None for the first.
     SourceError, DataLoss."""
@@ -96,14 +100,14 @@ def ranges(
     begin = starts(catalog, reading, keys, known)
     latest = {key: _end(catalog, reading, key, begin[key]) for key in keys}
     upto = limited(catalog, begin, latest, max_offsets) if max_offsets else latest
-    found = [OffsetRange(*key, begin[key], upto[key]) for key in keys if upto[key] > begin[key]]
+    found = [PartitionRange(*key, begin[key], upto[key]) for key in keys if upto[key] > begin[key]]
     ends = {topic: dict(parts) for topic, parts in (known or {}).items()}
     for (topic, partition), offset in upto.items():
         ends.setdefault(topic, {})[partition] = offset
     return found, ends, upto != latest
 
 
-def _end(catalog: Contents, reading: Reading, key: Key, begin: int) -> int:
+def _end(catalog: CatalogContents, reading: SourceSection, key: Key, begin: int) -> int:
     """How far a partition is read; DataLoss if it has been made anew since."""
     topic, partition = key
     bounds = catalog.bounds(topic, partition)
@@ -130,7 +134,7 @@ def _end(catalog: Contents, reading: Reading, key: Key, begin: int) -> int:
 
 def tasks_of(
     parts: Sequence[Part], task_bytes: int, parallelism: int
-) -> list[tuple[OffsetRange, ...]]:
+) -> list[tuple[PartitionRange, ...]]:
     """The ranges of each task, neighbours of one partition joined: as many tasks as are done at
     once, where there is enough for each that it is worth a file of its own."""
     enough = sum(part.size_bytes for part in parts) // SHARE_BYTES
@@ -138,18 +142,20 @@ def tasks_of(
     return [_joined(task) for task in tasks]
 
 
-def _joined(task: Task) -> tuple[OffsetRange, ...]:
-    found: dict[Key, OffsetRange] = {}
+def _joined(task: Task) -> tuple[PartitionRange, ...]:
+    found: dict[Key, PartitionRange] = {}
     for part in task.parts:
         topic, partition, base, end = part.range
         before = found.get((topic, partition))
         if before is not None:
             assert before.end == base  # plan_tasks keeps the order of offsets
             base = before.base
-        found[topic, partition] = OffsetRange(topic, partition, base, end)
+        found[topic, partition] = PartitionRange(topic, partition, base, end)
     return tuple(found.values())
 
 
-def is_worth_a_run(found: Sequence[OffsetRange], reading: Reading, known: Positions | None) -> bool:
+def is_worth_a_run(
+    found: Sequence[PartitionRange], reading: SourceSection, known: Positions | None
+) -> bool:
     """Whether there is anything to write, or to remember: from where `latest` was."""
     return bool(found) or (known is None and reading.starting == LATEST)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kafkawire.spark.pipeline.values.spec import Format
-from kafkawire.spark.source.model import Account, Gap, OffsetRange, SourceError
+from kafkawire.spark.source.model import Account, OffsetGap, PartitionRange, SourceError
 
 VERSION = 1
 BYTES = Format()
@@ -53,11 +53,11 @@ class Share:
     by reason (kafkawire.spark.source.model.REASONS); `gaps`: the first runs of those.
     """
 
-    range: OffsetRange
+    range: PartitionRange
     rows: int
     dead: int = 0
     counts: Mapping[str, int] = field(default_factory=dict)
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[OffsetGap, ...] = ()
 
     @classmethod
     def of(cls, account: Account, dead: int) -> Share:
@@ -84,7 +84,7 @@ class Run:
 
     job: str
     number: int
-    tasks: tuple[tuple[OffsetRange, ...], ...]
+    tasks: tuple[tuple[PartitionRange, ...], ...]
     ends: Positions
     value: Format = BYTES
     key: Format = BYTES
@@ -110,7 +110,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RunRecord:
     """A run that is done, as `_kafkawire/commits/<number>.json` keeps it.
 
     `at_ms`: when it was committed; `seconds`: how long it took, of its last try; `dead_letters`:
@@ -129,7 +129,7 @@ class Record:
     ids: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> Record:
+    def of(cls, run: Run, done: Iterable[Done], at_ms: int = 0, seconds: float = 0.0) -> RunRecord:
         """The record of a run whose tasks did `done`, in the order of tasks."""
         told = sorted(done, key=lambda one: one.task)
         files = tuple(file for one in told for file in one.files)
@@ -146,7 +146,7 @@ class Record:
         return sum(file.size_bytes for file in self.files)
 
 
-def dump(value: Run | Done | Record) -> bytes:
+def dump(value: Run | Done | RunRecord) -> bytes:
     """As JSON, with the version of the form."""
     plain = {"version": VERSION, **asdict(value)}
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False).encode()
@@ -154,7 +154,7 @@ def dump(value: Run | Done | Record) -> bytes:
 
 def load_run(data: bytes) -> Run:
     plain = _plain(data)
-    plain["tasks"] = tuple(tuple(OffsetRange(*part) for part in task) for task in plain["tasks"])
+    plain["tasks"] = tuple(tuple(PartitionRange(*part) for part in task) for task in plain["tasks"])
     plain["value"], plain["key"] = Format(**plain["value"]), Format(**plain["key"])
     return Run(**{**plain, "ends": positions(plain["ends"])})
 
@@ -165,11 +165,11 @@ def load_done(data: bytes) -> Done:
     return Done(plain["task"], files, dead, _shares(plain), plain["retried"])
 
 
-def load_record(data: bytes) -> Record:
+def load_record(data: bytes) -> RunRecord:
     plain = _plain(data)
     plain["files"], plain["dead"] = _files(plain["files"]), _files(plain["dead"])
     plain["shares"] = _shares(plain)
-    return Record(**{**plain, "ends": positions(plain["ends"])})
+    return RunRecord(**{**plain, "ends": positions(plain["ends"])})
 
 
 def positions(plain: Mapping[str, Mapping[str, int]]) -> Positions:
@@ -205,11 +205,11 @@ def _files(plain: Iterable[Mapping[str, Any]]) -> tuple[FileFacts, ...]:
 def _shares(plain: Mapping[str, Any]) -> tuple[Share, ...]:
     return tuple(
         Share(
-            OffsetRange(*one["range"]),
+            PartitionRange(*one["range"]),
             one["rows"],
             one["dead"],
             one["counts"],
-            tuple(Gap(*gap) for gap in one["gaps"]),
+            tuple(OffsetGap(*gap) for gap in one["gaps"]),
         )
         for one in plain["shares"]
     )

@@ -22,7 +22,7 @@ class JobError(SourceError):
     """The job cannot be done as it is written, or cannot go on; one sentence."""
 
 
-class Section:
+class JobSection:
     """The keys and values between one [header] and the next."""
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
@@ -38,14 +38,14 @@ class Section:
             where = f"[{self.name}] has a key" if self.name else "the job has a section"
             raise JobError(f"{where} {key!r} that is not known; {hint}")
 
-    def section(self, name: str, *, needed: bool = False) -> Section:
+    def section(self, name: str, *, needed: bool = False) -> JobSection:
         """The sub-section `name`; empty where it is not there."""
         found = self.values.get(name, {})
         if not isinstance(found, Mapping):
             raise JobError(f"{name} is {found!r}, it must be a section [{name}]")
         if needed and not found:
             raise JobError(f"the job has no section [{name}]")
-        return Section(name, found)
+        return JobSection(name, found)
 
     def wrong(self, key: str, allowed: str) -> JobError:
         """The error that `key` must be `allowed`."""

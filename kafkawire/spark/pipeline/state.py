@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkawire.spark.pipeline.runs import (
     Done,
     FileFacts,
-    Record,
     Run,
+    RunRecord,
     dump,
     load_done,
     load_files,
@@ -62,7 +62,7 @@ class Compaction:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class TableSnapshot:
     """A Parquet table's files after runs up to `run` and compactions up to `compaction`."""
 
     run: int
@@ -78,7 +78,7 @@ class Expiry:
     files: tuple[str, ...]
 
 
-class State:
+class TableState:
     """The folder `_kafkawire/` of one table. Pickles, as its place does."""
 
     def __init__(self, place: Place) -> None:
@@ -112,18 +112,18 @@ class State:
         assert there is not None  # intents are never deleted
         return there
 
-    def record(self, number: int) -> Record | None:
+    def record(self, number: int) -> RunRecord | None:
         data = self._get(f"commits/{number:020}.json")
         return load_record(data) if data is not None else None
 
     def has_record(self, number: int) -> bool:
         return self._is_there(f"commits/{number:020}.json")
 
-    def put_record(self, record: Record) -> bool:
+    def put_record(self, record: RunRecord) -> bool:
         """Whether it is this one; False if the run had its record."""
         return self._put(f"commits/{record.run:020}.json", dump(record))
 
-    def records(self, first: int = 1) -> Iterator[Record]:
+    def records(self, first: int = 1) -> Iterator[RunRecord]:
         """Of runs from `first` on, in order."""
         while (record := self.record(first)) is not None:
             yield record
@@ -183,12 +183,12 @@ class State:
         plain = {"old": list(old), "new": [asdict(file) for file in new]}
         return self._put(f"replaced/{number:020}.json", _json(plain))
 
-    def snapshot(self, number: int) -> Snapshot:
+    def snapshot(self, number: int) -> TableSnapshot:
         """FileNotFoundError if there is none of that number."""
         plain = json.loads(self.place.get(f"{FOLDER}/snapshots/{number:020}.json"))
-        return Snapshot(plain["run"], plain["compaction"], load_files(plain["files"]))
+        return TableSnapshot(plain["run"], plain["compaction"], load_files(plain["files"]))
 
-    def put_snapshot(self, snapshot: Snapshot) -> None:
+    def put_snapshot(self, snapshot: TableSnapshot) -> None:
         self._put(f"snapshots/{snapshot.run:020}.json", _json(asdict(snapshot)))
 
     def expiry(self) -> Expiry | None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kafkawire.spark.pipeline.continuous import run_on, until_signalled
-from kafkawire.spark.pipeline.engine import Engine, Outcome, Progress, silent
+from kafkawire.spark.pipeline.engine import Engine, Progress, RunOutcome, silent
 from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
 from kafkawire.spark.pipeline.section import JobError
@@ -51,7 +51,9 @@ def engine_of(job: Job, master: str, progress: Progress) -> Iterator[Engine]:
             spark.stop()
 
 
-def run_batch(job: Job, master: str, progress: Progress, told: Callable[[Outcome], None]) -> None:
+def run_batch(
+    job: Job, master: str, progress: Progress, told: Callable[[RunOutcome], None]
+) -> None:
     """One run; where one was begun before, or is bounded, more until all is in the table that was
     there. SourceError. Interrupted, the next one goes on from there."""
     with engine_of(job, master, progress) as engine:
@@ -65,7 +67,7 @@ def run_batch(job: Job, master: str, progress: Progress, told: Callable[[Outcome
 def run_continuous(
     job: Job,
     master: str,
-    told: Callable[[Outcome], None],
+    told: Callable[[RunOutcome], None],
     failed: Callable[[SourceError, float], None],
 ) -> None:
     """Run after run until SIGINT or SIGTERM, which let a run that is under way come to its end;

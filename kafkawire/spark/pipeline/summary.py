@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kafkawire.spark.pipeline.engine import Outcome
-from kafkawire.spark.pipeline.runs import Record
+from kafkawire.spark.pipeline.engine import RunOutcome
+from kafkawire.spark.pipeline.runs import RunRecord
 
 PARTITION_COLUMNS = ("topic", "partition", "from", "to", "rows", "dead letters", "no row", "lag")
 ROWS_SHOWN = 50
 """Partitions in the table for people; a cluster may have thousands. JSON has all."""
 
 
-def partitions(record: Record, behind: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
+def partitions(record: RunRecord, behind: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
     """What the run read of each partition: [from, to), rows in the table, dead letters, offsets
     without a row by reason, and the lag: offsets that are there and not in the table yet."""
     found: dict[tuple[str, int], dict[str, Any]] = {}
@@ -39,7 +39,7 @@ def partitions(record: Record, behind: dict[tuple[str, int], int]) -> list[dict[
     return [found[key] for key in sorted(found)]
 
 
-def totals(outcome: Outcome) -> dict[str, Any]:
+def totals(outcome: RunOutcome) -> dict[str, Any]:
     """A run as a whole, as JSON."""
     record = outcome.record
     lag = sum(outcome.behind.values())
@@ -60,7 +60,7 @@ def totals(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def sentence(outcome: Outcome) -> str:
+def sentence(outcome: RunOutcome) -> str:
     """A run in one line."""
     record = outcome.record
     lag = sum(outcome.behind.values())

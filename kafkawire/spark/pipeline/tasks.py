@@ -18,11 +18,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kafkawire.spark.pipeline.runs import Done
-from kafkawire.spark.pipeline.state import RUNS, State
+from kafkawire.spark.pipeline.state import RUNS, TableState
 from kafkawire.spark.pipeline.values.converters import Converter
 from kafkawire.spark.pipeline.values.rows import convert
-from kafkawire.spark.pipeline.writing import Target, TaskWriter
-from kafkawire.spark.source.model import Account, DamagedData, Gap, OffsetRange, Source, Task
+from kafkawire.spark.pipeline.writing import TaskWriter, WriteTarget
+from kafkawire.spark.source.model import (
+    Account,
+    DamagedData,
+    OffsetGap,
+    PartitionRange,
+    Source,
+    Task,
+)
 from kafkawire.spark.source.read_task import read_task
 
 if TYPE_CHECKING:
@@ -40,7 +47,7 @@ class Work:
     letter.
     """
 
-    target: Target
+    target: WriteTarget
     source: Source
     places: tuple[Place, ...]
     tasks: Mapping[int, Task]
@@ -51,7 +58,7 @@ class Work:
     def do(self, index: int) -> Done | None:
         """The whole of task `index`; None if the run has been committed by another driver."""
         done = self._already(index)
-        if done is not None or State(self.target.place).has_record(self.target.number):
+        if done is not None or TableState(self.target.place).has_record(self.target.number):
             return done
         writer = self._writer(index)
         accounts: list[Account] = []
@@ -64,7 +71,7 @@ class Work:
         accounts: list[Account] = []
         damaged: list[dict[str, Any]] = []
 
-        def damage(part: OffsetRange, base: int, end: int, reason: str, data: bytes) -> None:
+        def damage(part: PartitionRange, base: int, end: int, reason: str, data: bytes) -> None:
             kept = base64.b64encode(data).decode()
             damaged.append({"part": part, "base": base, "end": end, "reason": reason, "data": kept})
 
@@ -98,15 +105,15 @@ class Work:
             return self._already(index)
         for one in note["damaged"]:
             data = base64.b64decode(one["data"])
-            part = OffsetRange(*one["part"])
+            part = PartitionRange(*one["part"])
             writer.add_damaged(part, one["base"], one["end"], one["reason"], data)
         return writer.finish([_account(plain) for plain in note["accounts"]])
 
     def _already(self, index: int) -> Done | None:
-        return State(self.target.place).done(RUNS, self.target.number, index)
+        return TableState(self.target.place).done(RUNS, self.target.number, index)
 
     def _is_committed(self) -> bool:
-        return State(self.target.place).has_record(self.target.number)
+        return TableState(self.target.place).has_record(self.target.number)
 
     def _writer(self, index: int) -> TaskWriter:
         parts = [part.range for part in self.tasks[index].parts]
@@ -116,7 +123,7 @@ class Work:
         self,
         index: int,
         accounts: list[Account],
-        damage: Callable[[OffsetRange, int, int, str, bytes], None],
+        damage: Callable[[PartitionRange, int, int, str, bytes], None],
     ) -> Iterator[pa.RecordBatch]:
         task = self.tasks[index]
         parts = {part.range[:2]: part.range for part in task.parts}
@@ -156,5 +163,5 @@ def _is_retried() -> bool:
 
 
 def _account(plain: Mapping[str, Any]) -> Account:
-    gaps = [Gap(*gap) for gap in plain["gaps"]]
-    return Account(OffsetRange(*plain["range"]), plain["rows"], dict(plain["counts"]), gaps)
+    gaps = [OffsetGap(*gap) for gap in plain["gaps"]]
+    return Account(PartitionRange(*plain["range"]), plain["rows"], dict(plain["counts"]), gaps)

@@ -21,9 +21,9 @@ from kafkawire.spark.pipeline.layout import Layout, constant, repeating
 from kafkawire.spark.pipeline.naming import Values, file_path
 from kafkawire.spark.pipeline.runs import Done, FileFacts, Share
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import RUNS, State
+from kafkawire.spark.pipeline.state import RUNS, TableState
 from kafkawire.spark.pipeline.tables.parquet_file import RANGE_KEY, Encoding, ParquetFile
-from kafkawire.spark.source.model import Account, OffsetRange
+from kafkawire.spark.source.model import Account, PartitionRange
 
 if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
@@ -35,7 +35,7 @@ FILES_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class Target:
+class WriteTarget:
     """Where and how the tasks of run `number` write. Pickles.
 
     `hides`: names carry the attempt (Table.hides); `dead`: where dead letters go, None for nowhere.
@@ -58,19 +58,19 @@ class TaskWriter:
 
     def __init__(
         self,
-        target: Target,
+        target: WriteTarget,
         task: int,
-        parts: Sequence[OffsetRange],
+        parts: Sequence[PartitionRange],
         attempt: str,
         retried: bool = False,
     ) -> None:
         self._target, self._task, self._retried = target, task, retried
         self._attempt = attempt if target.hides else ""
-        self._state = State(target.place)
+        self._state = TableState(target.place)
         self._parts = {(part.topic, part.partition): part for part in parts}
         assert len(self._parts) == len(parts)  # a run gives a task one range of a partition
         self._order = list(parts)
-        self._part: OffsetRange | None = None
+        self._part: PartitionRange | None = None
         self._open: dict[Values, ParquetFile] = {}
         self._files: list[FileFacts] = []
         self._rows: dict[tuple[str, int], int] = {}
@@ -90,7 +90,9 @@ class TaskWriter:
         for part, rows in self._by_part(batch):
             self._dead.add(part, rows)
 
-    def add_damaged(self, part: OffsetRange, base: int, end: int, reason: str, data: bytes) -> None:
+    def add_damaged(
+        self, part: PartitionRange, base: int, end: int, reason: str, data: bytes
+    ) -> None:
         """Offsets [base, end) that cannot be read."""
         self._dead.add_damaged(part, base, end, reason, data)
 
@@ -114,7 +116,7 @@ class TaskWriter:
         self._undo(first)
         return first or done
 
-    def _by_part(self, batch: pa.RecordBatch) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+    def _by_part(self, batch: pa.RecordBatch) -> Iterator[tuple[PartitionRange, pa.RecordBatch]]:
         """Cut where a new range begins. Parts rise, so equal ends mean that it is all of one."""
         start = 0
         while start < batch.num_rows:
@@ -135,7 +137,7 @@ class TaskWriter:
         topic = self._order[0].topic if one_topic else batch.column("_topic")[row].as_py()
         return topic, batch.column("_partition")[row].as_py()
 
-    def _add(self, part: OffsetRange, batch: pa.RecordBatch) -> None:
+    def _add(self, part: PartitionRange, batch: pa.RecordBatch) -> None:
         schema = self._target.layout.files
         key = (part.topic, part.partition)
         self._rows[key] = self._rows.get(key, 0) + batch.num_rows
@@ -153,7 +155,7 @@ class TaskWriter:
             for file in self._open.values():
                 file.flush()
 
-    def _new(self, part: OffsetRange) -> ParquetFile:
+    def _new(self, part: PartitionRange) -> ParquetFile:
         if len(self._open) >= FILES_MAX:
             raise JobError(
                 f"[table] partition_by gives more than {FILES_MAX} files for offsets "

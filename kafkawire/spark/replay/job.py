@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table_at
 from kafkawire.spark.replay import record
 from kafkawire.spark.replay.choice import Bound
 from kafkawire.spark.replay.lane import Encode, Encoded, TableRows, write_lane
-from kafkawire.spark.replay.record import Lane, Replay, ReplayError
+from kafkawire.spark.replay.record import Replay, ReplayError, ReplayLane
 from kafkawire.spark.replay.rows import RowFile
 from kafkawire.spark.replay.target import TopicState, WireTarget
 
@@ -41,7 +41,7 @@ Told = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ReplayRequest:
     """What is asked for. `name`: of the replay, "" for the target's; `topic`: of the table, "" for
     its only one; `partitions`: of the table to those of the target, None for the same."""
 
@@ -87,7 +87,7 @@ class Summary:
     notes: list[str]
 
 
-def replay(wish: Wish, told: Told) -> Summary:
+def replay(wish: ReplayRequest, told: Told) -> Summary:
     """Do it, or go on with it. SourceError."""
     key = record.key_of(wish.name or wish.to)
     opened = open_rows(wish.table, wish.topic)
@@ -102,7 +102,7 @@ def replay(wish: Wish, told: Told) -> Summary:
 def open_rows(url: str, topic: str) -> Opened:
     """The files of a table's topic. ReplayError where its rows are not the records any more."""
     table = open_table_at(url)
-    state = State(table.place)
+    state = TableState(table.place)
     known = state.table() or {}
     columns = known.get("columns", {})
     letters = 0
@@ -130,7 +130,7 @@ def open_rows(url: str, topic: str) -> Opened:
     return Opened(table.place, topic, [f for f in files if f.topic in (topic, "")], notes)
 
 
-def _fixed(wish: Wish, opened: Opened, target: WireTarget, key: str) -> Replay:
+def _fixed(wish: ReplayRequest, opened: Opened, target: WireTarget, key: str) -> Replay:
     """The record of the replay: what was begun under its name, or what begins now."""
     there = target.look()
     if there is None:
@@ -155,7 +155,7 @@ def _fixed(wish: Wish, opened: Opened, target: WireTarget, key: str) -> Replay:
     return kept
 
 
-def _created(wish: Wish, opened: Opened, target: WireTarget) -> TopicState:
+def _created(wish: ReplayRequest, opened: Opened, target: WireTarget) -> TopicState:
     if not wish.create:
         raise ReplayError(f"there is no topic {wish.to}; --create makes it")
     partitions = _partitions(opened) if wish.partitions is None else wish.partitions.values()
@@ -171,7 +171,7 @@ def _partitions(opened: Opened) -> list[int]:
     return sorted({file.partition for file in opened.files if file.partition >= 0})
 
 
-def _begin(wish: Wish, opened: Opened, there: TopicState) -> Replay:
+def _begin(wish: ReplayRequest, opened: Opened, there: TopicState) -> Replay:
     """What would be fixed if the replay began now."""
     to = (
         {part: part for part in _partitions(opened)} if wish.partitions is None else wish.partitions
@@ -188,7 +188,7 @@ def _begin(wish: Wish, opened: Opened, there: TopicState) -> Replay:
         ends = [file.end for file in opened.files if file.partition == partition]
         base = wish.since.of(partition, 0)
         end = max(base, min(wish.until.of(partition, EVERYTHING), max(ends)))
-        lanes.append(Lane(partition, base, end, to[partition], there.ends[to[partition]]))
+        lanes.append(ReplayLane(partition, base, end, to[partition], there.ends[to[partition]]))
     return Replay(
         wish.name or wish.to,
         opened.topic,
@@ -203,11 +203,11 @@ def _begin(wish: Wish, opened: Opened, there: TopicState) -> Replay:
     )
 
 
-def _write(wish: Wish, opened: Opened, fixed: Replay, told: Told) -> list[LaneReport]:
+def _write(wish: ReplayRequest, opened: Opened, fixed: Replay, told: Told) -> list[LaneReport]:
     progress = _Progress(fixed, told)
     workers = min(len(fixed.lanes), THREADS_PER_CORE * (os.cpu_count() or 1))
 
-    def one(lane: Lane) -> LaneReport:
+    def one(lane: ReplayLane) -> LaneReport:
         target = WireTarget(wish.bootstrap, wish.to)
         files = _files(opened.files, lane.partition)
         rows = TableRows(opened.place, files, fixed, lane, progress.counted(lane))
@@ -276,7 +276,7 @@ class _Progress:
     def stop(self) -> None:
         self._stopped = True
 
-    def counted(self, lane: Lane) -> Callable[[int], None]:
+    def counted(self, lane: ReplayLane) -> Callable[[int], None]:
         """To be told how many more rows of a lane were counted."""
 
         def told(rows: int) -> None:
@@ -286,7 +286,7 @@ class _Progress:
 
         return told
 
-    def of(self, lane: Lane) -> Callable[[int], None]:
+    def of(self, lane: ReplayLane) -> Callable[[int], None]:
         """To be told how many rows of a lane are there, once all of them are counted."""
 
         def told(there: int) -> None:

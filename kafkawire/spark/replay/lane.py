@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kafkawire.spark.replay.record import SEQUENCES, Lane, Replay, ReplayError, progress
-from kafkawire.spark.replay.rows import RowFile, Wanted, read
+from kafkawire.spark.replay.record import SEQUENCES, Replay, ReplayError, ReplayLane, progress
+from kafkawire.spark.replay.rows import RowFile, WantedRows, read
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -79,11 +79,11 @@ class TableRows:
         place: Place,
         files: list[RowFile],
         replay: Replay,
-        lane: Lane,
+        lane: ReplayLane,
         counted: Callable[[int], None] = unheard,
     ) -> None:
         self._place, self._files, self._counted = place, files, counted
-        self._wanted = Wanted(
+        self._wanted = WantedRows(
             lane.partition, lane.base, lane.end, replay.since_ms, replay.until_ms
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class TableRows:
 RECORD_COLUMNS = ("_offset", "_timestamp", "_key", "_value", "_headers")
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """What TableRows is."""
 
     def offset_of(self, number: int) -> int | None: ...
@@ -123,8 +123,8 @@ class Source(Protocol):
 
 def write_lane(
     target: Target,
-    lane: Lane,
-    rows: Source,
+    lane: ReplayLane,
+    rows: RowSource,
     encode: Encode,
     told: Callable[[int], None],
 ) -> int:
@@ -148,7 +148,9 @@ def write_lane(
     return there - first
 
 
-def _rest(target: Target, lane: Lane, rows: Source, there: int) -> Iterator[pa.RecordBatch]:
+def _rest(
+    target: Target, lane: ReplayLane, rows: RowSource, there: int
+) -> Iterator[pa.RecordBatch]:
     """The rows that are not there yet, once the last that is there was compared."""
     if not there:
         yield from rows.since(lane.base)
@@ -157,7 +159,7 @@ def _rest(target: Target, lane: Lane, rows: Source, there: int) -> Iterator[pa.R
     yield from rows.since(offset + 1)
 
 
-def _compare(target: Target, lane: Lane, rows: Source, there: int) -> int:
+def _compare(target: Target, lane: ReplayLane, rows: RowSource, there: int) -> int:
     """The table's offset of the last row that is there. ReplayError if the target has another."""
     offset = rows.offset_of(there - 1)
     if offset is None:
@@ -198,7 +200,7 @@ def timestamp_ms(batch: pa.RecordBatch) -> int:
     return int(column.cast(pa.int64())[0].as_py())
 
 
-def _append(target: Target, lane: Lane, encoded: Encoded, there: int) -> None:
+def _append(target: Target, lane: ReplayLane, encoded: Encoded, there: int) -> None:
     """Until the batch is there, once."""
     for tries in range(1, TRIES + 1):
         try:

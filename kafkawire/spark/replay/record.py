@@ -26,7 +26,7 @@ class ReplayError(SourceError):
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class ReplayLane:
     """The rows of the table's `partition` with offsets in [base, end) go to the target's
     `to_partition`, whose end was `begin` before the first of them."""
 
@@ -49,7 +49,7 @@ class Replay:
     cluster: str
     producer_id: int
     producer_epoch: int
-    lanes: tuple[Lane, ...]
+    lanes: tuple[ReplayLane, ...]
     since_ms: int = -1
     until_ms: int = -1
 
@@ -74,7 +74,7 @@ def load(data: bytes, key: str) -> Replay:
         plain: dict[str, Any] = json.loads(data)
         if plain.pop("version") != VERSION:
             raise ReplayError(f"{key} was written by a newer kafkawire")
-        plain["lanes"] = tuple(Lane(**lane) for lane in plain["lanes"])
+        plain["lanes"] = tuple(ReplayLane(**lane) for lane in plain["lanes"])
         return Replay(**plain)
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ReplayError(f"{key} is no record of a replay") from None
@@ -106,7 +106,7 @@ def same(asked: Replay, kept: Replay) -> None:
             )
 
 
-def progress(lane: Lane, end: int, rows: int) -> int:
+def progress(lane: ReplayLane, end: int, rows: int) -> int:
     """How many of the lane's `rows` are in the target, whose end is `end`. ReplayError where that
     cannot be: somebody else has written, or the topic is another."""
     there = end - lane.begin

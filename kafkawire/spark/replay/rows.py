@@ -111,7 +111,7 @@ def rising(batches: Iterator[pa.RecordBatch], offset: str, where: str) -> Iterat
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class WantedRows:
     """Rows of `partition` with offsets in [base, end) and timestamps in [since, until), -1: all.
     `names`: the table's names for partition, offset and timestamp."""
 
@@ -122,13 +122,13 @@ class Wanted:
     until_ms: int = -1
     names: tuple[str, str, str] = ("_partition", "_offset", "_timestamp")
 
-    def since(self, offset: int) -> Wanted:
+    def since(self, offset: int) -> WantedRows:
         """Those from an offset on."""
         return replace(self, base=max(self.base, offset))
 
 
 def read(
-    place: Place, files: Sequence[RowFile], wanted: Wanted, columns: Sequence[str]
+    place: Place, files: Sequence[RowFile], wanted: WantedRows, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """These columns, those that there are, of the wanted rows in order. ReplayError."""
     near = [file for file in files if file.base < wanted.end and file.end > wanted.base]
@@ -147,7 +147,7 @@ def read(
 
 
 def _filtered(
-    place: Place, file: RowFile, wanted: Wanted, columns: Sequence[str]
+    place: Place, file: RowFile, wanted: WantedRows, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     keep = _filter(wanted)
     for batch in _batches(place, file.path, columns):
@@ -156,7 +156,7 @@ def _filtered(
             yield some
 
 
-def _filter(wanted: Wanted) -> Callable[[pa.RecordBatch], Any]:
+def _filter(wanted: WantedRows) -> Callable[[pa.RecordBatch], Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 

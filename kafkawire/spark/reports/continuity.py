@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafkawire.spark.reports.measures import several
 from kafkawire.spark.reports.plots import continuity as plot_continuity
 from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import Rows, Scope, Work
+from kafkawire.spark.reports.scope import ReportScope, Rows, Work
 from kafkawire.spark.reports.strip import CELLS, Strip
 from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.model import (
@@ -24,8 +24,8 @@ from kafkawire.spark.source.model import (
     REASONS,
     Account,
     DamagedData,
-    OffsetRange,
     Part,
+    PartitionRange,
     Source,
     Task,
 )
@@ -72,7 +72,7 @@ ORDER BY reason IN ('lost', 'damaged', 'unexplained') DESC, offsets DESC, topic,
 """
 
 
-def run(spark: SparkSession, scope: Scope) -> Report:
+def run(spark: SparkSession, scope: ReportScope) -> Report:
     """The report; `problems` counts offsets that are lost, damaged, unexplained or there twice."""
     report = Report("continuity")
     bounds = {(topic, partition): (base, end) for topic, partition, base, end in scope.ranges}
@@ -151,7 +151,7 @@ def judged(strip: Strip, account: Account) -> dict[str, Any]:
     }
 
 
-def with_empty(found: Sequence[Row], ranges: Sequence[OffsetRange]) -> pa.Table:
+def with_empty(found: Sequence[Row], ranges: Sequence[PartitionRange]) -> pa.Table:
     """The table: partitions with something wrong first, then the others, then the empty ones."""
     import pyarrow as pa
 

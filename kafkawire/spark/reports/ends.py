@@ -35,7 +35,7 @@ ROOM = BUCKETS + 16
 Row = dict[str, Any]
 
 
-class Ends:
+class BucketEnds:
     """The first offset of each bucket, and the newest time, of a partition or a range of it."""
 
     def __init__(self, topic: str, partition: int) -> None:
@@ -70,7 +70,7 @@ def finder(first: int, until: int) -> Work:
     def find(source: Source, places: Sequence[Place], task: Task) -> Iterator[Rows]:
         every = runs(source, places, task, (OFFSET, TIMESTAMP))
         for (topic, partition), own in groupby(every, key=lambda run: (run.topic, run.partition)):
-            ends = Ends(topic, partition)
+            ends = BucketEnds(topic, partition)
             for run in own:
                 offsets, stamps = run.columns
                 times = milliseconds(stamps)
@@ -84,10 +84,10 @@ def finder(first: int, until: int) -> Work:
 def merged(rows: Iterator[Mapping[str, Any]]) -> Iterator[Row]:
     """Rows of ranges, in the order of topics, to one for each partition."""
     for topic, own in groupby(rows, key=itemgetter("topic")):
-        whole: dict[int, Ends] = {}
+        whole: dict[int, BucketEnds] = {}
         for row in own:
             number = row["partition"]
-            whole.setdefault(number, Ends(topic, number)).merge(row)
+            whole.setdefault(number, BucketEnds(topic, number)).merge(row)
         for number in sorted(whole):
             yield whole[number].row()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafkawire.spark.reports.report import Report
-from kafkawire.spark.reports.scope import Request, Scope, Told, silent
+from kafkawire.spark.reports.scope import ReportScope, Request, Told, silent
 from kafkawire.spark.source.model import SourceError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def report(spark: SparkSession, name: str, request: Request, told: Told = silent
         scope.close()
 
 
-def prepared(name: str, request: Request, told: Told = silent) -> Scope:
+def prepared(name: str, request: Request, told: Told = silent) -> ReportScope:
     """What the report will be on, found out without Spark; to be closed. SourceError for a name,
     a source or a topic that is none."""
     from kafkawire.spark.source.catalog import open_catalog
@@ -47,13 +47,13 @@ def prepared(name: str, request: Request, told: Told = silent) -> Scope:
         request = replace(request, source=replace(request.source, fail_on_data_loss=False))
     catalog = open_catalog(request.source)
     try:
-        return Scope(request, catalog, internal=name in INTERNAL_TOO, told=told)
+        return ReportScope(request, catalog, internal=name in INTERNAL_TOO, told=told)
     except SourceError:
         catalog.close()
         raise
 
 
-def made(spark: SparkSession, name: str, scope: Scope) -> Report:
+def made(spark: SparkSession, name: str, scope: ReportScope) -> Report:
     """The report of what was prepared and has any offsets."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -68,6 +68,6 @@ def made(spark: SparkSession, name: str, scope: Scope) -> Report:
     return found
 
 
-def nothing(name: str, scope: Scope) -> Report:
+def nothing(name: str, scope: ReportScope) -> Report:
     """The report of what has no offsets at all."""
     return Report(name, [f"There is nothing to report: {scope.words()}, without a record."])

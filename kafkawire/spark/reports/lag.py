@@ -25,9 +25,9 @@ from kafkawire.spark.reports.measures import SKEW_MS, number, width_for
 from kafkawire.spark.reports.plots import common as plots
 from kafkawire.spark.reports.plots import lag as plot_lag
 from kafkawire.spark.reports.report import Report, collect, rows_of
-from kafkawire.spark.reports.scope import Scope, merge
+from kafkawire.spark.reports.scope import ReportScope, merge
 from kafkawire.spark.source.columns import KEY, OFFSET, TIMESTAMP, VALUE, Selection
-from kafkawire.spark.source.model import OffsetRange, Source, Task
+from kafkawire.spark.source.model import PartitionRange, Source, Task
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -98,7 +98,7 @@ ORDER BY lag DESC, group_id, topic, partition
 """
 
 
-def run(spark: SparkSession, scope: Scope) -> Report:
+def run(spark: SparkSession, scope: ReportScope) -> Report:
     """The report; nothing in it is a problem of offsets."""
     report = Report("lag")
     if not scope.catalog.topics.get(OFFSETS_TOPIC):
@@ -118,16 +118,16 @@ def run(spark: SparkSession, scope: Scope) -> Report:
     return report
 
 
-def _all_of(scope: Scope, topic: str) -> list[OffsetRange]:
+def _all_of(scope: ReportScope, topic: str) -> list[PartitionRange]:
     """A topic whatever the time asked for: what held at its beginning was committed before it."""
     ranges = []
     for partition in range(scope.catalog.topics[topic]):
         start, _, end = scope.catalog.bounds(topic, partition)
-        ranges.append(OffsetRange(topic, partition, start, end))
+        ranges.append(PartitionRange(topic, partition, start, end))
     return [range_ for range_ in ranges if range_.end > range_.base]
 
 
-def _events(spark: SparkSession, scope: Scope, tasks: Sequence[Task]) -> DataFrame:
+def _events(spark: SparkSession, scope: ReportScope, tasks: Sequence[Task]) -> DataFrame:
     """What the records of `__consumer_offsets` say, of the topics and the time asked for."""
     events = scope.scan(spark, tasks, decoded, EVENTS_DDL)
     if scope.request.until is not None:
@@ -159,7 +159,7 @@ def decoded(source: Source, places: Sequence[Place], task: Task) -> Iterator[pa.
 
 
 def _fill(
-    spark: SparkSession, scope: Scope, events: DataFrame, found: Sequence[Row], report: Report
+    spark: SparkSession, scope: ReportScope, events: DataFrame, found: Sequence[Row], report: Report
 ) -> None:
     groups = by_group(found)
     committed = [row for row in found if row["commits"]]
@@ -208,7 +208,7 @@ def by_group(found: Sequence[Row]) -> list[Row]:
     return [groups[name] for name in sorted(groups)]
 
 
-def _bounds(scope: Scope, committed: Sequence[Row]) -> list[OffsetRange]:
+def _bounds(scope: ReportScope, committed: Sequence[Row]) -> list[PartitionRange]:
     """The ranges of partitions that anybody committed and that are there."""
     known = scope.catalog.topics
     places = {(row["topic"], row["partition"]) for row in committed}
@@ -222,7 +222,7 @@ def _bounds(scope: Scope, committed: Sequence[Row]) -> list[OffsetRange]:
 
 
 def _ends(
-    spark: SparkSession, scope: Scope, bounds: Sequence[OffsetRange], first: int
+    spark: SparkSession, scope: ReportScope, bounds: Sequence[PartitionRange], first: int
 ) -> list[Row]:
     """Of each partition with any records (ends.DDL)."""
     tasks = scope.tasks(spark, [range_ for range_ in bounds if range_.end > range_.base])
@@ -236,7 +236,7 @@ def _ends(
 def _history(
     spark: SparkSession,
     events: DataFrame,
-    bounds: Sequence[OffsetRange],
+    bounds: Sequence[PartitionRange],
     ends: Sequence[Row],
     steps: tuple[int, int, int],
 ) -> DataFrame:

@@ -24,9 +24,9 @@ from kafkawire.spark.reports.measures import LATE_EDGES_MS, SKEW_MS, number, sev
 from kafkawire.spark.reports.plots import late as plot_late
 from kafkawire.spark.reports.report import Report, rows_of
 from kafkawire.spark.reports.runs import milliseconds, runs
-from kafkawire.spark.reports.scope import Rows, Scope, Work
+from kafkawire.spark.reports.scope import ReportScope, Rows, Work
 from kafkawire.spark.source.columns import OFFSET, TIMESTAMP, TIMESTAMP_TYPE
-from kafkawire.spark.source.model import OffsetRange, Part, Source, Task
+from kafkawire.spark.source.model import Part, PartitionRange, Source, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -90,7 +90,7 @@ class Lateness:
             there = at > NEVER
             self.arrived += by_class(np.maximum(at[there] - stamps[there], 0))
 
-    def row(self, range_: OffsetRange) -> Row:
+    def row(self, range_: PartitionRange) -> Row:
         """DDL."""
         return {
             **range_._asdict(), "first": self.first, "newest": self.newest, "latest": self.latest,
@@ -104,7 +104,7 @@ def by_class(ms: Any) -> Any:
     return np.bincount(np.searchsorted(LATE_EDGES_MS, ms, side="left"), minlength=CLASSES)
 
 
-def run(spark: SparkSession, scope: Scope) -> Report:
+def run(spark: SparkSession, scope: ReportScope) -> Report:
     """The report; nothing in it is a problem of offsets."""
     report = Report("late")
     until = scope.now_ms + SKEW_MS
@@ -130,7 +130,7 @@ def run(spark: SparkSession, scope: Scope) -> Report:
     return report
 
 
-def uploads_of(scope: Scope) -> Uploads:
+def uploads_of(scope: ReportScope) -> Uploads:
     """When the records of each partition were in the tier, by offset, as far as its manifest says
     it; what was rewritten since says nothing of it."""
     found: dict[tuple[str, int], list[tuple[int, int]]] = {}
@@ -154,16 +154,16 @@ def counter(until: int, uploads: Uploads) -> Work:
     return count
 
 
-def spans_of(task: Task) -> dict[tuple[str, int], OffsetRange]:
+def spans_of(task: Task) -> dict[tuple[str, int], PartitionRange]:
     """The range of each partition in a task: its parts follow each other."""
-    spans: dict[tuple[str, int], OffsetRange] = {}
+    spans: dict[tuple[str, int], PartitionRange] = {}
     for part in task.parts:
         known = spans.setdefault(part.range[:2], part.range)
         spans[part.range[:2]] = known._replace(end=part.range.end)
     return spans
 
 
-def behind(found: Sequence[Mapping[str, Any]]) -> dict[OffsetRange, int]:
+def behind(found: Sequence[Mapping[str, Any]]) -> dict[PartitionRange, int]:
     """Ranges whose first record is older than the newest of all before them, and that newest."""
     again = {}
     order = sorted(found, key=lambda row: (row["topic"], row["partition"], row["base"]))
@@ -171,12 +171,12 @@ def behind(found: Sequence[Mapping[str, Any]]) -> dict[OffsetRange, int]:
         highest = NEVER
         for row in rows:
             if NEVER < row["first"] < highest:
-                again[OffsetRange(*(row[name] for name in OffsetRange._fields))] = highest
+                again[PartitionRange(*(row[name] for name in PartitionRange._fields))] = highest
             highest = max(highest, row["newest"])
     return again
 
 
-def corrector(newest: Mapping[OffsetRange, int], until: int) -> Work:
+def corrector(newest: Mapping[PartitionRange, int], until: int) -> Work:
     """What tasks do the second time: what is to be added to the counts of each range, a row of
     MORE_DDL."""
 

@@ -21,7 +21,7 @@ ROWS_MAX = 500_000
 
 
 @dataclass(slots=True)
-class Table:
+class ReportTable:
     """A table by name (part of its file's), with a title for people. `shown`: its columns on a
     terminal, in order; none: not shown there."""
 
@@ -38,7 +38,7 @@ class Report:
 
     name: str
     sentences: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
+    tables: list[ReportTable] = field(default_factory=list)
     plot: bytes = b""
     problems: int = 0
 
@@ -50,7 +50,7 @@ class Report:
                 "--until make it shorter."
             )
             data = data.slice(0, ROWS_MAX)
-        self.tables.append(Table(name, title, data, shown))
+        self.tables.append(ReportTable(name, title, data, shown))
         return data
 
     def write(self, place: Place) -> list[str]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kafkawire.spark.source.files.locations import Place
 
 
-class Run(NamedTuple):
+class RecordRun(NamedTuple):
     """Records of a partition that follow each other: the columns asked for, as Arrow arrays."""
 
     topic: str
@@ -29,7 +29,7 @@ class Run(NamedTuple):
 
 def runs(
     source: Source, places: Sequence[Place], task: Task, columns: Sequence[str]
-) -> Iterator[Run]:
+) -> Iterator[RecordRun]:
     """All records of a task, in the order of its parts."""
     from kafkawire.spark.source.read_task import read_task
 
@@ -44,7 +44,7 @@ def runs(
             partition = some.column(len(columns))[0].as_py()
             if named:
                 topic = some.column(len(columns) + 1)[0].as_py()
-            yield Run(topic, partition, tuple(some.columns[: len(columns)]))
+            yield RecordRun(topic, partition, tuple(some.columns[: len(columns)]))
 
 
 def _borders(batch: pa.RecordBatch, first: int) -> Iterator[tuple[int, int]]:

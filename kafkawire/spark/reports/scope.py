@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkawire.spark.mapping import map_in_arrow
-from kafkawire.spark.source.model import OffsetRange, Part, Source, SourceError, Task
+from kafkawire.spark.source.model import Part, PartitionRange, Source, SourceError, Task
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.watch import completed, watching
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.catalog import SourceCatalog
     from kafkawire.spark.source.files.locations import Place
 
 Rows = list[dict[str, Any]]
@@ -50,11 +50,11 @@ class Request:
     until: int | None = None
 
 
-class Scope:
+class ReportScope:
     """The offsets of all partitions that were asked for, empty ones too."""
 
     def __init__(
-        self, request: Request, catalog: Catalog, *, internal: bool, told: Told = silent
+        self, request: Request, catalog: SourceCatalog, *, internal: bool, told: Told = silent
     ) -> None:
         self.request = request
         self.catalog = catalog
@@ -81,14 +81,14 @@ class Scope:
         """End the connections of the catalog."""
         self.catalog.close()
 
-    def ranges_of(self, places: Sequence[tuple[str, int]]) -> list[OffsetRange]:
+    def ranges_of(self, places: Sequence[tuple[str, int]]) -> list[PartitionRange]:
         """[first, end) of the time that was asked for, or of all there is, of these partitions."""
         bounds = [self.catalog.bounds(*place) for place in places]
         ends = [end for _, _, end in bounds]
         firsts = self._at(places, self.request.since, ends, [start for start, _, _ in bounds])
         lasts = self._at(places, self.request.until, ends, ends)
         return [
-            OffsetRange(*place, max(start, min(first, last)), last)
+            PartitionRange(*place, max(start, min(first, last)), last)
             for place, (start, _, _), first, last in zip(places, bounds, firsts, lasts, strict=True)
         ]
 
@@ -121,7 +121,9 @@ class Scope:
             len(self.ranges), "partition"
         )
 
-    def tasks(self, spark: SparkSession, ranges: Sequence[OffsetRange] | None = None) -> list[Task]:
+    def tasks(
+        self, spark: SparkSession, ranges: Sequence[PartitionRange] | None = None
+    ) -> list[Task]:
         """What is to be read, of these ranges or of all."""
         parts = self.parts if ranges is None else self.catalog.parts(list(ranges))
         return plan_tasks(parts, min_tasks=spark.sparkContext.defaultParallelism)
@@ -173,7 +175,7 @@ def _arrow_schema(ddl: str) -> pa.Schema:
     return to_arrow_schema(struct)
 
 
-def _topics(request: Request, catalog: Catalog, internal: bool) -> list[str]:
+def _topics(request: Request, catalog: SourceCatalog, internal: bool) -> list[str]:
     for name in request.topics:
         if name not in catalog.topics:
             known = sorted(catalog.topics)

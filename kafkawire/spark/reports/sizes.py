@@ -26,7 +26,7 @@ from kafkawire.spark.reports.measures import (
 from kafkawire.spark.reports.plots import common as plots
 from kafkawire.spark.reports.plots import sizes as plot_sizes
 from kafkawire.spark.reports.report import Report, rows_of
-from kafkawire.spark.reports.scope import Scope, merge
+from kafkawire.spark.reports.scope import ReportScope, merge
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Row = dict[str, Any]
 
 
-def run(spark: SparkSession, scope: Scope) -> Report:
+def run(spark: SparkSession, scope: ReportScope) -> Report:
     """The report; nothing in it is a problem of offsets."""
     tasks = scope.tasks(spark)
     found = scope.scan(spark, tasks, tally.tally, tally.FOUND_DDL)
@@ -44,7 +44,7 @@ def run(spark: SparkSession, scope: Scope) -> Report:
     return made(sorted(topics, key=lambda row: row["topic"]), scope)
 
 
-def made(found: Sequence[Row], scope: Scope) -> Report:
+def made(found: Sequence[Row], scope: ReportScope) -> Report:
     """The report of topics (tally.TOPIC_DDL), in their order."""
     report = Report("sizes")
     rows = _with_stored(found, scope)
@@ -69,7 +69,7 @@ def made(found: Sequence[Row], scope: Scope) -> Report:
     return report
 
 
-def _rates(found: Sequence[Row]) -> tuple[list[Row], plot_sizes.Span]:
+def _rates(found: Sequence[Row]) -> tuple[list[Row], plot_sizes.TimeSpan]:
     """Records and bytes of each topic by bucket of time, all of one width, and what of it a picture
     shows."""
     whole, every = Buckets(), []
@@ -89,10 +89,10 @@ def _rates(found: Sequence[Row]) -> tuple[list[Row], plot_sizes.Span]:
             for start, records, bytes_ in columns
         ]
     width = WIDTHS_MS[level]
-    return rates, plot_sizes.Span(first - first % width, end, width)
+    return rates, plot_sizes.TimeSpan(first - first % width, end, width)
 
 
-def _with_stored(found: Sequence[Row], scope: Scope) -> list[Row]:
+def _with_stored(found: Sequence[Row], scope: ReportScope) -> list[Row]:
     """All partitions, empty ones too, with what they take in segments and their rate."""
     known = {
         (row["topic"], partition["partition"]): {"topic": row["topic"], **partition}
@@ -181,7 +181,7 @@ def _arrow(rows: Sequence[Row]) -> pa.Table:
     return pa.Table.from_pylist(list(rows))
 
 
-def _subtitle(scope: Scope, rows: Sequence[Row]) -> str:
+def _subtitle(scope: ReportScope, rows: Sequence[Row]) -> str:
     first, last = _extreme(min, rows, "first_ms"), _extreme(max, rows, "last_ms")
     return f"{scope.words()}, {plots.span_text(first, last)}"
 

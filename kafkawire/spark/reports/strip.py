@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 
 CELLS = 160
 """Of a partition's strip on the map: each is some pixels wide."""
@@ -23,7 +23,7 @@ class Strip:
     before them, so repeated or out of order; `outside`: not in the range.
     """
 
-    def __init__(self, range_: OffsetRange, start: int, end: int) -> None:
+    def __init__(self, range_: PartitionRange, start: int, end: int) -> None:
         self.range = range_
         self._start, self._span = start, end - start
         self.first, self.last = -1, -1

@@ -17,7 +17,7 @@ import numpy as np
 from kafkawire.spark.reports.buckets import Buckets
 from kafkawire.spark.reports.keys import Keys, thinned
 from kafkawire.spark.reports.measures import gini
-from kafkawire.spark.reports.runs import Run, milliseconds, runs
+from kafkawire.spark.reports.runs import RecordRun, milliseconds, runs
 from kafkawire.spark.reports.scope import Rows
 from kafkawire.spark.source.columns import KEY, TIMESTAMP, VALUE_SIZE
 from kafkawire.spark.source.model import Source, Task
@@ -52,7 +52,7 @@ class Tally:
         self.keys = Keys()
         self.keyless = 0
 
-    def feed(self, run: Run) -> None:
+    def feed(self, run: RecordRun) -> None:
         """The next records: columns TIMESTAMP, KEY and VALUE_SIZE of one partition."""
         import pyarrow.compute as pc
 

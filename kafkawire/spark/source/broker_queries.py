@@ -59,7 +59,7 @@ def pause(attempt: int) -> None:
     time.sleep(random.uniform(0.5, 1) * BACKOFF_S * 2 ** (attempt - 1))
 
 
-class Broker:
+class BrokerQueries:
     """The cluster behind a source's bootstrap servers. SourceError for whatever fails."""
 
     def __init__(self, source: Source) -> None:

@@ -18,8 +18,8 @@ import numpy as np
 
 from kafkawire.codec.types import ZERO_UUID
 from kafkawire.manifest.keys import segment_uuid
-from kafkawire.manifest.state import TopicFacts
-from kafkawire.spark.source.broker_queries import Broker, TopicMeta
+from kafkawire.manifest.state import ManifestTopic
+from kafkawire.spark.source.broker_queries import BrokerQueries, TopicMeta
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.manifests import (
     Holding,
@@ -30,7 +30,7 @@ from kafkawire.spark.source.files.manifests import (
 )
 from kafkawire.spark.source.files.spans import Spans, merged
 from kafkawire.spark.source.files.times import first_since
-from kafkawire.spark.source.model import OffsetRange, Part, Piece, Source, SourceError
+from kafkawire.spark.source.model import Part, PartitionRange, Piece, Source, SourceError
 
 logger = logging.getLogger(__name__)
 
@@ -74,14 +74,14 @@ class _Layout(NamedTuple):
     record_bytes: float
 
 
-class Catalog:
+class SourceCatalog:
     """See the module. `places`: where files lie, in the order in which they are preferred."""
 
     def __init__(
         self,
         source: Source,
         holdings: Sequence[Holding],
-        broker: Broker | None = None,
+        broker: BrokerQueries | None = None,
         layouts: dict[tuple[bytes, int], _Layout] | None = None,
     ) -> None:
         self.source = source
@@ -90,16 +90,16 @@ class Catalog:
         self._sheets = [holding.sheet for holding in holdings]
         self._broker = broker
         self._layouts: dict[tuple[bytes, int], _Layout] = {} if layouts is None else layouts
-        self._facts: dict[str, TopicFacts] = {}
+        self._facts: dict[str, ManifestTopic] = {}
         self._ends: dict[str, dict[int, tuple[int, int]]] = {}
 
-    def refreshed(self) -> Catalog:
+    def refreshed(self) -> SourceCatalog:
         """As it is now. Of manifests only what is new is read; what was found in them stays."""
         holdings = [refreshed(holding) for holding in self._holdings]
         if not holdings and self.source.url:  # nothing was uploaded yet
-            return Catalog(self.source, _found(self.source, self._broker), self._broker)
+            return SourceCatalog(self.source, _found(self.source, self._broker), self._broker)
         same = all(new is old for new, old in zip(holdings, self._holdings, strict=True))
-        return Catalog(self.source, holdings, self._broker, self._layouts if same else None)
+        return SourceCatalog(self.source, holdings, self._broker, self._layouts if same else None)
 
     def close(self) -> None:
         """End the connections to brokers, if there are any."""
@@ -114,7 +114,7 @@ class Catalog:
         names = {name for holding in self._holdings for name in holding.manifest.topics}
         return {name: len(self.facts(name).partitions) for name in sorted(names)}
 
-    def facts(self, topic: str) -> TopicFacts:
+    def facts(self, topic: str) -> ManifestTopic:
         """A topic's id, settings, and whether it is an internal one. SourceError if there is no
         such topic. Partition numbers are -1 where no manifest knows the topic."""
         found = self._facts.get(topic)
@@ -172,7 +172,7 @@ class Catalog:
                 return found
         return None
 
-    def part(self, wanted: OffsetRange) -> Part:
+    def part(self, wanted: PartitionRange) -> Part:
         """A range with the pieces that hold it. SourceError if there is no such partition."""
         topic, partition, base, end = wanted
         layout = self._layout(topic, partition)
@@ -187,7 +187,7 @@ class Catalog:
         size = int((held * density).sum() + bare * layout.record_bytes)
         return Part(wanted, tuple(self._pieces(spans)), size)
 
-    def parts(self, wanted: Iterable[OffsetRange]) -> list[Part]:
+    def parts(self, wanted: Iterable[PartitionRange]) -> list[Part]:
         """`part` of each. A million pieces are in no cycles, and looking for some again and again
         while they are made would take longer than making them."""
         collects = gc.isenabled()
@@ -220,7 +220,7 @@ class Catalog:
         row = self._holdings[piece.place].manifest.find_object(uuid) if uuid else None
         return -1 if row is None or row.generation else row.created_ms
 
-    def _find(self, topic: str) -> TopicFacts:
+    def _find(self, topic: str) -> ManifestTopic:
         meta: TopicMeta | None = None
         found = [
             holding.manifest.topics[topic]
@@ -241,7 +241,7 @@ class Catalog:
             more = meta.partitions - len(facts.partitions)
             return facts._replace(partitions=facts.partitions + (-1,) * more)
         configs = self._broker.configs(topic)
-        return TopicFacts(meta.id, topic, meta.internal, 0, configs, (-1,) * meta.partitions)
+        return ManifestTopic(meta.id, topic, meta.internal, 0, configs, (-1,) * meta.partitions)
 
     def _layout(self, topic: str, partition: int) -> _Layout:
         facts = self.facts(topic)
@@ -253,7 +253,7 @@ class Catalog:
             found = self._layouts[facts.id, partition] = self._laid_out(facts, partition)
         return found
 
-    def _laid_out(self, topic: TopicFacts, partition: int) -> _Layout:
+    def _laid_out(self, topic: ManifestTopic, partition: int) -> _Layout:
         found: list[Spans] = []
         log_start = end = 0
         for holder, holding in enumerate(self._holdings):
@@ -294,23 +294,23 @@ class Catalog:
         return values
 
 
-def _age(facts: TopicFacts) -> int:
+def _age(facts: ManifestTopic) -> int:
     """Of topics that have the same name one was made after the other was deleted."""
     return facts.created_ms
 
 
-def ids_of(catalog: Catalog, topics: Iterable[str]) -> dict[str, str]:
+def ids_of(catalog: SourceCatalog, topics: Iterable[str]) -> dict[str, str]:
     """Of those that are there and have one, in hex."""
     found = {name: catalog.facts(name).id for name in topics if name in catalog.topics}
     return {name: each.hex() for name, each in found.items() if each != ZERO_UUID}
 
 
-def remade(catalog: Catalog, ids: Mapping[str, str]) -> set[str]:
+def remade(catalog: SourceCatalog, ids: Mapping[str, str]) -> set[str]:
     """Topics that had other ids."""
     return {name for name, now in ids_of(catalog, ids).items() if now != ids[name]}
 
 
-def open_catalog(source: Source) -> Catalog:
+def open_catalog(source: Source) -> SourceCatalog:
     """The catalog of a source; reads its manifests, and asks a broker if there is one.
 
     A URL must have a manifest, or there must be a broker too, which has what is in none yet.
@@ -319,11 +319,11 @@ def open_catalog(source: Source) -> Catalog:
     """
     if not source.url and not source.bootstrap:
         raise SourceError("there is nothing to read from: neither a URL nor bootstrap servers")
-    broker = Broker(source) if source.bootstrap else None
-    return Catalog(source, _found(source, broker), broker)
+    broker = BrokerQueries(source) if source.bootstrap else None
+    return SourceCatalog(source, _found(source, broker), broker)
 
 
-def _found(source: Source, broker: Broker | None) -> list[Holding]:
+def _found(source: Source, broker: BrokerQueries | None) -> list[Holding]:
     if broker is None:
         return open_holdings(source.url)
     if not source.url:

@@ -23,9 +23,9 @@ from pyspark.sql.datasource import (
 )
 
 from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.limits import OptionError
-from kafkawire.spark.source.model import OffsetRange, Source, Task
-from kafkawire.spark.source.options import Options, parse_options
+from kafkawire.spark.source.limits import SourceOptionError
+from kafkawire.spark.source.model import PartitionRange, Source, Task
+from kafkawire.spark.source.options import SourceOptions, parse_options
 from kafkawire.spark.source.pushdown import Pruning
 from kafkawire.spark.source.ranges import batch_ranges
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
-    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.catalog import SourceCatalog
     from kafkawire.spark.source.files.locations import Place
 
 logger = logging.getLogger("kafkawire.spark")
@@ -64,8 +64,8 @@ class KafkawireSource(DataSource):
         return StreamReader(self._options(streaming=True), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        """There is none. OptionError."""
-        raise OptionError(
+        """There is none. SourceOptionError."""
+        raise SourceOptionError(
             'kafkawire is for reading: topics are written with format("kafka"), tables by '
             "kafkawire pipeline run"
         )
@@ -74,7 +74,7 @@ class KafkawireSource(DataSource):
         """Likewise."""
         self.writer(schema, overwrite)
 
-    def _options(self, *, streaming: bool) -> Options:
+    def _options(self, *, streaming: bool) -> SourceOptions:
         options = parse_options(self.options, streaming=streaming)
         if options.unused:
             logger.warning("nothing here uses the options %s", ", ".join(options.unused))
@@ -93,12 +93,12 @@ def _plans_with_filters() -> bool:
 
 
 def selected(schema: StructType) -> Selection:
-    """The columns of a schema. OptionError for one that is none, or is of another type."""
+    """The columns of a schema. SourceOptionError for one that is none, or is of another type."""
     selection = Selection(tuple(field.name for field in schema.fields))
     for field, column in zip(schema.fields, selection.fields(), strict=True):
         wanted = column.ddl.lower().replace(" ", "")
         if field.dataType.simpleString() != wanted:
-            raise OptionError(
+            raise SourceOptionError(
                 f"the column {field.name} is {column.ddl}, "
                 f"not {field.dataType.simpleString().upper()}: cast it after reading"
             )
@@ -115,11 +115,13 @@ class TaskPartition(InputPartition):
 class TaskReader:
     """What batches and streams have in common: tasks, and how they are read."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self.options, self.schema = options, schema
         self.selection = selected(schema)
 
-    def plan(self, catalog: Catalog, wanted: Sequence[OffsetRange]) -> list[InputPartition]:
+    def plan(
+        self, catalog: SourceCatalog, wanted: Sequence[PartitionRange]
+    ) -> list[InputPartition]:
         """Tasks for ranges, in the order of topic, partition and offset."""
         from kafkawire.spark.source.plan import plan_tasks
 
@@ -148,7 +150,7 @@ class TaskReader:
             )
 
 
-def _pieces(whole: OffsetRange, most: int) -> Iterator[OffsetRange]:
+def _pieces(whole: PartitionRange, most: int) -> Iterator[PartitionRange]:
     """A range in equal pieces of at most so many offsets."""
     offsets = whole.end - whole.base
     count = -(-offsets // most)
@@ -162,7 +164,7 @@ def _pieces(whole: OffsetRange, most: int) -> Iterator[OffsetRange]:
 class BatchReader(TaskReader, DataSourceReader):
     """Plans and reads a batch."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self.pruning = Pruning()
 
@@ -180,12 +182,12 @@ class FilteringReader(BatchReader):
         return self.pruning.push(filters, kinds)
 
 
-_opened: dict[Source, tuple[Catalog, float]] = {}
+_opened: dict[Source, tuple[SourceCatalog, float]] = {}
 OPENED_MAX = 2
 """Catalogs kept by a process that plans, which Spark uses again: a manifest may be 100 MB."""
 
 
-def open_current(source: Source, within_s: float = 0.0) -> Catalog:
+def open_current(source: Source, within_s: float = 0.0) -> SourceCatalog:
     """The catalog as it is now, or was `within_s` seconds ago at most. Where this process had it
     before only what is new is read."""
     from kafkawire.spark.source.catalog import open_catalog

@@ -16,7 +16,7 @@ EARLIEST, LATEST = -2, -1
 OFFSET_MAX = (1 << 63) - 1
 
 
-class OptionError(SourceError):
+class SourceOptionError(SourceError):
     """An option that cannot be; one sentence says which, its value, and what is allowed."""
 
 
@@ -56,7 +56,8 @@ Limit = Everywhere | EachOffset | AtTime | EachAtTime
 
 
 def limit_of(said: Mapping[str, str], side: str, *, default: int) -> Limit:
-    """Of the options of one side, "starting" or "ending", in their precedence. OptionError."""
+    """Of the options of one side, "starting" or "ending", in their precedence.
+    SourceOptionError."""
     if f"{side}timestamp" in said:
         return AtTime(_whole(said[f"{side}timestamp"], f"{side}Timestamp"))
     if f"{side}offsetsbytimestamp" in said:
@@ -79,18 +80,20 @@ def offsets_of(limit: Limit) -> Collection[int]:
 
 
 def partitions_of(text: str) -> tuple[tuple[str, int], ...]:
-    """Of the option `assign`, in order. OptionError."""
+    """Of the option `assign`, in order. SourceOptionError."""
     form = 'JSON like {"topic": [0, 1]}'
     found = set()
     for topic, indexes in _topics(text, "assign", form).items():
         if not isinstance(indexes, list):
-            raise OptionError(f"assign has {indexes!r} for {topic}; it is {form}")
+            raise SourceOptionError(f"assign has {indexes!r} for {topic}; it is {form}")
         for index in indexes:
             if not _is_whole(index, 0, (1 << 31) - 1):
-                raise OptionError(f"assign has the partition {index!r} of {topic}; it is {form}")
+                raise SourceOptionError(
+                    f"assign has the partition {index!r} of {topic}; it is {form}"
+                )
             found.add((topic, index))
     if not found:
-        raise OptionError(f"assign={text!r} names no partition; it is {form}")
+        raise SourceOptionError(f"assign={text!r} names no partition; it is {form}")
     return tuple(sorted(found))
 
 
@@ -101,17 +104,19 @@ def _rows(text: str, name: str, *, least: int) -> tuple[tuple[str, int, int], ..
     rows = []
     for topic, values in _topics(text, name, form).items():
         if not isinstance(values, dict):
-            raise OptionError(f"{name} has {values!r} for {topic}; it is {form}")
+            raise SourceOptionError(f"{name} has {values!r} for {topic}; it is {form}")
         for partition, value in values.items():
             if not (partition.isascii() and partition.isdigit() and len(partition) < 10):
-                raise OptionError(
+                raise SourceOptionError(
                     f"{name} has the partition {partition!r} of {topic}; it is {form}"
                 )
             if not _is_whole(value, least, OFFSET_MAX):
-                raise OptionError(f"{name} has {value!r} for {topic}-{partition}; it is {form}")
+                raise SourceOptionError(
+                    f"{name} has {value!r} for {topic}-{partition}; it is {form}"
+                )
             rows.append((topic, int(partition), value))
     if not rows:
-        raise OptionError(f"{name}={text!r} names no partition; it is {form}")
+        raise SourceOptionError(f"{name}={text!r} names no partition; it is {form}")
     return tuple(sorted(rows))
 
 
@@ -121,7 +126,7 @@ def _topics(text: str, name: str, form: str) -> dict[str, Any]:
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        raise OptionError(f"{name}={text!r} is not {form}")
+        raise SourceOptionError(f"{name}={text!r} is not {form}")
     return found
 
 
@@ -131,5 +136,5 @@ def _is_whole(value: object, least: int, most: int) -> bool:
 
 def _whole(text: str, name: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise OptionError(f"{name}={text!r} is not a time in milliseconds since 1970")
+        raise SourceOptionError(f"{name}={text!r} is not a time in milliseconds since 1970")
     return int(text)

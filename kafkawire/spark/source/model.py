@@ -14,7 +14,7 @@ MAX_REQUESTS = 64
 """Of a task at a time: half a gigabyte of buffers."""
 
 
-class OffsetRange(NamedTuple):
+class PartitionRange(NamedTuple):
     """The offsets [base, end) of a partition."""
 
     topic: str
@@ -77,7 +77,7 @@ class Part:
     """One range and the pieces that hold it, rising and apart from each other. What no piece
     covers is in the broker's journals, if there is a broker to ask, or lost."""
 
-    range: OffsetRange
+    range: PartitionRange
     pieces: tuple[Piece, ...] = ()
     size_bytes: int = 0
 
@@ -94,7 +94,7 @@ class Task:
         return sum(part.size_bytes for part in self.parts)
 
 
-class Gap(NamedTuple):
+class OffsetGap(NamedTuple):
     """Offsets [base, end) that gave no row, and why."""
 
     base: int
@@ -116,10 +116,10 @@ class Account:
     `gaps` has at most `GAPS_LISTED` runs, neighbours of the same reason joined; `counts` has all.
     """
 
-    range: OffsetRange
+    range: PartitionRange
     rows: int = 0
     counts: dict[str, int] = field(default_factory=dict)
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[OffsetGap] = field(default_factory=list)
 
     def add_gap(self, base: int, end: int, reason: str) -> None:
         """Offsets [base, end) gave no row; called in the order of offsets."""
@@ -130,7 +130,7 @@ class Account:
         if last is not None and last.end == base and last.reason == reason:
             self.gaps[-1] = last._replace(end=end)
         elif len(self.gaps) < GAPS_LISTED:
-            self.gaps.append(Gap(base, end, reason))
+            self.gaps.append(OffsetGap(base, end, reason))
 
     def explain_lost(self, base: int, end: int) -> None:
         """Offsets [base, end) have no row because they were given up, not because of compaction."""
@@ -142,13 +142,13 @@ class Account:
         self.counts[COMPACTED] -= count
         if not self.counts[COMPACTED]:
             del self.counts[COMPACTED]
-        gaps: list[Gap] = []
+        gaps: list[OffsetGap] = []
         for gap in self.gaps:
             low, high = max(gap.base, base), min(gap.end, end)
             if gap.reason != COMPACTED or low >= high:
                 gaps.append(gap)
                 continue
-            parts = gap._replace(end=low), Gap(low, high, LOST), gap._replace(base=high)
+            parts = gap._replace(end=low), OffsetGap(low, high, LOST), gap._replace(base=high)
             gaps += [part for part in parts if part.base < part.end]
         self.gaps = gaps[:GAPS_LISTED]
 

@@ -3,8 +3,8 @@
 Names are case-insensitive, as Spark's. What the connector refuses is refused here, with the same
 defaults: a batch reads from earliest to latest, a stream from latest; of several ways to say where
 reading begins, startingTimestamp comes before startingOffsetsByTimestamp before startingOffsets.
-Options of the connector that nothing here needs are let through (`Options.unused` has them); others
-are refused with the nearest that is known. `.load(PATH)` is the same as the option `source`.
+Options of the connector that nothing here needs are let through (`SourceOptions.unused` has them);
+others are refused with the nearest that is known. `.load(PATH)` is the same as the option `source`.
 
 filterPushdown=true leaves out what a query's filters rule out, where the setting
 spark.sql.python.filterPushdown.enabled is on too. It is for frames that are used once: Spark 4.2
@@ -30,7 +30,7 @@ from kafkawire.spark.source.limits import (
     EachAtTime,
     EachOffset,
     Limit,
-    OptionError,
+    SourceOptionError,
     limit_of,
     offsets_of,
     partitions_of,
@@ -68,7 +68,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[\w.-]+):\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """Which partitions: all of the topics in `names`, or of those `pattern` matches, or these."""
 
     names: tuple[str, ...] = ()
@@ -77,11 +77,11 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SourceOptions:
     """What the options say, checked. `max_*`, `min_*`: 0 where not given."""
 
     source: Source
-    subscription: Subscription
+    subscription: TopicSubscription
     selection: Selection
     starting: Limit
     ending: Limit
@@ -96,16 +96,16 @@ class Options:
     unused: tuple[str, ...] = ()
 
 
-def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) -> Options:
+def parse_options(given: Mapping[str, str], *, streaming: bool | None = None) -> SourceOptions:
     """`streaming` None: it is not known yet whether it will be a batch or a stream.
 
-    Raises OptionError, a sentence naming the option, its value and what is allowed.
+    Raises SourceOptionError, a sentence naming the option, its value and what is allowed.
     """
     unused = _check_names(given)
     said = {name.lower(): value.strip() for name, value in given.items()}
     _refuse_what_contradicts(said, streaming)
     strategy = _one_of(said, "startingOffsetsByTimestampStrategy", ("error", "latest"), "error")
-    options = Options(
+    options = SourceOptions(
         source=_source(said),
         subscription=_subscription(said),
         selection=_selection(said),
@@ -134,15 +134,17 @@ def _check_names(given: Mapping[str, str]) -> tuple[str, ...]:
         if lowered in known:
             continue
         if lowered in _REFUSED:
-            raise OptionError(f"the option {name} is not supported: {_REFUSED[lowered]}")
+            raise SourceOptionError(f"the option {name} is not supported: {_REFUSED[lowered]}")
         if lowered.startswith("kafka.security.") and given[name].upper() != "PLAINTEXT":
-            raise OptionError(f"{name}={given[name]} is not supported: only PLAINTEXT is spoken")
+            raise SourceOptionError(
+                f"{name}={given[name]} is not supported: only PLAINTEXT is spoken"
+            )
         if lowered.startswith("kafka.") or lowered in {other.lower() for other in _UNUSED}:
             unused.append(name)
             continue
         near = difflib.get_close_matches(lowered, known, n=1)
         hint = f"did you mean {known[near[0]]}?" if near else f"known are {', '.join(_KNOWN)}"
-        raise OptionError(f"there is no option {name!r}: {hint}")
+        raise SourceOptionError(f"there is no option {name!r}: {hint}")
     return tuple(sorted(unused))
 
 
@@ -150,22 +152,24 @@ def _refuse_what_contradicts(said: Mapping[str, str], streaming: bool | None) ->
     chosen = [name for name in _SUBSCRIPTIONS if name.lower() in said]
     if len(chosen) != 1:
         what = f"not {' and '.join(chosen)}" if chosen else "none is given"
-        raise OptionError(f"one of {', '.join(_SUBSCRIPTIONS)} says what to read; {what}")
+        raise SourceOptionError(f"one of {', '.join(_SUBSCRIPTIONS)} says what to read; {what}")
     if streaming:
         for name in _ENDINGS:
             if name.lower() in said:
-                raise OptionError(f"a stream has no end: {name} is for spark.read")
+                raise SourceOptionError(f"a stream has no end: {name} is for spark.read")
 
 
-def _check_limits(options: Options, streaming: bool | None) -> None:
+def _check_limits(options: SourceOptions, streaming: bool | None) -> None:
     """What cannot be, whatever the topics hold."""
     starting, ending = options.starting, options.ending
     if streaming is False and LATEST in offsets_of(starting):
-        raise OptionError("startingOffsets must not be latest (-1) in a batch: it would be empty")
+        raise SourceOptionError(
+            "startingOffsets must not be latest (-1) in a batch: it would be empty"
+        )
     if EARLIEST in offsets_of(ending):
-        raise OptionError("endingOffsets must not be earliest (-2): nothing would be read")
+        raise SourceOptionError("endingOffsets must not be earliest (-2): nothing would be read")
     if options.min_offsets > options.max_offsets > 0:
-        raise OptionError(
+        raise SourceOptionError(
             f"minOffsetsPerTrigger={options.min_offsets} is more than "
             f"maxOffsetsPerTrigger={options.max_offsets}"
         )
@@ -174,39 +178,45 @@ def _check_limits(options: Options, streaming: bool | None) -> None:
             continue
         first, last = starting.values(), ending.values()
         if first.keys() != last.keys():
-            raise OptionError(f"starting{what} and ending{what} must name the same partitions")
+            raise SourceOptionError(
+                f"starting{what} and ending{what} must name the same partitions"
+            )
         for (topic, partition), value in first.items():
             if 0 <= last[topic, partition] < value:
-                raise OptionError(
+                raise SourceOptionError(
                     f"starting{what} of {topic}-{partition} is {value}, behind ending{what}, "
                     f"which is {last[topic, partition]}"
                 )
     if isinstance(starting, AtTime) and isinstance(ending, AtTime) and ending.ms < starting.ms:
-        raise OptionError(f"startingTimestamp={starting.ms} is after endingTimestamp={ending.ms}")
+        raise SourceOptionError(
+            f"startingTimestamp={starting.ms} is after endingTimestamp={ending.ms}"
+        )
 
 
 def _source(said: Mapping[str, str]) -> Source:
     where, path = said.get("source", ""), said.get("path", "")
     if where and path and where != path:
-        raise OptionError(f"source={where} and path={path}, which load() takes too, differ")
+        raise SourceOptionError(f"source={where} and path={path}, which load() takes too, differ")
     where = where or path
     bootstrap = said.get("kafka.bootstrap.servers", "")
     if where and _is_address(where):
         if bootstrap and bootstrap != where:
-            raise OptionError(
+            raise SourceOptionError(
                 f"source={where} and kafka.bootstrap.servers={bootstrap} are two brokers' "
                 "addresses: give one, or a bucket or folder as the source"
             )
         where, bootstrap = "", where
     if bootstrap and not _is_address(bootstrap):
-        raise OptionError(f"kafka.bootstrap.servers={bootstrap!r} is not HOST:PORT[,HOST:PORT...]")
+        raise SourceOptionError(
+            f"kafka.bootstrap.servers={bootstrap!r} is not HOST:PORT[,HOST:PORT...]"
+        )
     if where and not (where.startswith("/") or "://" in where):
-        raise OptionError(
+        raise SourceOptionError(
             f"source={where!r} is none of s3://BUCKET/PREFIX, a folder by its whole path (tasks "
             "run in folders of their own), HOST:PORT"
         )
     if not (where or bootstrap):
-        raise OptionError(
+        raise SourceOptionError(
             "give the option source (s3://BUCKET/PREFIX, a folder, or HOST:PORT) or "
             "kafka.bootstrap.servers"
         )
@@ -214,10 +224,12 @@ def _source(said: Mapping[str, str]) -> Source:
     consumers = _one_of(said, "kafka.isolation.level", levels, READ_COMMITTED)
     isolation = _one_of(said, "isolation", levels, consumers)
     if "kafka.isolation.level" in said and isolation != consumers:
-        raise OptionError(f"isolation={isolation} and kafka.isolation.level={consumers} differ")
+        raise SourceOptionError(
+            f"isolation={isolation} and kafka.isolation.level={consumers} differ"
+        )
     at_once = _count(said, "requestsAtOnce")
     if at_once > MAX_REQUESTS:
-        raise OptionError(f"requestsAtOnce={at_once} is more than {MAX_REQUESTS}")
+        raise SourceOptionError(f"requestsAtOnce={at_once} is more than {MAX_REQUESTS}")
     return Source(where, bootstrap, isolation, _boolean(said, "failOnDataLoss", True), at_once)
 
 
@@ -225,25 +237,25 @@ def _is_address(text: str) -> bool:
     return all(_ADDRESS.fullmatch(part.strip()) for part in text.split(","))
 
 
-def _subscription(said: Mapping[str, str]) -> Subscription:
+def _subscription(said: Mapping[str, str]) -> TopicSubscription:
     if "assign" in said:
-        return Subscription(partitions=partitions_of(said["assign"]))
+        return TopicSubscription(partitions=partitions_of(said["assign"]))
     if "subscribe" in said:
         names = [name.strip() for name in said["subscribe"].split(",")]
         names = list(dict.fromkeys(name for name in names if name))
         if not names:
-            raise OptionError(f"subscribe={said['subscribe']!r} names no topic")
-        return Subscription(names=tuple(names))
+            raise SourceOptionError(f"subscribe={said['subscribe']!r} names no topic")
+        return TopicSubscription(names=tuple(names))
     pattern = said["subscribepattern"]
     if not pattern:
-        raise OptionError("subscribePattern is empty")
+        raise SourceOptionError("subscribePattern is empty")
     try:
         re.compile(pattern)
     except re.error as reason:
-        raise OptionError(
+        raise SourceOptionError(
             f"subscribePattern={pattern!r} is no regular expression of Python's: {reason}"
         ) from None
-    return Subscription(pattern=pattern)
+    return TopicSubscription(pattern=pattern)
 
 
 def _selection(said: Mapping[str, str]) -> Selection:
@@ -265,7 +277,7 @@ def _boolean(said: Mapping[str, str], name: str, default: bool) -> bool:
 def _one_of(said: Mapping[str, str], name: str, allowed: tuple[str, ...], default: str) -> str:
     value = said.get(name.lower(), default).lower()
     if value not in allowed:
-        raise OptionError(f"{name}={said[name.lower()]!r} is neither {' nor '.join(allowed)}")
+        raise SourceOptionError(f"{name}={said[name.lower()]!r} is neither {' nor '.join(allowed)}")
     return value
 
 
@@ -274,7 +286,7 @@ def _count(said: Mapping[str, str], name: str, default: int = 0) -> int:
     if text is None:
         return default
     if not re.fullmatch(r"\d{1,18}", text) or int(text) == 0:
-        raise OptionError(f"{name}={text!r} is no whole number above 0")
+        raise SourceOptionError(f"{name}={text!r} is no whole number above 0")
     return int(text)
 
 
@@ -285,5 +297,5 @@ def _milliseconds(said: Mapping[str, str], name: str, default: int) -> int:
         return default
     found = re.fullmatch(r"(\d{1,12})\s*([a-z]*)", text.lower())
     if not found or found.group(2) not in _UNITS_MS:
-        raise OptionError(f"{name}={text!r} is no time like 500ms, 30s, 15m, 2h or 1d")
+        raise SourceOptionError(f"{name}={text!r} is no time like 500ms, 30s, 15m, 2h or 1d")
     return int(found.group(1)) * _UNITS_MS[found.group(2)]

@@ -15,7 +15,7 @@ from typing import Any
 
 from kafkawire.spark.source.columns import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from kafkawire.spark.source.limits import OFFSET_MAX
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 
 _EQUALS = ("EqualTo", "EqualNullSafe")
 _OPERATORS: dict[str, Callable[[Any, Any], bool]] = {
@@ -108,9 +108,9 @@ class Pruning:
 
     def of(
         self,
-        wanted: Iterable[OffsetRange],
+        wanted: Iterable[PartitionRange],
         times: Callable[[Sequence[tuple[str, int, int]]], Sequence[int | None]],
-    ) -> list[OffsetRange]:
+    ) -> list[PartitionRange]:
         """What is left of ranges, without empty ones. `times`: a catalog's `offsets_for_times`."""
         found = [
             each._replace(base=max(each.base, self.low), end=min(each.end, self.high))

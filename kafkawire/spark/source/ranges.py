@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from kafkawire.spark.source.limits import EARLIEST, LATEST, AtTime, EachAtTime, EachOffset, Limit
-from kafkawire.spark.source.model import DataLoss, OffsetRange, Source, SourceError
-from kafkawire.spark.source.options import Options, Subscription
+from kafkawire.spark.source.model import DataLoss, PartitionRange, Source, SourceError
+from kafkawire.spark.source.options import SourceOptions, TopicSubscription
 
 logger = logging.getLogger("kafkawire.spark")
 
@@ -24,7 +24,7 @@ NAMED = 5
 """Topics or partitions that a sentence names; there may be thousands."""
 
 
-class Bounds(Protocol):
+class OffsetBounds(Protocol):
     """See `catalog.Bounds`."""
 
     @property
@@ -40,7 +40,7 @@ class Facts(Protocol):
     def internal(self) -> bool: ...
 
 
-class Contents(Protocol):
+class CatalogContents(Protocol):
     """What is asked of a catalog."""
 
     @property
@@ -48,11 +48,11 @@ class Contents(Protocol):
     @property
     def topics(self) -> Mapping[str, int]: ...
     def facts(self, topic: str) -> Facts: ...
-    def bounds(self, topic: str, partition: int) -> Bounds: ...
+    def bounds(self, topic: str, partition: int) -> OffsetBounds: ...
     def offsets_for_times(self, wanted: Sequence[tuple[str, int, int]]) -> list[int | None]: ...
 
 
-def assigned(catalog: Contents, wanted: Subscription) -> list[tuple[str, int]]:
+def assigned(catalog: CatalogContents, wanted: TopicSubscription) -> list[tuple[str, int]]:
     """The partitions of a subscription that there are. SourceError for a topic that is not."""
     topics = catalog.topics
     if wanted.pattern:
@@ -73,7 +73,7 @@ def assigned(catalog: Contents, wanted: Subscription) -> list[tuple[str, int]]:
     return [(name, partition) for name in sorted(names) for partition in range(topics[name])]
 
 
-def _no_topic(catalog: Contents, name: str) -> str:
+def _no_topic(catalog: CatalogContents, name: str) -> str:
     near = difflib.get_close_matches(name, catalog.topics, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else f"; it has {_some(sorted(catalog.topics))}"
     where = catalog.source.url or catalog.source.bootstrap
@@ -81,8 +81,8 @@ def _no_topic(catalog: Contents, name: str) -> str:
 
 
 def resolve(
-    catalog: Contents, limit: Limit, partitions: Sequence[tuple[str, int]], options: Options,
-    *, starting: bool,
+    catalog: CatalogContents, limit: Limit, partitions: Sequence[tuple[str, int]], options:
+    SourceOptions, *, starting: bool,
 ) -> Positions:  # fmt: skip
     """Where a limit is in each of the partitions; not clipped to what there is. SourceError."""
     side = "starting" if starting else "ending"
@@ -109,7 +109,7 @@ def resolve(
 
 
 def _at_times(
-    catalog: Contents, times: Sequence[tuple[str, int, int]], *, strict: bool
+    catalog: CatalogContents, times: Sequence[tuple[str, int, int]], *, strict: bool
 ) -> Positions:
     """Where partitions have records of a time or later; LATEST where they have none, which is a
     SourceError if `strict`."""
@@ -142,15 +142,15 @@ def _check_same(
         )
 
 
-def batch_ranges(catalog: Contents, options: Options) -> list[OffsetRange]:
+def batch_ranges(catalog: CatalogContents, options: SourceOptions) -> list[PartitionRange]:
     """What a batch reads: a range for each partition, empty ones too. SourceError, DataLoss."""
     partitions = assigned(catalog, options.subscription)
     first = resolve(catalog, options.starting, partitions, options, starting=True)
     last = resolve(catalog, options.ending, partitions, options, starting=False)
-    return [within(catalog, OffsetRange(*key, first[key], last[key])) for key in partitions]
+    return [within(catalog, PartitionRange(*key, first[key], last[key])) for key in partitions]
 
 
-def within(catalog: Contents, wanted: OffsetRange) -> OffsetRange:
+def within(catalog: CatalogContents, wanted: PartitionRange) -> PartitionRange:
     """The part of a range that is there. DataLoss if that is not all, unless that is allowed."""
     topic, partition, base, end = wanted
     ends, name = catalog.bounds(topic, partition), f"{topic}-{partition}"
@@ -171,14 +171,14 @@ def within(catalog: Contents, wanted: OffsetRange) -> OffsetRange:
             f"offsets [{base}, {upto}) of {name} are not there any more: it begins at {ends.start}",
         )
     base = min(max(base, ends.start), ends.end)
-    return OffsetRange(topic, partition, base, max(base, min(end, ends.end)))
+    return PartitionRange(topic, partition, base, max(base, min(end, ends.end)))
 
 
-def begin_at(catalog: Contents, key: tuple[str, int], offset: int) -> int:
+def begin_at(catalog: CatalogContents, key: tuple[str, int], offset: int) -> int:
     """Where a stream begins: an offset, or the end if that is before it. DataLoss likewise."""
     if offset <= catalog.bounds(*key).end:
         return offset
-    return within(catalog, OffsetRange(*key, offset, offset)).base
+    return within(catalog, PartitionRange(*key, offset, offset)).base
 
 
 def lost(source: Source, what: str) -> None:
@@ -188,11 +188,11 @@ def lost(source: Source, what: str) -> None:
     logger.warning("%s; going on without them, as failOnDataLoss=false says", what)
 
 
-def ends_of(catalog: Contents, wanted: Subscription) -> Positions:
+def ends_of(catalog: CatalogContents, wanted: TopicSubscription) -> Positions:
     """The end of each partition there is; a stream goes on where a topic was deleted."""
     if not wanted.pattern:
         there = catalog.topics
-        wanted = Subscription(
+        wanted = TopicSubscription(
             tuple(name for name in wanted.names if name in there),
             "",
             tuple(row for row in wanted.partitions if row[1] < there.get(row[0], 0)),
@@ -202,7 +202,9 @@ def ends_of(catalog: Contents, wanted: Subscription) -> Positions:
     return {key: catalog.bounds(*key).end for key in assigned(catalog, wanted)}
 
 
-def stream_ranges(catalog: Contents, start: Positions, end: Positions) -> list[OffsetRange]:
+def stream_ranges(
+    catalog: CatalogContents, start: Positions, end: Positions
+) -> list[PartitionRange]:
     """What a micro batch reads. DataLoss where it is not there any more, unless that is allowed.
 
     As in the connector: a partition that was not there at the start is read from its beginning,
@@ -230,7 +232,7 @@ def stream_ranges(catalog: Contents, start: Positions, end: Positions) -> list[O
             lost(source, f"{name} ended at {first} before and ends at {last} now: it was made anew")
             first = begin
         if first < last:
-            found.append(within(catalog, OffsetRange(topic, partition, first, last)))
+            found.append(within(catalog, PartitionRange(topic, partition, first, last)))
     return found
 
 
@@ -241,7 +243,7 @@ class Behind(NamedTuple):
     end: int
 
 
-def limited(catalog: Contents, start: Positions, latest: Positions, rows: int) -> Positions:
+def limited(catalog: CatalogContents, start: Positions, latest: Positions, rows: int) -> Positions:
     """`latest`, or at most about `rows` offsets after `start`, of each partition in proportion to
     what it has. None starves: each that has any gets at least one (Kafka's connector's rateLimit).
     """

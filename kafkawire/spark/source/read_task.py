@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.source.broker_queries import pause
 from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.files.checked_entries import Entry, Run
+from kafkawire.spark.source.files.checked_entries import BatchRun, CheckedEntry
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.lost import lost_ranges
 from kafkawire.spark.source.files.read_ahead import Load, loads
@@ -29,19 +29,19 @@ from kafkawire.spark.source.model import (
     Account,
     DamagedData,
     DataLoss,
-    OffsetRange,
     Part,
+    PartitionRange,
     Piece,
     Source,
     SourceError,
     Task,
 )
-from kafkawire.spark.source.tail import Tail
+from kafkawire.spark.source.tail import LiveTail
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkawire.spark.source.catalog import Catalog
+    from kafkawire.spark.source.catalog import SourceCatalog
 
 OnDamage = Callable[[DamagedData, bytes], None]
 """What cannot be read: its offsets and why, and its bytes as they are."""
@@ -87,8 +87,8 @@ class _Reader:
         self._places = places
         self._on_damage = on_damage
         self._accounts = accounts
-        self._tail = Tail(source)
-        self._catalog: Catalog | None = None
+        self._tail = LiveTail(source)
+        self._catalog: SourceCatalog | None = None
         self._account: Account | None = None
         self._resolved = 0
 
@@ -176,7 +176,7 @@ class _Reader:
         self, part: Part, piece: Piece, loaded: Iterator[Load]
     ) -> Generator[pa.RecordBatch, None, bool]:
         """Read a piece from the cursor on. False: its file is gone."""
-        entry = Entry(self._places[piece.place], piece, part.range)
+        entry = CheckedEntry(self._places[piece.place], piece, part.range)
         try:
             for load in loaded:
                 if load.gone:
@@ -193,7 +193,7 @@ class _Reader:
         self._decoder.skip(entry.stop, COMPACTED)
         return True
 
-    def _run(self, entry: Entry, run: Run) -> Iterator[pa.RecordBatch]:
+    def _run(self, entry: CheckedEntry, run: BatchRun) -> Iterator[pa.RecordBatch]:
         if run.damaged:
             self._decoder.skip(run.base, COMPACTED)
             self._harmed(entry.damage(self._decoder.cursor, run), run.data)
@@ -258,7 +258,7 @@ class _Reader:
             base = cursor if at == 0 else part.range.base
             left[at] = replace(part, pieces=self._pieces(catalog, part.range._replace(base=base)))
 
-    def _pieces(self, catalog: Catalog, wanted: OffsetRange) -> tuple[Piece, ...]:
+    def _pieces(self, catalog: SourceCatalog, wanted: PartitionRange) -> tuple[Piece, ...]:
         try:
             return catalog.part(wanted).pieces
         except SourceError as failure:
@@ -266,7 +266,7 @@ class _Reader:
                 raise DataLoss(str(failure)) from None
             return ()
 
-    def _opened_catalog(self) -> Catalog:
+    def _opened_catalog(self) -> SourceCatalog:
         if self._catalog is None:
             from kafkawire.spark.source.catalog import open_catalog  # only where it is needed
 

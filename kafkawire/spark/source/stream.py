@@ -36,8 +36,8 @@ from kafkawire.spark.source.ranges import (
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from kafkawire.spark.source.catalog import Catalog
-    from kafkawire.spark.source.options import Options
+    from kafkawire.spark.source.catalog import SourceCatalog
+    from kafkawire.spark.source.options import SourceOptions
 
 Offsets = dict[str, Any]
 LOOK_EVERY_S = 1.0
@@ -48,11 +48,11 @@ costs a bucket three requests, which is one dollar a month at this pace."""
 class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans and reads micro batches. Tasks have another one, made of the options again."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Positions | None = None
         self._latest: Positions = {}
-        self._looked: Catalog | None = None
+        self._looked: SourceCatalog | None = None
         self._began_at = float("-inf")  # the last micro batch, for minOffsetsPerTrigger
 
     def initialOffset(self) -> Offsets:
@@ -74,7 +74,7 @@ class StreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableN
             return to_json(limited(catalog, known, latest, limit.max_rows))
         return to_json(latest)
 
-    def _ends(self, catalog: Catalog) -> Positions:
+    def _ends(self, catalog: SourceCatalog) -> Positions:
         if catalog is not self._looked:
             self._latest, self._looked = ends_of(catalog, self.options.subscription), catalog
         return self._latest

@@ -39,7 +39,7 @@ Damaged = Callable[[DamagedData, Buffer], None]
 """Bytes that cannot be read. Raises, or has accounted for the offsets."""
 
 
-class Tail:
+class LiveTail:
     """Partitions of the cluster behind a source's bootstrap servers; connects when first used."""
 
     def __init__(self, source: Source) -> None:

@@ -18,7 +18,7 @@ from kafkawire.log.manifest.delta_builder import SLICE, Gathering, partition_row
 from kafkawire.log.manifest.pending_changes import Added, Changes
 from kafkawire.log.manifest.summary import KeySlices, Outline, partition_print, topic_print
 from kafkawire.log.partition.partition import Partition
-from kafkawire.manifest.columns import PartitionRow
+from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.state import ClusterFacts
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage
@@ -145,7 +145,7 @@ class Comparing:
         ]
 
 
-def _differs(said: list[int], now: PartitionRow) -> bool:
+def _differs(said: list[int], now: ManifestPartition) -> bool:
     """Log starts and ends of a manifest never fall."""
     log_start, end, epochs = said
     return now.log_start > log_start or now.end > end or partition_print(now) != epochs

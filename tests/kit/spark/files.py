@@ -8,12 +8,12 @@ from itertools import accumulate
 
 from kafkawire.codec.batches import build, read_head
 from kafkawire.codec.segment.format import LostRange, PartitionState, SegmentBuilder
-from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
+from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
-from kafkawire.manifest.state import Delta, TopicFacts
+from kafkawire.manifest.state import Delta, ManifestTopic
 from kafkawire.spark.source.files.locations import Place
 
 CLUSTER = "abcdefghijklmnopqrstuv"
@@ -63,8 +63,8 @@ class Files:
     """A tier, as it is made. Partition numbers are given in the order of topics."""
 
     place: Place
-    topics: dict[str, TopicFacts] = field(default_factory=dict)
-    rows: dict[int, tuple[ObjectRow, list[Entry]]] = field(default_factory=dict)
+    topics: dict[str, ManifestTopic] = field(default_factory=dict)
+    rows: dict[int, tuple[ManifestObject, list[Entry]]] = field(default_factory=dict)
     sequence: int = 0
     cluster: str = CLUSTER
     dropped: list[bytes] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Files:
         first = 1 + sum(len(facts.partitions) for facts in self.topics.values())
         numbers = tuple(range(first, first + partitions))
         internal = name.startswith("__")
-        self.topics[name] = TopicFacts(
+        self.topics[name] = ManifestTopic(
             name.encode().ljust(16, b"-")[:16], name, internal, 5, configs, numbers
         )
         return numbers
@@ -110,7 +110,7 @@ class Files:
         uuid = name.to_bytes(16, "big")
         newest = max((e.max_timestamp for e in made.entries), default=-1)
         self.rows[name] = (
-            ObjectRow(
+            ManifestObject(
                 uuid, uuid, generation, 1, len(data), MADE_MS + name, newest, 0, len(entries)
             ),
             entries,
@@ -136,7 +136,7 @@ class Files:
         for number, covered in sorted(found.items()):
             start = (starts or {}).get(number, 0)
             end = (ends or {}).get(number, max(covered))
-            delta.partitions.append(PartitionRow(number, start, end, b"\1"))
+            delta.partitions.append(ManifestPartition(number, start, end, b"\1"))
         delta.objects.classes = ["delete/tiered/ever"]
         delta.deleted = dict.fromkeys((name.to_bytes(16, "big") for name in gone), MADE_MS)
         for name in gone:

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from kafkawire.spark.pipeline.job import Job, from_dict
 from kafkawire.spark.pipeline.naming import Values, file_path
-from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord, Share
 from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
 from kafkawire.spark.pipeline.tables.port import Table
 from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 
 UTC = pa.timestamp("us", tz="UTC")
 SCHEMA = pa.schema(
@@ -60,7 +60,7 @@ def wrote(
 ) -> FileFacts:
     """A file with the rows [base, end) of a partition, all of one day; partition columns are in it
     where `schema` has them."""
-    part = OffsetRange("orders", partition, base, end)
+    part = PartitionRange("orders", partition, base, end)
     path = file_path(part, values, run, kind=kind, attempt=attempt)
     columns: dict[str, list[Any]] = {
         "_topic": ["orders"] * (end - base),
@@ -82,13 +82,13 @@ def wrote(
     return FileFacts(path, end - base, len(data), *part, values, run, stats)
 
 
-def record(run: int, files: Sequence[FileFacts]) -> Record:
+def record(run: int, files: Sequence[FileFacts]) -> RunRecord:
     """The record of a run that wrote these files."""
     shares = tuple(
-        Share(OffsetRange(file.topic, file.partition, file.base, file.end), file.rows)
+        Share(PartitionRange(file.topic, file.partition, file.base, file.end), file.rows)
         for file in files
     )
-    return Record("orders", run, tuple(files), (), shares, {})
+    return RunRecord("orders", run, tuple(files), (), shares, {})
 
 
 def _array(values: list[Any], type: pa.DataType) -> pa.Array:
@@ -103,12 +103,12 @@ def at_once(acts: Sequence[Callable[[], object]]) -> None:
             act.result(60)
 
 
-def drive_at_once(make: Callable[[], Table], runs: Sequence[Sequence[Record]]) -> None:
+def drive_at_once(make: Callable[[], Table], runs: Sequence[Sequence[RunRecord]]) -> None:
     """A driver for each list of runs, with a table of its own making, commits them: all drivers
     their first one at the same time, then all their second one, and so on."""
     barrier = threading.Barrier(len(runs))
 
-    def drive(records: Sequence[Record]) -> None:
+    def drive(records: Sequence[RunRecord]) -> None:
         mine = make()
         for one in records:
             barrier.wait(30)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kafkawire.spark.pipeline.runs import FileFacts, Record, Share, dump, load_record
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord, Share, dump, load_record
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.source.files.locations import open_place
-from kafkawire.spark.source.model import DAMAGED, Account, OffsetRange
+from kafkawire.spark.source.model import DAMAGED, Account, PartitionRange
 
 ROW, DEAD = "row", "dead"
 T0 = 1_700_000_000_000
@@ -58,7 +58,7 @@ class MadeTable:
 
     def __init__(self, folder: Path, topic: str = "t") -> None:
         self.folder, self.topic = folder, topic
-        self.state = State(open_place(str(folder)))
+        self.state = TableState(open_place(str(folder)))
         self.describe({})
         self.runs = 0
         self.ends: dict[int, int] = {}
@@ -73,7 +73,7 @@ class MadeTable:
 
     def run(
         self, fates: dict[int, Sequence[str]], *, files: int = 1, dead: Path | None = None
-    ) -> Record:
+    ) -> RunRecord:
         """One more run, from where the last one ended, with `files` for each partition; `dead`: the
         folder of dead letters, for the fates DEAD and DAMAGED."""
         self.runs += 1
@@ -85,14 +85,14 @@ class MadeTable:
             size = max(1, -(-len(some) // files))
             for at in range(0, len(some), size):
                 part = some[at : at + size]
-                where = OffsetRange(self.topic, partition, base + at, base + at + len(part))
+                where = PartitionRange(self.topic, partition, base + at, base + at + len(part))
                 share, offsets = self._share(where, part)
                 shares.append(share)
                 made.append(self.write(where, offsets))
                 if dead is not None:
                     letters.append(self._letters(dead, where, part))
             self.ends[partition] = base + len(some)
-        record = Record(
+        record = RunRecord(
             "job",
             self.runs,
             tuple(made),
@@ -105,7 +105,7 @@ class MadeTable:
         self.files += made
         return record
 
-    def _share(self, where: OffsetRange, fates: Sequence[str]) -> tuple[Share, list[int]]:
+    def _share(self, where: PartitionRange, fates: Sequence[str]) -> tuple[Share, list[int]]:
         account = Account(where)
         offsets = []
         for offset, fate in enumerate(fates, where.base):
@@ -117,7 +117,7 @@ class MadeTable:
                 offsets.append(offset)
         return Share.of(account, sum(fate == DEAD for fate in fates)), offsets
 
-    def _letters(self, folder: Path, where: OffsetRange, fates: Sequence[str]) -> FileFacts:
+    def _letters(self, folder: Path, where: PartitionRange, fates: Sequence[str]) -> FileFacts:
         """A letter for each DEAD one, and one for the first of neighbouring DAMAGED ones."""
         offsets = [
             offset
@@ -131,7 +131,7 @@ class MadeTable:
         name, size = str(path.relative_to(folder)), path.stat().st_size
         return FileFacts(name, len(offsets), size, *where, run=self.runs)
 
-    def write(self, part: OffsetRange, offsets: Iterable[int], extra: str = "") -> FileFacts:
+    def write(self, part: PartitionRange, offsets: Iterable[int], extra: str = "") -> FileFacts:
         """A file with these offsets."""
         name = (
             f"{part.topic}-p{part.partition:05}-o{part.base:020}-{part.end:020}"

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.spark.pipeline.engine import Engine, Outcome
+from kafkawire.spark.pipeline.engine import Engine, RunOutcome
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, from_dict
 from kafkawire.spark.pipeline.naming import described
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.parquet import ParquetTable
 from kafkawire.spark.source.catalog import Bounds
 from kafkawire.spark.source.columns import Selection
@@ -29,8 +29,8 @@ from kafkawire.spark.source.model import (
     LOST,
     Account,
     DamagedData,
-    OffsetRange,
     Part,
+    PartitionRange,
     Source,
     Task,
 )
@@ -128,7 +128,7 @@ class World:
         start, end = self.topics[topic][partition]
         return Bounds(start, end, end)
 
-    def part(self, wanted: OffsetRange) -> Part:
+    def part(self, wanted: PartitionRange) -> Part:
         return Part(wanted, (), RECORD_BYTES * (wanted.end - wanted.base))
 
     def read(
@@ -157,7 +157,7 @@ class World:
 
     def _row(
         self,
-        part: OffsetRange,
+        part: PartitionRange,
         offset: int,
         account: Account,
         on_damage: Callable[[DamagedData, bytes], None] | None,
@@ -251,7 +251,7 @@ class Bench:
             table=ParquetTable(self.job, place),
         )
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         return self.engine().run()
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -275,7 +275,7 @@ class Bench:
         expected = sorted(self.world.expected())
         assert sorted(self.rows()) == expected
         assert sorted(self.listed_rows()) == expected
-        state = State(self.place)
+        state = TableState(self.place)
         records = list(state.records())
         covered: dict[tuple[str, int], int] = {}
         for one in records:

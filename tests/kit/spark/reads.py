@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files.locations import Place, open_place
-from kafkawire.spark.source.model import Account, OffsetRange, Source, Task
+from kafkawire.spark.source.model import Account, PartitionRange, Source, Task
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.spark.files import Files, Share, batches, value
@@ -46,16 +46,20 @@ def read(
     return rows, accounts
 
 
-def whole(catalog: Catalog, *topics: str) -> list[OffsetRange]:
+def whole(catalog: SourceCatalog, *topics: str) -> list[PartitionRange]:
     return [
-        OffsetRange(topic, partition, *catalog.bounds(topic, partition)[::2])
+        PartitionRange(topic, partition, *catalog.bounds(topic, partition)[::2])
         for topic in topics or catalog.topics
         for partition in range(catalog.topics[topic])
     ]
 
 
 def everything(
-    files: Files, ranges: Iterable[OffsetRange] | None = None, *, size: int = 1 << 30, **more: Any
+    files: Files,
+    ranges: Iterable[PartitionRange] | None = None,
+    *,
+    size: int = 1 << 30,
+    **more: Any,
 ) -> tuple[list[Row], list[Account]]:
     """All tasks of ranges, one after the other."""
     more_source = {k: more.pop(k) for k in ("isolation", "fail_on_data_loss") if k in more}

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafkawire.codec.segment.format import Origin, PartitionState, SegmentBuilder, TopicOrigin
-from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
+from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
 from kafkawire.manifest.fold import empty
 from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
-from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
 from kafkawire.metadata.checkpoint import ProducerEntry, pack_epochs, pack_producers
 from tests.kit.log.segments import batch
 from tests.kit.tier.fake_bucket import FakeBucket
@@ -38,8 +38,8 @@ class Topic:
     def __post_init__(self) -> None:
         self.id = self.id or self.name.encode().ljust(16, b"-")[:16]
 
-    def facts(self) -> TopicFacts:
-        return TopicFacts(
+    def facts(self) -> ManifestTopic:
+        return ManifestTopic(
             self.id, self.name, self.internal, self.created_ms, dict(self.configs),
             tuple(self.numbers),
         )  # fmt: skip
@@ -64,7 +64,7 @@ class Bucket(FakeBucket):
     def __init__(self, *topics: Topic) -> None:
         super().__init__()
         self.topics = {number: topic for topic in topics for number in topic.numbers}
-        self.rows: dict[int, tuple[ObjectRow, list[Entry]]] = {}
+        self.rows: dict[int, tuple[ManifestObject, list[Entry]]] = {}
 
     def put(
         self,
@@ -107,7 +107,7 @@ class Bucket(FakeBucket):
             )
             for e in made.entries
         ]  # fmt: skip
-        row = ObjectRow(
+        row = ManifestObject(
             uuid(name), uuid(1000 + (name if segment is None else segment)), generation, 1,
             len(data), created_ms, 1000, 0, len(entries),
         )  # fmt: skip
@@ -129,7 +129,7 @@ class Bucket(FakeBucket):
         delta.cluster = ClusterFacts(next_partition, next_producer_id, {"log.retention.ms": "7"})
         delta.topics = [t.facts() for t in {t.name: t for t in self.topics.values()}.values()]
         for number, (start, end) in sorted(ends.items()):
-            delta.partitions.append(PartitionRow(number, start, end, pack_epochs([(3, 0)])))
+            delta.partitions.append(ManifestPartition(number, start, end, pack_epochs([(3, 0)])))
         delta.objects.classes = ["delete/tiered/ever"]
         for name in names or sorted(self.rows):
             row, entries = self.rows[name]

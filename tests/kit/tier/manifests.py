@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 from kafkawire.manifest.columns import (
     Entry,
     EntryColumns,
+    ManifestObject,
+    ManifestPartition,
     ObjectColumns,
-    ObjectRow,
     PartitionColumns,
-    PartitionRow,
 )
-from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
 
 CLUSTER = "cluster-of-the-tests00"
 EPOCHS = b"\1" + bytes(12)
@@ -33,7 +33,7 @@ def add(
     delta: Delta, name: int, entries: list[Entry], generation: int = 0, kind: str = "tiered"
 ) -> None:
     """One more object in a delta."""
-    row = ObjectRow(
+    row = ManifestObject(
         uuid(name), uuid(name + 1000), generation, 1, 1 << 21, name, -1,
         delta.objects.class_at(kind), len(entries),
     )  # fmt: skip
@@ -47,14 +47,14 @@ def sample() -> Delta:
     delta = Delta(7, CLUSTER, 3, 2, 1_700_000_000_000)
     delta.cluster = ClusterFacts(9, 5000, {"log.retention.ms": "5", "größe": "ß"})
     delta.topics = [
-        TopicFacts(uuid(1), "orders", False, 5, {"retention.ms": "-1"}, (3, 4, 1 << 40)),
-        TopicFacts(uuid(2), "täglich", True, 0, {}, (7,)),
-        TopicFacts(uuid(9), "empty", False, 1, {}, ()),
+        ManifestTopic(uuid(1), "orders", False, 5, {"retention.ms": "-1"}, (3, 4, 1 << 40)),
+        ManifestTopic(uuid(2), "täglich", True, 0, {}, (7,)),
+        ManifestTopic(uuid(9), "empty", False, 1, {}, ()),
     ]
     delta.deleted_topics = [uuid(77), uuid(78)]
-    delta.partitions.append(PartitionRow(3, 5, 20, EPOCHS))
-    delta.partitions.append(PartitionRow(1 << 40, 0, 1 << 50, b"\1"))
-    delta.partitions.append(PartitionRow(7, 2, 30, EPOCHS + bytes(12)))
+    delta.partitions.append(ManifestPartition(3, 5, 20, EPOCHS))
+    delta.partitions.append(ManifestPartition(1 << 40, 0, 1 << 50, b"\1"))
+    delta.partitions.append(ManifestPartition(7, 2, 30, EPOCHS + bytes(12)))
     add(delta, 1, [entry(3, 0, 10), entry(1 << 40, 0, 1 << 30)])
     add(delta, 2, [])
     add(delta, 3, [entry(3, 10, 20), entry(7, 3, 30)], 4, "cleaned/x")
@@ -75,19 +75,19 @@ _texts = st.dictionaries(st.sampled_from(["a", "b", "ü"]), st.text(max_size=5),
 
 
 @st.composite
-def topics(draw: st.DrawFn) -> TopicFacts:
+def topics(draw: st.DrawFn) -> ManifestTopic:
     name = draw(_small)
     first = 10 * name
     numbers = tuple(range(first, first + draw(st.integers(0, 3))))
     flag = draw(st.booleans())
-    return TopicFacts(uuid(name), f"t{name}", flag, draw(_small), draw(_texts), numbers)
+    return ManifestTopic(uuid(name), f"t{name}", flag, draw(_small), draw(_texts), numbers)
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> PartitionRow:
+def rows(draw: st.DrawFn) -> ManifestPartition:
     number = 10 * draw(_small) + draw(st.integers(0, 2))
     start, end = draw(st.integers(0, 50)), draw(st.integers(0, 100))
-    return PartitionRow(number, start, end, b"\1" + bytes(12 * draw(st.integers(0, 2))))
+    return ManifestPartition(number, start, end, b"\1" + bytes(12 * draw(st.integers(0, 2))))
 
 
 @st.composite

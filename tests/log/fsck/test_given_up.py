@@ -10,7 +10,7 @@ from kafkawire.codec.batches import build
 from kafkawire.codec.errors import DamagedOffsets
 from kafkawire.codec.segment.format import LostRange
 from kafkawire.log.journal.file import journal_name
-from kafkawire.log.journal.format import FormatError
+from kafkawire.log.journal.format import JournalFormatError
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.recovery.given_up import (
     NAME,
@@ -225,7 +225,7 @@ def test_a_newer_account_is_refused() -> None:
     file = fs.open(f"{FOLDER}/{NAME}", create=True)
     file.pwritev([b"%s\n%08x\n" % (line, crc32c(line))], 0)
     file.close()
-    with pytest.raises(FormatError, match="format version 2"):
+    with pytest.raises(JournalFormatError, match="format version 2"):
         read_given_up(fs, FOLDER)
 
 

@@ -17,9 +17,12 @@ from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.store import Writes
 from kafkawire.offsets.catalog.memory import MemoryRows
 from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, LIVE, ObjectRow, TierRow
-from kafkawire.tiering.restore.findings import BucketEvidence as BucketEvidence
-from kafkawire.tiering.restore.findings import BucketPartition as BucketPartition
-from kafkawire.tiering.restore.findings import ObjectSeen, TopicSeen
+from kafkawire.tiering.restore.findings import (
+    BucketEvidence,
+    BucketPartition,
+    ObjectSeen,
+    TopicSeen,
+)
 from kafkawire.tiering.restore.merge_evidence import join
 from tests.kit.log.logs import FOLDER
 from tests.kit.tier.local import SEGMENTS, LocalWorld

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafkawire.codec.batches import HEAD_BYTES as BATCH_HEAD
 from kafkawire.log.journal import format as frame
-from kafkawire.log.journal.format import HEADER_BYTES, FormatError, JournalHeader, Naming
+from kafkawire.log.journal.format import HEADER_BYTES, JournalFormatError, JournalHeader, Naming
 from kafkawire.log.journal.scan import scan
 from tests.kit.env import EPOCH_MS
 from tests.kit.log.logs import World, batch
@@ -39,7 +39,9 @@ def test_a_damaged_header_is_none(at: int, bit: int) -> None:
 def test_a_newer_header_is_refused() -> None:
     data = bytearray(frame.write_header(JournalHeader(1, 2, 3, 4)))
     data[11] = 2
-    with pytest.raises(FormatError, match=r"x has format version 2.*start the newer version"):
+    with pytest.raises(
+        JournalFormatError, match=r"x has format version 2.*start the newer version"
+    ):
         frame.read_header(data, "x")
 
 
@@ -61,9 +63,9 @@ def test_catalog_frames_come_back_and_newer_ones_are_refused() -> None:
     assert frame.topics_of({"id": "x"}) == [{"id": "x"}]
     assert frame.topics_of({}) == []  # of a roll
     for data in (b'{"version":3}', b"[]", b"{", b"\xff"):
-        with pytest.raises(FormatError):
+        with pytest.raises(JournalFormatError):
             frame.read_catalog(data)
-    with pytest.raises(FormatError):
+    with pytest.raises(JournalFormatError):
         frame.read_naming(b"short")
 
 

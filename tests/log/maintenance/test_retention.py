@@ -251,4 +251,4 @@ async def test_idle_producers_are_forgotten_by_the_clock() -> None:
 
 
 def test_log_errors_are_for_operators() -> None:
-    assert issubclass(frame.FormatError, LogError)
+    assert issubclass(frame.JournalFormatError, LogError)

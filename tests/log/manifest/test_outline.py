@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.log.manifest.summary import SLICE, KeySlices, outline, topic_print
-from kafkawire.manifest.columns import PartitionRow
+from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.fold import empty, fold
-from kafkawire.manifest.state import Delta, TopicFacts
+from kafkawire.manifest.state import Delta, ManifestTopic
 from tests.kit.tier.manifests import CLUSTER, add, entry, sample, topics, uuid
 
 
 @given(topics(), topics())
-def test_topics_that_differ_have_other_prints(one: TopicFacts, two: TopicFacts) -> None:
+def test_topics_that_differ_have_other_prints(one: ManifestTopic, two: ManifestTopic) -> None:
     assert (topic_print(one) == topic_print(two)) == (one[1:] == two[1:])
 
 
@@ -37,9 +37,11 @@ def test_an_outline_has_everything_in_order() -> None:
     rng = random.Random(1)
     delta = Delta(1, CLUSTER, 1, 1, 1)
     ids = [rng.randbytes(16) for _ in range(2 * SLICE + 3)]
-    delta.topics = [TopicFacts(each, each.hex(), False, 1, {}, (n,)) for n, each in enumerate(ids)]
+    delta.topics = [
+        ManifestTopic(each, each.hex(), False, 1, {}, (n,)) for n, each in enumerate(ids)
+    ]
     for n in range(len(ids)):
-        delta.partitions.append(PartitionRow(n, n, 2 * n, b"\1" + bytes(12 * (n % 2))))
+        delta.partitions.append(ManifestPartition(n, n, 2 * n, b"\1" + bytes(12 * (n % 2))))
         add(delta, n, [entry(n, 0, 1)])
     made = outline(fold(empty(CLUSTER, 1, 1, 0, 0), [delta]))
     assert [key for key, _ in made.topics.items()] == sorted(ids)

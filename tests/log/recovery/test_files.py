@@ -153,11 +153,11 @@ async def test_a_newer_run_file_is_refused() -> None:
 def test_an_index_file_of_another_journal_or_format_is_none() -> None:
     data = pack_index(5, Extent(64, 1, 0, 0), {})
     assert JournalIndex(memoryview(data), 5).extent.end == 64
-    with pytest.raises(frame.FormatError):
+    with pytest.raises(frame.JournalFormatError):
         JournalIndex(memoryview(data), 6)
     newer = bytearray(data)
     newer[8:12] = (2).to_bytes(4, "little")
-    with pytest.raises(frame.FormatError):
+    with pytest.raises(frame.JournalFormatError):
         JournalIndex(memoryview(newer), 5)
 
 

@@ -20,14 +20,14 @@ from kafkawire.spark.audit.continuity import (
 )
 from kafkawire.spark.audit.coverage import CUT_OFF, UNCOVERED, Coverage, coverage
 from kafkawire.spark.audit.islands import islands, outside
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Account, OffsetRange
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, Account, PartitionRange
 
 ROW = "row"
 
 
 def account(base: int, fates: list[str], listed: int = 1000) -> Account:
     """Of offsets from `base` on: a row or the reason for none; only `listed` gaps are named."""
-    made = Account(OffsetRange("t", 0, base, base + len(fates)))
+    made = Account(PartitionRange("t", 0, base, base + len(fates)))
     for at, fate in enumerate(fates, base):
         if fate == ROW:
             made.rows += 1

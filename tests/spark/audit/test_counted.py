@@ -21,7 +21,7 @@ from kafkawire.spark.audit import counting, through
 from kafkawire.spark.audit.counting import FEWER, MORE
 from kafkawire.spark.audit.job import audit
 from kafkawire.spark.audit.through import in_process
-from kafkawire.spark.audit.verdict import Counts, TableReport, Uncompared
+from kafkawire.spark.audit.verdict import AuditCounts, TableReport, Uncompared
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import from_dict
@@ -72,7 +72,7 @@ class World:
         source = Source(self.url if url else "", bootstrap)
         return audit(str(self.table), in_process, source)[0]
 
-    def counts(self, bootstrap: str = "") -> Counts:
+    def counts(self, bootstrap: str = "") -> AuditCounts:
         """Of a table that is clean."""
         report = self.report(bootstrap)
         assert list(report.sentences()) == []
@@ -93,7 +93,7 @@ def test_whole_segments_are_counted_by_the_manifest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kafkawire.spark.source.read_task.read_task", None)  # nothing is read
-    assert world.counts() == Counts(120, 120)
+    assert world.counts() == AuditCounts(120, 120)
     assert world.counts().verdict == "equal"
 
 
@@ -153,7 +153,7 @@ def test_compaction_after_the_run_is_explained(world: World) -> None:
     left = [batch(40, 3), batch(60, 10)]
     world.files.put(9, Share(world.number, left, 40, 80), generation=1)
     world.files.publish()
-    assert world.counts() == Counts(93, 120, cleaned=27)
+    assert world.counts() == AuditCounts(93, 120, cleaned=27)
     (note,) = world.counts().notes()
     assert note == "the source was compacted after the run: the table has 27 records more"
     assert world.counts().verdict == "equal, 27 cleaned since"
@@ -190,7 +190,7 @@ def test_dead_letters_are_records(tmp_path: Path) -> None:
     pairs = [(None, b"\xff" if n % 4 else b"text") for n in range(40)]
     world.grow([bytes(build(pairs, base_offset=0, timestamp_ms=1_700_000_000_000))])
     world.run()
-    assert world.counts() == Counts(40, 40)
+    assert world.counts() == AuditCounts(40, 40)
     assert world.report().partitions[0].dead == 30
 
 
@@ -205,7 +205,7 @@ def test_markers_and_aborted_records_are_counted_out(tmp_path: Path) -> None:
     world.run()
     report = world.report()
     assert report.partitions[0].gaps == {ABORTED: 5, CONTROL: 2}
-    assert world.counts() == Counts(40, 40, trusted=7)
+    assert world.counts() == AuditCounts(40, 40, trusted=7)
     assert "7 of the source's records are control" in next(world.counts().notes())
     forge(world.table, "orders", 30, COMPACTED)
     (problem,) = world.report().partitions[0].problems
@@ -215,7 +215,7 @@ def test_markers_and_aborted_records_are_counted_out(tmp_path: Path) -> None:
 def test_a_table_that_ends_within_a_segment_is_read_there(world: World) -> None:
     world.grow(batches(120, [10] * 4))
     world.run(ending_offsets={"orders": {0: 133}})
-    assert world.counts() == Counts(133, 133, 13)
+    assert world.counts() == AuditCounts(133, 133, 13)
     forge(world.table, "orders", 125, COMPACTED)
     (problem,) = world.report().partitions[0].problems
     assert "13 records in offsets [120, 133), the table 12 rows" in problem.text
@@ -243,7 +243,7 @@ def test_a_segment_that_begins_below_its_log_start_counts_what_nobody_can_read(
     report = world.report()
     assert report.clean
     (only,) = report.partitions
-    assert only.counts == Counts(36, 36)
+    assert only.counts == AuditCounts(36, 36)
     assert only.notes == ["its manifest counts 40 records in offsets [4, 40), and there are 36"]
 
 
@@ -269,7 +269,7 @@ def test_a_table_without_accounts_is_compared_once_its_gaps_are_explained(world:
     for file in world.table.glob("*.parquet"):
         pq.write_table(pq.read_table(file), other / file.name)
     world.table = other
-    assert world.counts() == Counts(93, 120, cleaned=27)
+    assert world.counts() == AuditCounts(93, 120, cleaned=27)
     file = max(other.glob("*.parquet"))
     pq.write_table(pq.read_table(file).slice(2), file)
     (only,) = world.report().partitions
@@ -288,7 +288,7 @@ def kafka(world: World) -> Any:
 
 def test_the_tail_is_counted_by_reading_it(world: World, kafka: FakeKafka) -> None:
     world.run(kafka.address)
-    assert world.counts(kafka.address) == Counts(150, 150, 30)
+    assert world.counts(kafka.address) == AuditCounts(150, 150, 30)
     assert world.counts().uncompared == [(120, 150, "the source ends at 120")]  # without a broker
     forge(world.table, "orders", 140, COMPACTED)
     (problem,) = world.report(kafka.address).partitions[0].problems
@@ -301,13 +301,13 @@ def test_a_broker_that_is_no_kafkawire_is_read_as_far_as_that_is_little(
 ) -> None:
     world.run(kafka.address)
     monkeypatch.setattr(
-        "kafkawire.spark.source.broker_queries.Broker.segments", lambda self: ("", [])
+        "kafkawire.spark.source.broker_queries.BrokerQueries.segments", lambda self: ("", [])
     )
     (only,) = world.report(kafka.address, url=False).partitions
-    assert only.counts == Counts(150, 150, 150)
+    assert only.counts == AuditCounts(150, 150, 150)
     kafka.logs["orders", 0].batches = [*batches(0, [10]), *batches(30, [10] * 12)]
     (only,) = world.report(kafka.address, url=False).partitions
-    assert only.counts == Counts(130, 150, 150, cleaned=20)
+    assert only.counts == AuditCounts(130, 150, 150, cleaned=20)
     monkeypatch.setattr(counting, "MAX_READ", 1000)
     (only,) = world.report(kafka.address, url=False).partitions
     assert only.counts is not None
@@ -353,8 +353,8 @@ def test_the_page_tells_every_verdict_and_the_bounds() -> None:
     audited = page.read_text(encoding="utf-8").partition("\n## Audit\n")[2].partition("\n## ")[0]
     left = [Uncompared(0, 7, "why")]
     every = (
-        Counts(9, 9), Counts(9, 9, cleaned=7), Counts(9, 9, uncompared=left),
-        Counts(9, 9, differ=True), Counts(uncompared=left),
+        AuditCounts(9, 9), AuditCounts(9, 9, cleaned=7), AuditCounts(9, 9, uncompared=left),
+        AuditCounts(9, 9, differ=True), AuditCounts(uncompared=left),
     )  # fmt: skip
     told = re.findall(r"^\| `([^`]+)` \|", audited, re.MULTILINE)
     assert told == ["counts", *(counts.verdict.replace("7", "N") for counts in every)]
@@ -371,7 +371,7 @@ def test_the_command_takes_a_broker_as_the_source(
 ) -> None:
     world.run(kafka.address)
     monkeypatch.setattr(
-        "kafkawire.spark.source.broker_queries.Broker.segments", lambda self: ("", [])
+        "kafkawire.spark.source.broker_queries.BrokerQueries.segments", lambda self: ("", [])
     )
     for given in ({"source": kafka.address}, {"bootstrap": kafka.address}):
         command(str(world.table), **given)

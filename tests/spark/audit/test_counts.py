@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkawire.spark.audit.continuity import Continuity
-from kafkawire.spark.audit.counts import Compared, Stretches, compare, stretches, without_row
+from kafkawire.spark.audit.counts import ComparedCounts, Stretches, compare, stretches, without_row
 from kafkawire.spark.audit.coverage import Coverage, coverage
 from kafkawire.spark.audit.islands import between, islands
 from kafkawire.spark.source.catalog import Bounds, Counted
@@ -23,7 +23,7 @@ from kafkawire.spark.source.model import (
     DAMAGED,
     LOST,
     Account,
-    OffsetRange,
+    PartitionRange,
 )
 from tests.spark.audit.test_audit import ROW, account
 
@@ -66,7 +66,7 @@ class Partition:
         made = stretches(base, end, bounds, self.counted())
         for at in made.open():
             low, high = made.range(at)
-            found = Account(OffsetRange("t", 0, low, high))
+            found = Account(PartitionRange("t", 0, low, high))
             for offset in range(low, high):
                 fate = COMPACTED if offset in self.cleaned else self.fates[offset]
                 if fate == ROW:
@@ -77,7 +77,7 @@ class Partition:
         return made
 
 
-def held(made: Stretches, rows: list[int], known: Coverage) -> Compared:
+def held(made: Stretches, rows: list[int], known: Coverage) -> ComparedCounts:
     """Rows counted as the audit counts them."""
     found = islands(np.zeros(len(rows), np.int64), np.array(sorted(rows), np.int64))
     walk = Continuity(known, made.borders)
@@ -187,7 +187,7 @@ def test_together_segments_tell_what_each_alone_cannot() -> None:
     assert (difference.records, difference.most) == (40, 39)
     whole = [at for at, fate in enumerate(fates) if fate == ROW]
     found = held(made, whole, coverage([account(0, fates, listed=1)]))
-    assert found == Compared([], 0, 20)
+    assert found == ComparedCounts([], 0, 20)
 
 
 def test_what_a_run_found_damaged_may_be_a_record_or_not() -> None:
@@ -228,7 +228,7 @@ def test_what_cannot_be_known_says_why() -> None:
         0: "the source has deleted what is below 5", 5: "the source ends at 35",
     }  # fmt: skip
     assert made.open() == [1, 4]
-    damaged, lost = Account(OffsetRange("t", 0, 5, 10)), Account(OffsetRange("t", 0, 30, 35))
+    damaged, lost = Account(PartitionRange("t", 0, 5, 10)), Account(PartitionRange("t", 0, 30, 35))
     damaged.add_gap(5, 8, DAMAGED)
     lost.add_gap(30, 35, LOST)
     made.told(1, damaged)
@@ -245,14 +245,14 @@ def test_what_the_source_has_damaged_may_hide_no_forged_row() -> None:
     told = [ROW] * 9 + [COMPACTED]
     found = held(source.cut(0, 10, 10), list(range(9)), coverage([account(0, told)]))
     (short,) = found.differences
-    read = Account(OffsetRange("t", 0, 0, 10), rows=10)
+    read = Account(PartitionRange("t", 0, 0, 10), rows=10)
     assert short.holds(read)
-    read = Account(OffsetRange("t", 0, 0, 10), rows=9)
+    read = Account(PartitionRange("t", 0, 0, 10), rows=9)
     read.add_gap(3, 4, DAMAGED)
     assert not short.holds(read)
     over = short._replace(records=8, least=9, most=9)
     assert not over.holds(read)
-    read = Account(OffsetRange("t", 0, 0, 10), rows=7)
+    read = Account(PartitionRange("t", 0, 0, 10), rows=7)
     read.add_gap(3, 4, DAMAGED)
     assert over.holds(read)
 

@@ -16,8 +16,8 @@ import pytest
 
 from kafkawire.codec.batches import build
 from kafkawire.spark.audit.job import audit
-from kafkawire.spark.audit.listing import AuditError, Listed
-from kafkawire.spark.audit.scanning import Finding
+from kafkawire.spark.audit.listing import AuditError, ListedTable
+from kafkawire.spark.audit.scanning import ScanFinding
 from kafkawire.spark.audit.through import in_process
 from kafkawire.spark.audit.verdict import MISSING, TableReport
 from kafkawire.spark.pipeline.compaction import compact
@@ -211,7 +211,7 @@ def test_an_audit_beside_a_compaction_says_so(tier: str, tmp_path: Path) -> None
     engine = Engine(job_of(tier, PARQUET, str(table)), Inline())
     engine.run()
 
-    def through(listed: Listed) -> list[Finding]:
+    def through(listed: ListedTable) -> list[ScanFinding]:
         compact(engine.table, engine.state, Inline(), engine.encoding(), 1 << 20, print)
         return list(in_process(listed))
 

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from kafkawire.spark.audit.against import BEYOND, hold_against
 from kafkawire.spark.audit.continuity import UNEXPLAINED, Found
 from kafkawire.spark.audit.verdict import MISSING, PartitionReport, SourceState
-from kafkawire.spark.source.model import COMPACTED, CONTROL, DAMAGED, Account, OffsetRange
+from kafkawire.spark.source.model import COMPACTED, CONTROL, DAMAGED, Account, PartitionRange
 from tests.spark.audit.test_audit import ROW, examine
 
 
 def source(fates: list[str]):  # type: ignore[no-untyped-def]
     """Reads ranges of a partition whose offset n has fates[n]."""
 
-    def read(wanted: OffsetRange) -> Account:
+    def read(wanted: PartitionRange) -> Account:
         account = Account(wanted)
         for offset in range(wanted.base, wanted.end):
             if fates[offset] == ROW:

@@ -20,7 +20,7 @@ from kafkawire.spark.audit.scanning import ScanFile
 from kafkawire.spark.audit.through import in_process, spread
 from kafkawire.spark.audit.verdict import TableReport
 from kafkawire.spark.source.files.locations import PlaceError
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, OffsetRange
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, DAMAGED, PartitionRange
 from tests.kit.spark.pipeline_tables import DEAD, ROW, MadeTable, rows_table
 
 
@@ -142,7 +142,7 @@ def test_a_file_that_no_commit_lists_is_foreign(table: MadeTable) -> None:
 
 def test_a_file_of_a_run_in_progress_is_a_note(table: MadeTable) -> None:
     table.runs += 1
-    table.write(OffsetRange("t", 0, 30, 40), range(30, 40))
+    table.write(PartitionRange("t", 0, 30, 40), range(30, 40))
     report = report_of(table)
     assert report.clean
     assert "a run in progress" in report.notes[0]

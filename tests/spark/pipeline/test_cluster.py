@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kafkawire.spark.pipeline.job import parse
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table
 from kafkawire.spark.source.files.locations import open_place
 from tests.kit.spark.cluster import CONF, ROOT, cluster
@@ -53,7 +53,7 @@ def test_a_worker_that_ends_in_the_middle_of_a_run(tmp_path: Path) -> None:
         output, _ = child.communicate(timeout=WITHIN_S)
     assert child.returncode == 0, output
     job = parse(file.read_text())
-    [record] = State(open_place(job.table.path)).records()
+    [record] = TableState(open_place(job.table.path)).records()
     assert all(share.missing == 0 for share in record.shares)
     found: Counter[tuple[int, int]] = Counter()
     for path in table.glob("*.parquet"):

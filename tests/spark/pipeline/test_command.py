@@ -16,11 +16,11 @@ from kafkawire.cli.pipeline import run as pipeline_run
 from kafkawire.spark.pipeline import __main__ as submitted
 from kafkawire.spark.pipeline import summary
 from kafkawire.spark.pipeline.continuous import TRIES, run_on, until_signalled
-from kafkawire.spark.pipeline.engine import Outcome
+from kafkawire.spark.pipeline.engine import RunOutcome
 from kafkawire.spark.pipeline.runs import (
     FileFacts,
-    Record,
     Run,
+    RunRecord,
     Share,
     UnknownVersion,
     dump,
@@ -28,26 +28,26 @@ from kafkawire.spark.pipeline.runs import (
     load_run,
 )
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import DataLoss, Gap, OffsetRange, SourceError
+from kafkawire.spark.source.model import DataLoss, OffsetGap, PartitionRange, SourceError
 
 
-def outcome(run: int = 3) -> Outcome:
+def outcome(run: int = 3) -> RunOutcome:
     shares = (
-        Share(OffsetRange("b", 0, 5, 9), 2, 1, {"lost": 1}, (Gap(6, 7, "lost"),)),
-        Share(OffsetRange("a", 10, 0, 5), 5),
-        Share(OffsetRange("a", 10, 5, 8), 3),
+        Share(PartitionRange("b", 0, 5, 9), 2, 1, {"lost": 1}, (OffsetGap(6, 7, "lost"),)),
+        Share(PartitionRange("a", 10, 0, 5), 5),
+        Share(PartitionRange("a", 10, 5, 8), 3),
     )
     files = (FileFacts("x.parquet", 8, 3 << 20, "a", 10, 0, 8, (("d", None),), run, "{}"),)
     ends = {"a": {10: 8}, "b": {0: 9}}
-    record = Record("j", run, files, (), shares, ends, 1, 2.0, "file:///dead")
-    return Outcome(record, behind={("a", 10): 4, ("b", 0): 0})
+    record = RunRecord("j", run, files, (), shares, ends, 1, 2.0, "file:///dead")
+    return RunOutcome(record, behind={("a", 10): 4, ("b", 0): 0})
 
 
 def test_records_and_intents_are_read_back() -> None:
     record = outcome().record
     assert record is not None
     assert load_record(dump(record)) == record
-    run = Run("j", 1, ((OffsetRange("a", 0, 0, 5),), ()), {"a": {0: 5}})
+    run = Run("j", 1, ((PartitionRange("a", 0, 0, 5),), ()), {"a": {0: 5}})
     assert load_run(dump(run)) == run
     with pytest.raises(UnknownVersion, match="version 9, this kafkawire reads 1"):
         load_run(dump(run).replace(b'"version":1', b'"version":9'))
@@ -64,18 +64,18 @@ def test_a_run_in_rows_and_in_a_line() -> None:
     assert summary.shown(rows[1])["no row"] == "1 lost"
     line = summary.sentence(outcome())
     assert line == "run 3: 10 rows in 1 files, 3.0 MiB, 1 dead letters, 2.0 s (5 rows/s), lag 4"
-    assert summary.sentence(Outcome(behind={("a", 0): 2})) == "nothing new, lag 2"
+    assert summary.sentence(RunOutcome(behind={("a", 0): 2})) == "nothing new, lag 2"
     told = summary.totals(outcome())
     assert (told["rows"], told["offsets"], told["bytes"], told["lag"]) == (10, 12, 3 << 20, 4)
     json.dumps(told)
 
 
-def on(*runs: Outcome | SourceError) -> tuple[list[Outcome], list[SourceError]]:
+def on(*runs: RunOutcome | SourceError) -> tuple[list[RunOutcome], list[SourceError]]:
     """What is told of runs that come out so, with a stop after the last one."""
-    stopped, told, failed = threading.Event(), list[Outcome](), list[SourceError]()
+    stopped, told, failed = threading.Event(), list[RunOutcome](), list[SourceError]()
     left = list(runs)
 
-    def run() -> Outcome:
+    def run() -> RunOutcome:
         if len(left) == 1:
             stopped.set()
         one = left.pop(0)
@@ -88,16 +88,16 @@ def on(*runs: Outcome | SourceError) -> tuple[list[Outcome], list[SourceError]]:
 
 
 def test_run_after_run_until_it_is_stopped() -> None:
-    told, failed = on(outcome(1), Outcome(), outcome(2))
+    told, failed = on(outcome(1), RunOutcome(), outcome(2))
     assert (len(told), failed) == (3, [])
 
 
 def test_a_bounded_run_is_followed_at_once() -> None:
-    stopped, runs = threading.Event(), list[Outcome]()
+    stopped, runs = threading.Event(), list[RunOutcome]()
     more = outcome()
     more.planned_less = True
 
-    def run() -> Outcome:
+    def run() -> RunOutcome:
         if len(runs) == 3:
             stopped.set()
         return more

@@ -12,7 +12,7 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.naming import file_path
 from kafkawire.spark.pipeline.planning import tasks_of
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.source.model import OffsetRange, Part
+from kafkawire.spark.source.model import Part, PartitionRange
 from tests.kit.spark.pipelines import (
     Bench,
     grow,
@@ -38,7 +38,7 @@ def test_a_run_writes_what_is_there_and_the_next_what_is_new(bench: Bench) -> No
 
 def test_files_are_named_by_topic_partition_offsets_and_run(bench: Bench) -> None:
     bench.run()
-    part = OffsetRange("b", 0, 5, 12)
+    part = PartitionRange("b", 0, 5, 12)
     assert file_path(part, (), 1, kind="r", attempt="") in bench.plain_files()
     spans = sorted((f.topic, f.partition, f.base, f.end) for f in bench.engine().table.files())
     assert spans[:3] == [("a", 0, 0, 20), ("a", 0, 20, 40), ("a", 0, 40, 45)] or len(spans) > 3
@@ -123,7 +123,7 @@ def test_rows_are_in_the_folder_of_their_day(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_little_is_not_split_over_many_cores() -> None:
     def tasks(size: int, cores: int) -> int:
-        parts = [Part(OffsetRange("t", index, 0, 1000), (), size) for index in range(3)]
+        parts = [Part(PartitionRange("t", index, 0, 1000), (), size) for index in range(3)]
         return len(tasks_of(parts, 64 << 20, cores))
 
     assert tasks(1000, 64) == 1

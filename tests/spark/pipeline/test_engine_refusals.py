@@ -9,7 +9,7 @@ import pytest
 from kafkawire.spark.pipeline import state as state_module
 from kafkawire.spark.pipeline.executors import translated
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.source.model import DamagedData, DataLoss
 from tests.kit.spark.pipelines import (
     Bench,
@@ -100,7 +100,7 @@ def test_damage_fails_the_run_and_nothing_is_committed(bench: Bench) -> None:
     with pytest.raises(Exception, match="offset 4 is damaged"):
         bench.run()
     assert bench.engine().table.committed() == 0
-    assert State(bench.place).run(1) is not None
+    assert TableState(bench.place).run(1) is not None
     bench.world.damaged.clear()  # the disk was mended
     assert bench.run().resumed
     bench.check()

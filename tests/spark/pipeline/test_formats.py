@@ -16,7 +16,7 @@ from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import Job, parse
-from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
 from kafkawire.spark.pipeline.section import JobError
 from kafkawire.spark.pipeline.tables.port import Table, open_table, open_table_at
 from kafkawire.spark.source.files.locations import open_place
@@ -80,7 +80,7 @@ class Ending:
         self.committed, self.compacted, self.files = table.committed, table.compacted, table.files
         self.tidy = table.tidy
 
-    def commit(self, record: Record) -> None:
+    def commit(self, record: RunRecord) -> None:
         self._around(lambda: self._table.commit(record))
 
     def replace(self, old: Sequence[FileFacts], new: Sequence[FileFacts], number: int) -> None:

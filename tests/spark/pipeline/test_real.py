@@ -20,7 +20,7 @@ import pytest
 from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import OnSpark
 from kafkawire.spark.pipeline.job import Job, parse
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.port import open_table
 from kafkawire.spark.source.files.locations import open_place
 from kafkawire.spark.source.model import SourceError
@@ -50,7 +50,7 @@ def rows(spark: SparkSession, job: Job) -> Counter[tuple[int, int]]:
 def check_accounts(job: Job, tier: Tier) -> None:
     """Each partition is accounted for from its first offset to its last, with nothing missing."""
     ends: dict[int, int] = {}
-    for record in State(open_place(job.table.path)).records():
+    for record in TableState(open_place(job.table.path)).records():
         for share in record.shares:
             assert share.missing == 0
             assert ends.get(share.range.partition, 0) == share.range.base

@@ -14,7 +14,7 @@ from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, PARQUET, from_dict
 from kafkawire.spark.replay.job import open_rows
 from kafkawire.spark.replay.lane import TableRows
-from kafkawire.spark.replay.record import Lane, Replay, ReplayError
+from kafkawire.spark.replay.record import Replay, ReplayError, ReplayLane
 from kafkawire.spark.replay.rows import RowFile
 from kafkawire.spark.source.files.locations import open_place
 from kafkawire.spark.source.model import SourceError
@@ -60,7 +60,7 @@ def test_rows_come_in_the_order_of_offsets(
     opened = open_rows(written(tier, tmp_path / "table", table=table), "")
     assert opened.topic == "orders"
     files = [RowFile(file.path, file.base, file.end) for file in opened.files]
-    lane = Lane(0, 3, 97, 0, 0)
+    lane = ReplayLane(0, 3, 97, 0, 0)
     rows = TableRows(opened.place, files, Replay("r", "orders", "x", "", "", 1, 0, (lane,)), lane)
     found = [row for batch in rows.since(3) for row in batch.to_pylist()]
     assert [row["_offset"] for row in found] == list(range(3, 97))

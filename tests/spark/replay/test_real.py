@@ -17,12 +17,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafkawire.client.cluster import Cluster
 from kafkawire.client.errors import BrokerError
 from kafkawire.client.offsets import LATEST, leaders, list_offsets
-from kafkawire.spark.pipeline.runs import FileFacts, Record, Share
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord, Share
 from kafkawire.spark.replay.choice import Bound
-from kafkawire.spark.replay.job import Wish, replay
+from kafkawire.spark.replay.job import ReplayRequest, replay
 from kafkawire.spark.replay.lane import ComparedRow
 from kafkawire.spark.replay.record import ReplayError
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 from kafkawire.testing.broker import BrokerProcess
 from tests.kit.spark.pipeline_tables import ROW, MadeTable
 from tests.spark.replay.test_replay import expected
@@ -70,18 +70,18 @@ def test_rows_come_back_as_they_were(
     table: MadeTable, kafkawire_session_broker: BrokerProcess
 ) -> None:
     bootstrap = kafkawire_session_broker.bootstrap
-    wish = Wish(str(table.folder), "again", bootstrap)
+    wish = ReplayRequest(str(table.folder), "again", bootstrap)
     with pytest.raises(ReplayError, match="--create"):
         replay(wish, told)
-    wish = Wish(str(table.folder), "again", bootstrap, create=True)
+    wish = ReplayRequest(str(table.folder), "again", bootstrap, create=True)
     assert [lane.written for lane in replay(wish, told).lanes] == [190, 30]
     assert [lane.written for lane in replay(wish, told).lanes] == [0, 0]
     offsets = [*range(40), *range(60, 210)]
     assert read_back(bootstrap, "again", 0, 190) == expected(offsets)
     assert read_back(bootstrap, "again", 1, 30) == expected(range(30), 1)
     with pytest.raises(ReplayError, match="another --name"):
-        replay(Wish(str(table.folder), "again", bootstrap, since=Bound(offset=3)), told)
-    part = Wish(
+        replay(ReplayRequest(str(table.folder), "again", bootstrap, since=Bound(offset=3)), told)
+    part = ReplayRequest(
         str(table.folder), "again", bootstrap, "part", since=Bound(offset=3),
         until=Bound(time_ms=1_700_000_000_010), partitions={0: 1},
     )  # fmt: skip
@@ -95,7 +95,7 @@ def test_records_of_others_end_it(
     table: MadeTable, kafkawire_session_broker: BrokerProcess
 ) -> None:
     bootstrap = kafkawire_session_broker.bootstrap
-    wish = Wish(str(table.folder), "shared", bootstrap, create=True, partitions={0: 0})
+    wish = ReplayRequest(str(table.folder), "shared", bootstrap, create=True, partitions={0: 0})
     replay(wish, told)
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("shared", b"x", partition=0)
@@ -103,7 +103,7 @@ def test_records_of_others_end_it(
     with pytest.raises(ReplayError, match="somebody else wrote"):
         replay(wish, told)
     with pytest.raises(ReplayError, match="no partition 7"):
-        replay(Wish(str(table.folder), "shared", bootstrap, "b", partitions={0: 7}), told)
+        replay(ReplayRequest(str(table.folder), "shared", bootstrap, "b", partitions={0: 7}), told)
 
 
 def big_table(folder: Path, partitions: int, rows: int, size: int) -> MadeTable:
@@ -125,13 +125,13 @@ def big_table(folder: Path, partitions: int, rows: int, size: int) -> MadeTable:
                 ),
             }
         )
-        part = OffsetRange("t", partition, 0, rows)
+        part = PartitionRange("t", partition, 0, rows)
         name = f"t-p{partition:05}-o{0:020}-{rows:020}-r1.parquet"
         pq.write_table(table, folder / name, compression="none", row_group_size=1000)
         files.append(FileFacts(name, rows, (folder / name).stat().st_size, *part, run=1))
         shares.append(Share(part, rows))
     ends = {"t": dict.fromkeys(range(partitions), rows)}
-    made.state.put_record(Record("job", 1, tuple(files), (), tuple(shares), ends))
+    made.state.put_record(RunRecord("job", 1, tuple(files), (), tuple(shares), ends))
     return made
 
 

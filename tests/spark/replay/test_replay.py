@@ -25,12 +25,12 @@ from kafkawire.spark.replay.lane import (
     row_of,
     write_lane,
 )
-from kafkawire.spark.replay.record import Lane, Replay, ReplayError
+from kafkawire.spark.replay.record import Replay, ReplayError, ReplayLane
 from kafkawire.spark.replay.rows import RowFile, groups, merge
 from kafkawire.spark.source.files.locations import open_place
 from tests.kit.spark.pipeline_tables import ROW, MadeTable, rows_table
 
-LANE = Lane(0, 0, 100, 0, 5)
+LANE = ReplayLane(0, 0, 100, 0, 5)
 REPLAY = Replay("r", "t", "out", "", "c", 7, 0, (LANE,))
 
 
@@ -95,7 +95,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> MadeTable:
     return made
 
 
-def source(table: MadeTable, replay: Replay = REPLAY, lane: Lane = LANE) -> TableRows:
+def source(table: MadeTable, replay: Replay = REPLAY, lane: ReplayLane = LANE) -> TableRows:
     files = [RowFile(f.path, f.base, f.end) for f in table.files if f.partition == lane.partition]
     return TableRows(table.state.place, files, replay, lane)
 
@@ -108,7 +108,7 @@ def expected(offsets: Iterator[int] | range | list[int], partition: int = 0) -> 
 OFFSETS = [*range(4), *range(6, 21)]
 
 
-def run(target: FakeTarget, rows: TableRows, lane: Lane = LANE) -> int:
+def run(target: FakeTarget, rows: TableRows, lane: ReplayLane = LANE) -> int:
     return write_lane(target, lane, rows, encode, lambda there: None)
 
 
@@ -242,9 +242,9 @@ def targets(monkeypatch: pytest.MonkeyPatch) -> Targets:
 
 def write_all(table: MadeTable, heard: Heard) -> list[int]:
     """All of a replay's lanes; how many rows each has written."""
-    fixed = replace(REPLAY, lanes=(LANE, Lane(1, 0, 5, 1, 5)))
+    fixed = replace(REPLAY, lanes=(LANE, ReplayLane(1, 0, 5, 1, 5)))
     opened = job.Opened(table.state.place, "t", table.files, [])
-    wish = job.Wish(str(table.folder), "out", "")
+    wish = job.ReplayRequest(str(table.folder), "out", "")
     done = job._write(wish, opened, fixed, lambda *told: heard.append(told))
     return [lane.written for lane in done]
 
@@ -299,7 +299,7 @@ def test_ctrl_c_ends_each_partition_with_its_batch_and_the_next_replay_goes_on(
 def test_the_command_says_how_to_go_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(wish: job.Wish, told: job.Told) -> None:
+    def interrupted(wish: job.ReplayRequest, told: job.Told) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "replay", interrupted)

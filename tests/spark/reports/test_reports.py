@@ -46,7 +46,7 @@ from kafkawire.spark.reports.plots import sizes as plot_sizes
 from kafkawire.spark.reports.report import Report, csv
 from kafkawire.spark.reports.sizes import by_topic
 from kafkawire.spark.reports.strip import CELLS, Strip
-from kafkawire.spark.source.model import ABORTED, COMPACTED, LOST, Account, OffsetRange
+from kafkawire.spark.source.model import ABORTED, COMPACTED, LOST, Account, PartitionRange
 
 KEY = encode_versioned(OffsetCommitKey("kitchen", "orders", 3), 1)
 
@@ -149,7 +149,7 @@ def test_words_for_figures() -> None:
     assert text_of(b"\xff" * 128, 1000) == "0x" + "ff" * 48 + "…"
 
 
-RANGE = OffsetRange("orders", 0, 100, 200)
+RANGE = PartitionRange("orders", 0, 100, 200)
 
 
 def strip_of(offsets: list[int], at_a_time: int = 7) -> Strip:
@@ -231,7 +231,7 @@ def test_lateness_is_against_the_newest_before(stamps: list[int], newest: int) -
     assert lateness.newest == highest
     assert lateness.timeless == sum(stamp < 0 for stamp in stamps)
     assert lateness.future == sum(stamp > UNTIL for stamp in stamps)
-    (row,) = by_partition([lateness.row(OffsetRange("t", 0, 0, 9))])
+    (row,) = by_partition([lateness.row(PartitionRange("t", 0, 0, 9))])
     assert (row["records"], row["late"]) == (sum(counts), sum(counts[1:]))
 
 
@@ -240,7 +240,7 @@ def test_ranges_that_begin_behind_what_precedes_them_are_read_again() -> None:
     rows = [("t", 0, 20, 30, 8, 9), ("t", 0, 0, 10, 1, 9), ("t", 0, 10, 20, -1, -1),
             ("t", 0, 30, 40, 9, 12), ("t", 0, 40, 50, 11, 12), ("t", 1, 0, 9, 4, 4)]  # fmt: skip
     told = [dict(zip(names, row, strict=True)) for row in rows]
-    assert behind(told) == {OffsetRange("t", 0, 20, 30): 9, OffsetRange("t", 0, 40, 50): 12}
+    assert behind(told) == {PartitionRange("t", 0, 20, 30): 9, PartitionRange("t", 0, 40, 50): 12}
 
 
 def late_rows(**more: Any) -> list[dict[str, Any]]:
@@ -383,7 +383,7 @@ def test_plots_of_little_and_much_are_drawn() -> None:
         {"topic": f"t{i % 12}", "bucket": 1000 * i, "records": 5, "bytes": 1} for i in range(60)
     ]
     keys = [{"topic": "t1", "key": "$k", "records": 5, "bytes": 1, "share": 0.5}]
-    span = plot_sizes.Span(0, 60_000, 1000)
+    span = plot_sizes.TimeSpan(0, 60_000, 1000)
     drawn = plot_sizes.draw(rows, rates, {"t1": [(1, 4), (5, 1)]}, keys, span, "")
     assert has(drawn, plots.COLOURS[0]) > 1_000
     assert has(plot_sizes.draw(rows[:1], rates[:1], {}, [], span, ""), plots.COLOURS[0]) > 1_000

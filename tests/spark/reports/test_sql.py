@@ -16,22 +16,22 @@ from kafkawire.messages.stored import (
 from kafkawire.spark.reports import lag, sizes
 from kafkawire.spark.reports.jobs import prepared
 from kafkawire.spark.reports.report import Report, rows_of
-from kafkawire.spark.reports.scope import Request, Scope
+from kafkawire.spark.reports.scope import ReportScope, Request
 from kafkawire.spark.source.model import Source
 from tests.kit.spark.reports import T0, Record, commit, tier
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Make = Callable[..., Scope]
+Make = Callable[..., ReportScope]
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture
-def scope_of(tmp_path: Path) -> Callable[..., Scope]:
+def scope_of(tmp_path: Path) -> Callable[..., ReportScope]:
     """A tier of such records, and a report's scope of it."""
 
-    def make(records: Sequence[Record], **asked: Any) -> Scope:
+    def make(records: Sequence[Record], **asked: Any) -> ReportScope:
         tier(str(tmp_path / "tier"), records)
         return prepared("sizes", Request(Source(str(tmp_path / "tier")), **asked))
 

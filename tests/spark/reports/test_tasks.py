@@ -21,7 +21,7 @@ from kafkawire.spark.reports.jobs import prepared
 from kafkawire.spark.reports.keys import Keys, thinned
 from kafkawire.spark.reports.measures import DAY_MS, LATE_EDGES_MS, WIDTHS_MS, gini
 from kafkawire.spark.reports.plots import common as plots
-from kafkawire.spark.reports.scope import Request, Scope, Work
+from kafkawire.spark.reports.scope import ReportScope, Request, Work
 from kafkawire.spark.source.files.locations import open_place
 from kafkawire.spark.source.model import Source, Task
 from kafkawire.spark.source.plan import plan_tasks
@@ -50,7 +50,7 @@ def records() -> list[Record]:
 
 
 @pytest.fixture(scope="module")
-def scope(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scope]:
+def scope(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReportScope]:
     url = str(tmp_path_factory.mktemp("reports") / "tier")
     tier(url, records, partitions=3)
     made = prepared("sizes", Request(Source(url)))
@@ -58,7 +58,9 @@ def scope(records: list[Record], tmp_path_factory: pytest.TempPathFactory) -> It
     made.close()
 
 
-def done(scope: Scope, work: Work, tasks: Sequence[Task] | None = None) -> list[dict[str, Any]]:
+def done(
+    scope: ReportScope, work: Work, tasks: Sequence[Task] | None = None
+) -> list[dict[str, Any]]:
     """What all tasks give, the last one first."""
     tasks = plan_tasks(scope.parts, task_bytes=TASK_BYTES) if tasks is None else tasks
     assert len(tasks) > 10 or len(tasks) == 1
@@ -70,7 +72,7 @@ def done(scope: Scope, work: Work, tasks: Sequence[Task] | None = None) -> list[
     return found
 
 
-def test_sizes_and_keys_are_what_counting_gives(scope: Scope, records: list[Record]) -> None:
+def test_sizes_and_keys_are_what_counting_gives(scope: ReportScope, records: list[Record]) -> None:
     found = sorted(done(scope, tally.tally), key=lambda row: row["topic"])
     topics = {row["topic"]: row for row in tally.merged(iter(found))}
     assert sorted(topics) == ["a", "b", "c"]
@@ -104,7 +106,7 @@ def size(record: Record) -> int:
 
 @pytest.mark.slow
 def test_the_report_says_what_is_odd_and_draws_the_rest(
-    scope: Scope, records: list[Record], monkeypatch: pytest.MonkeyPatch
+    scope: ReportScope, records: list[Record], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plots, "DPI", 40)
     found = list(tally.merged(iter(sorted(done(scope, tally.tally), key=lambda r: r["topic"]))))
@@ -134,7 +136,7 @@ def test_nothing_but_records_without_a_time_is_reported_and_written(
     scope.close()
 
 
-def test_late_is_what_counting_gives(scope: Scope, records: list[Record]) -> None:
+def test_late_is_what_counting_gives(scope: ReportScope, records: list[Record]) -> None:
     until = T0 + 10 * DAY_MS
     found = done(scope, late.counter(until, {}))
     again = late.behind(found)
@@ -158,7 +160,7 @@ def test_late_is_what_counting_gives(scope: Scope, records: list[Record]) -> Non
 
 
 def test_a_range_that_does_not_catch_up_is_read_whole(
-    scope: Scope, monkeypatch: pytest.MonkeyPatch
+    scope: ReportScope, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(late, "SOON", 3)
     until = T0 + 10 * DAY_MS
@@ -173,7 +175,7 @@ def test_a_range_that_does_not_catch_up_is_read_whole(
     assert not any(none["counts"])
 
 
-def test_ends_are_what_list_offsets_would_find(scope: Scope, records: list[Record]) -> None:
+def test_ends_are_what_list_offsets_would_find(scope: ReportScope, records: list[Record]) -> None:
     first, until = T0 + 2_000, T0 + 10 * DAY_MS
     found = sorted(done(scope, ends.finder(first, until)), key=lambda row: row["topic"])
     rows = {(row["topic"], row["partition"]): row for row in ends.merged(iter(found))}

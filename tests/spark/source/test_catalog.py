@@ -15,12 +15,12 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, read_manifest, refresh_manifest
-from kafkawire.manifest.state import Delta, TopicFacts
+from kafkawire.manifest.state import Delta, ManifestTopic
 from kafkawire.spark.source.catalog import Bounds, open_catalog
 from kafkawire.spark.source.files.locations import FolderPlace, open_place
 from kafkawire.spark.source.files.manifests import open_holdings
 from kafkawire.spark.source.files.spans import Sheet, merged
-from kafkawire.spark.source.model import DamagedData, OffsetRange, Piece, Source, SourceError
+from kafkawire.spark.source.model import DamagedData, PartitionRange, Piece, Source, SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches
 from tests.kit.tier import manifests
 from tests.kit.tier.manifests import histories
@@ -49,12 +49,12 @@ def test_topics_bounds_and_facts(files: Files) -> None:
     assert catalog.bounds("empty", 2) == Bounds(0, 0, 0)
     assert catalog.facts("t").configs == {"retention.ms": "7"}
     assert catalog.facts("__internal").internal
-    assert catalog.part(OffsetRange("empty", 0, 0, 0)).pieces == ()
+    assert catalog.part(PartitionRange("empty", 0, 0, 0)).pieces == ()
     with pytest.raises(SourceError, match=r"has no topic 'nothing'"):
         catalog.bounds("nothing", 0)
     for partition in (-1, 2):
         with pytest.raises(SourceError, match=f"no partition {partition}: it has 2"):
-            catalog.part(OffsetRange("t", partition, 0, 1))
+            catalog.part(PartitionRange("t", partition, 0, 1))
 
 
 def test_parts(files: Files) -> None:
@@ -63,19 +63,19 @@ def test_parts(files: Files) -> None:
         files.put(name, Share(number, batches((name - 1) * 100, [10] * 10)))
     files.publish()
     catalog = open_catalog(Source(files.place.url))
-    part = catalog.part(OffsetRange("t", 0, 50, 250))
+    part = catalog.part(PartitionRange("t", 0, 50, 250))
     assert held(part.pieces) == [(0, 50, 100, "1"), (0, 100, 200, "2"), (0, 200, 250, "3")]
     sizes = [row.size_bytes for row, _ in files.rows.values()]
     assert [piece.file_bytes for piece in part.pieces] == sizes
     assert part.size_bytes == pytest.approx(sum(p.size_bytes for p in part.pieces), abs=5)
-    assert held(catalog.part(OffsetRange("t", 0, 100, 101)).pieces) == [(0, 100, 101, "2")]
-    assert held(catalog.part(OffsetRange("t", 0, 99, 99)).pieces) == []
-    assert held(catalog.part(OffsetRange("t", 0, 300, 400)).pieces) == []
-    ranges = [OffsetRange("t", 0, 0, 100), OffsetRange("t", 0, 150, 300)]
+    assert held(catalog.part(PartitionRange("t", 0, 100, 101)).pieces) == [(0, 100, 101, "2")]
+    assert held(catalog.part(PartitionRange("t", 0, 99, 99)).pieces) == []
+    assert held(catalog.part(PartitionRange("t", 0, 300, 400)).pieces) == []
+    ranges = [PartitionRange("t", 0, 0, 100), PartitionRange("t", 0, 150, 300)]
     assert catalog.parts(iter(ranges)) == [catalog.part(each) for each in ranges]
     assert gc.isenabled()
-    assert catalog.part(OffsetRange("t", 0, 200, 400)).size_bytes == pytest.approx(
-        2 * catalog.part(OffsetRange("t", 0, 200, 300)).size_bytes, rel=0.1
+    assert catalog.part(PartitionRange("t", 0, 200, 400)).size_bytes == pytest.approx(
+        2 * catalog.part(PartitionRange("t", 0, 200, 300)).size_bytes, rel=0.1
     )  # what is in no segment counts like the rest
 
 
@@ -135,10 +135,10 @@ def test_a_data_folder_of_several_brokers(tmp_path: Path) -> None:
     catalog = open_catalog(Source(str(tmp_path / "data")))
     assert [place.url.rpartition("/")[2] for place in catalog.places] == ["1", "2"]
     assert catalog.bounds("t", 0) == Bounds(50, 150, 150)  # the later log start
-    part = catalog.part(OffsetRange("t", 0, 50, 150))
+    part = catalog.part(PartitionRange("t", 0, 50, 150))
     assert held(part.pieces) == [(0, 50, 100, "1"), (1, 100, 150, "2")]
     one = open_catalog(Source(str(tmp_path / "data/brokers/2")))
-    assert held(one.part(OffsetRange("t", 0, 50, 150)).pieces) == [(0, 50, 150, "2")]
+    assert held(one.part(PartitionRange("t", 0, 50, 150)).pieces) == [(0, 50, 150, "2")]
 
 
 def test_a_topic_that_was_made_again(tmp_path: Path) -> None:
@@ -148,12 +148,12 @@ def test_a_topic_that_was_made_again(tmp_path: Path) -> None:
         [number] = files.topic("t")
         old = files.topics["t"]
         if node == 2:
-            files.topics["t"] = TopicFacts(b"n" * 16, "t", False, 9, {}, old.partitions)
+            files.topics["t"] = ManifestTopic(b"n" * 16, "t", False, 9, {}, old.partitions)
         files.put(node, Share(number, batches(0, [10] * node)))
         files.publish()
     catalog = open_catalog(Source(str(tmp_path)))
     assert catalog.bounds("t", 0) == Bounds(0, 20, 20)
-    assert held(catalog.part(OffsetRange("t", 0, 0, 20)).pieces) == [(1, 0, 20, "2")]
+    assert held(catalog.part(PartitionRange("t", 0, 0, 20)).pieces) == [(1, 0, 20, "2")]
 
 
 def test_places_without_a_manifest(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_refreshing_reads_what_is_new(files: Files) -> None:
     assert asked == [delta_key(3), CURRENT]
     newer = again.refreshed()
     assert newer.bounds("t", 0) == Bounds(0, 200, 200)
-    assert held(newer.part(OffsetRange("t", 0, 0, 200)).pieces) == [
+    assert held(newer.part(PartitionRange("t", 0, 0, 200)).pieces) == [
         (0, 0, 100, "1"),
         (0, 100, 200, "2"),
     ]
@@ -313,6 +313,6 @@ def test_when_files_were_written(files: Files) -> None:
     files.put(2, Share(number, batches(10, [10])), generation=1)
     files.publish()
     catalog = open_catalog(Source(files.place.url))
-    first, second = catalog.part(OffsetRange("t", 0, 0, 20)).pieces
+    first, second = catalog.part(PartitionRange("t", 0, 0, 20)).pieces
     assert catalog.created_ms(first) == files.rows[1][0].created_ms
     assert catalog.created_ms(second) == -1

@@ -24,10 +24,10 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
-from kafkawire.manifest.columns import Entry, ObjectRow
+from kafkawire.manifest.columns import Entry, ManifestObject
 from kafkawire.manifest.keys import segment_key
-from kafkawire.manifest.state import TopicFacts
-from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.manifest.state import ManifestTopic
+from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files.locations import open_place
 from kafkawire.spark.source.model import (
@@ -37,7 +37,7 @@ from kafkawire.spark.source.model import (
     DAMAGED,
     Account,
     DamagedData,
-    OffsetRange,
+    PartitionRange,
     Source,
     SourceError,
     Task,
@@ -64,13 +64,13 @@ def files(tmp_path: Path) -> Files:
     return Files(open_place(str(tmp_path / "tier")))
 
 
-def planned(files: Files, isolation: str = "read_committed") -> tuple[Catalog, Task]:
+def planned(files: Files, isolation: str = "read_committed") -> tuple[SourceCatalog, Task]:
     catalog = open_catalog(Source(files.place.url, isolation=isolation))
     start, _, end = catalog.bounds("t", 0)
-    return catalog, Task((catalog.part(OffsetRange("t", 0, start, end)),))
+    return catalog, Task((catalog.part(PartitionRange("t", 0, start, end)),))
 
 
-def read(catalog: Catalog, task: Task, *, fails: bool = False) -> Outcome:
+def read(catalog: SourceCatalog, task: Task, *, fails: bool = False) -> Outcome:
     """All of a task. `fails`: damage is raised."""
     noted: list[DamagedData] = []
     accounts: list[Account] = []
@@ -276,9 +276,9 @@ def test_nulls_and_large_values_and_empty_partitions(files: Files) -> None:
     catalog, task = planned(files)
     assert read(catalog, task).rows == dict(enumerate(pairs * 2))
     assert catalog.bounds("t", 1) == (0, 0, 0)
-    empty = Task((catalog.part(OffsetRange("t", 2, 0, 7)),))
+    empty = Task((catalog.part(PartitionRange("t", 2, 0, 7)),))
     assert read(catalog, empty).account.counts == {COMPACTED: 7}
-    nothing = Task((catalog.part(OffsetRange("t", 1, 0, 0)),))
+    nothing = Task((catalog.part(PartitionRange("t", 1, 0, 0)),))
     assert not read(catalog, nothing).rows
 
 
@@ -317,10 +317,10 @@ def test_old_segments_are_read_with_and_without_an_origin(files: Files, name: st
     found = read_directory(section_body(section, data[section.start : section.stop]))
     numbers = [entry.number for entry in found]
     for at, topic in enumerate(("t", "empty", "others")):
-        facts = TopicFacts(bytes([at]) * 16, topic, False, 1, {}, (numbers[at],))
+        facts = ManifestTopic(bytes([at]) * 16, topic, False, 1, {}, (numbers[at],))
         files.topics[topic] = facts
     uuid = bytes(range(16))
-    row = ObjectRow(uuid, uuid, 0, 1, len(data), 1, 1, 0, len(found))
+    row = ManifestObject(uuid, uuid, 0, 1, len(data), 1, 1, 0, len(found))
     entries = [
         Entry(
             e.number, e.base_offset, e.end_offset, e.start, e.length, e.index_start,
@@ -334,6 +334,6 @@ def test_old_segments_are_read_with_and_without_an_origin(files: Files, name: st
     catalog, task = planned(files)
     made = read(catalog, task)
     assert made.rows == {n: (b"k%d" % n, bytes([n]) * 900) for n in range(20)}
-    others = read(catalog, Task((catalog.part(OffsetRange("others", 0, 5, 12)),)))
+    others = read(catalog, Task((catalog.part(PartitionRange("others", 0, 5, 12)),)))
     assert others.rows == {7: (b"a", None)}
     assert others.account.counts == {COMPACTED: 4, ABORTED: 1, CONTROL: 1}

@@ -26,8 +26,8 @@ from kafkawire.spark.source.model import (
     Account,
     DamagedData,
     DataLoss,
-    OffsetRange,
     Part,
+    PartitionRange,
     Source,
     SourceError,
     Task,
@@ -83,7 +83,7 @@ def plan(folder: Path, topic: str, **more: Any) -> tuple[Source, Part]:
     source = Source(str(folder), **more)
     catalog = open_catalog(source)
     start, end, _ = catalog.bounds(topic, 0)
-    return source, catalog.part(OffsetRange(topic, 0, start, end))
+    return source, catalog.part(PartitionRange(topic, 0, start, end))
 
 
 def read(source: Source, part: Part) -> tuple[list[Record], Account]:
@@ -259,7 +259,7 @@ def test_spark_tells_of_damage_on_the_disk(
     wait_until(lambda: _end(folder, "sound") == 70, "in segments")
     copied = _copied(folder, tmp_path)
     source = Source(str(copied))
-    part = open_catalog(source).part(OffsetRange("harmed", 1, 0, 200))
+    part = open_catalog(source).part(PartitionRange("harmed", 1, 0, 200))
     [piece] = part.pieces[:1]
     (path,) = copied.glob(f"brokers/*/{piece.key}")
     data = bytearray(path.read_bytes())

@@ -12,7 +12,7 @@ import pytest
 from kafkawire.codec.types import Buffer
 from kafkawire.objectstore.url import TierUrl
 from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError
-from kafkawire.spark.source.files.parallel_reads import InFlight, Plan, Range, Step
+from kafkawire.spark.source.files.parallel_reads import FileRange, Plan, ReadsInFlight, Step
 from tests.kit.spark.inflight import (
     WITHIN_S,
     Meter,
@@ -48,7 +48,7 @@ class Slow(FolderPlace):
 
 def steps(place: Place, keys: Sequence[str], length: int = 10) -> Iterator[Step[str]]:
     for start, key in enumerate(keys):
-        yield Step((Range(place, key, start, length),), lambda found: map(_text, found))
+        yield Step((FileRange(place, key, start, length),), lambda found: map(_text, found))
 
 
 def _text(data: Buffer | None) -> str:
@@ -57,14 +57,14 @@ def _text(data: Buffer | None) -> str:
 
 def test_what_comes_in_any_order_is_taken_in_the_plans() -> None:
     place = Slow()
-    taken = InFlight[str](4, 1000).taken(steps(place, ["f"] * 8))
+    taken = ReadsInFlight[str](4, 1000).taken(steps(place, ["f"] * 8))
     threading.Thread(target=lambda: place.open(3, 2, 1, 0, 7, 6, 5, 4)).start()
     assert list(taken) == [str(n) for n in range(8)]
 
 
 def test_requests_are_bounded_by_their_number() -> None:
     place = Slow()
-    taken = InFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
     found: list[str] = []
     taker = threading.Thread(target=lambda: found.extend(taken))
     taker.start()
@@ -78,7 +78,7 @@ def test_requests_are_bounded_by_their_number() -> None:
 def test_what_is_asked_for_and_not_taken_is_bounded_in_bytes() -> None:
     place = Slow()
     place.open(*range(20))
-    taken = InFlight[str](8, 45).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](8, 45).taken(steps(place, ["f"] * 20))
     for number in range(20):
         assert next(taken) == str(number)
         # Four have room in 45 bytes, beside the one that was taken.
@@ -90,7 +90,7 @@ def test_what_is_asked_for_and_not_taken_is_bounded_in_bytes() -> None:
 def test_steps_of_next_to_nothing_are_bounded_too() -> None:
     place = Slow()
     place.open(*range(20))
-    taken = InFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](3, 1000).taken(steps(place, ["f"] * 20))
     for number in range(20):
         assert next(taken) == str(number)
         asked = min(20, number + 1 + 3)
@@ -100,7 +100,7 @@ def test_steps_of_next_to_nothing_are_bounded_too() -> None:
 def test_a_step_that_is_larger_than_the_room_is_alone() -> None:
     place = Slow()
     place.open(*range(9))
-    taken = InFlight[str](8, 5).taken(steps(place, ["f"] * 9))
+    taken = ReadsInFlight[str](8, 5).taken(steps(place, ["f"] * 9))
     assert list(taken) == [str(n) for n in range(9)]
     assert place.meter.most_size == 10
 
@@ -108,7 +108,7 @@ def test_a_step_that_is_larger_than_the_room_is_alone() -> None:
 def test_an_error_is_raised_in_its_place() -> None:
     place = Slow()
     place.open(*range(9))
-    taken = InFlight[str](8, 1000).taken(steps(place, ["f", "f", "gone", "broken", "f", "f"]))
+    taken = ReadsInFlight[str](8, 1000).taken(steps(place, ["f", "f", "gone", "broken", "f", "f"]))
     assert [next(taken) for _ in range(3)] == ["0", "1", "gone"]
     with pytest.raises(PlaceError, match="3 cannot be read"):
         next(taken)
@@ -118,7 +118,7 @@ def test_an_error_is_raised_in_its_place() -> None:
 def test_who_ends_it_asks_for_nothing_more() -> None:
     place = Slow()
     place.open(0)
-    taken = InFlight[str](2, 1000).taken(steps(place, ["f"] * 20))
+    taken = ReadsInFlight[str](2, 1000).taken(steps(place, ["f"] * 20))
     assert next(taken) == "0"
     taken.close()
     place.open(*range(20))
@@ -136,10 +136,10 @@ def test_a_plan_that_is_not_known_yet_holds_nobody_up() -> None:
         yield from steps(place, ["f"])
         yield known
         told.append("known")
-        yield Step((Range(place, "f", known.result(), 1),), lambda found: map(_text, found))
+        yield Step((FileRange(place, "f", known.result(), 1),), lambda found: map(_text, found))
 
     place.open(0, 7)
-    taken = InFlight[str](4, 1000).taken(plan())
+    taken = ReadsInFlight[str](4, 1000).taken(plan())
     assert next(taken) == "0"
     assert not told
     threading.Thread(target=known.set_result, args=(7,)).start()

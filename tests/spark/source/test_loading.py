@@ -17,9 +17,9 @@ from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.columns import Selection
 from kafkawire.spark.source.files import read_ahead as loading
 from kafkawire.spark.source.files.locations import FolderPlace, Place, PlaceError, open_place
-from kafkawire.spark.source.files.parallel_reads import InFlight, Step
+from kafkawire.spark.source.files.parallel_reads import ReadsInFlight, Step
 from kafkawire.spark.source.files.read_ahead import loads
-from kafkawire.spark.source.model import OffsetRange, Piece, Source, Task
+from kafkawire.spark.source.model import PartitionRange, Piece, Source, Task
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.minio import Minio
 from tests.kit.s3_stub import Reply, error, ranged, serving
@@ -71,7 +71,7 @@ def filled(files: Files, segments: int, batches_each: int) -> Task:
         files.put(name, Share(number, batches(base, [10] * batches_each)))
     files.publish()
     catalog = open_catalog(Source(files.place.url))
-    return Task((catalog.part(OffsetRange("t", 0, 0, segments * batches_each * 10)),))
+    return Task((catalog.part(PartitionRange("t", 0, 0, segments * batches_each * 10)),))
 
 
 def rows(places: Sequence[Place], task: Task, at_once: int = 0) -> list[int]:
@@ -118,7 +118,7 @@ def test_small_pieces_that_lie_far_apart_are_not_all_in_memory(
         Piece(0, "f", at * 60_000, 100, 50_000_000 + at * 100, 28, 0, at, at, at + 1, at + 1)
         for at in range(500)
     ]
-    flight = InFlight[loading.Load](2, 1000)
+    flight = ReadsInFlight[loading.Load](2, 1000)
     place = open_place("/nowhere")
     planned = list(loading._Planning([place], pieces, flight).steps())
     made = [step for step in planned if isinstance(step, Step)]

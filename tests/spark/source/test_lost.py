@@ -6,7 +6,7 @@ from pathlib import Path
 
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.segment.format import LostRange
-from kafkawire.spark.source.model import COMPACTED, LOST, Account, Gap, OffsetRange
+from kafkawire.spark.source.model import COMPACTED, LOST, Account, OffsetGap, PartitionRange
 from tests.kit.spark.files import Files, Share, batches
 from tests.kit.spark.reads import (
     everything,
@@ -29,7 +29,8 @@ def test_gaps_are_told_apart(files: Files) -> None:
     rows, (account,) = everything(files)
     assert rows == rows_of("t", 0, [*range(10), *range(20, 30), *range(35, 40), *range(60, 65)])
     assert account.gaps == [
-        Gap(10, 20, LOST), Gap(30, 35, COMPACTED), Gap(40, 50, COMPACTED), Gap(50, 60, LOST),
+        OffsetGap(10, 20, LOST), OffsetGap(30, 35, COMPACTED), OffsetGap(40, 50, COMPACTED),
+        OffsetGap(50, 60, LOST),
     ]  # fmt: skip
     assert account.counts == {LOST: 20, COMPACTED: 15}
 
@@ -39,7 +40,7 @@ def test_a_range_within_the_gap(files: Files) -> None:
     stored = [*batches(0, [10]), bytes(empty_batches(10, 20)), *batches(20, [10])]
     files.put(1, Share(number, stored, lost=[LostRange(10, 20, 7, 1)]))
     files.publish()
-    rows, (account,) = everything(files, [OffsetRange("t", 0, 12, 15)])
+    rows, (account,) = everything(files, [PartitionRange("t", 0, 12, 15)])
     assert rows == []
     assert account.counts == {LOST: 3}
 
@@ -59,8 +60,8 @@ def test_a_damaged_account_is_no_account(files: Files, tmp_path: Path) -> None:
 
 
 def test_more_is_never_explained_than_is_missing() -> None:
-    account = Account(OffsetRange("t", 0, 0, 100))
+    account = Account(PartitionRange("t", 0, 0, 100))
     account.add_gap(0, 5, COMPACTED)
     account.explain_lost(0, 50)
     assert account.counts == {LOST: 5}
-    assert account.gaps == [Gap(0, 5, LOST)]
+    assert account.gaps == [OffsetGap(0, 5, LOST)]

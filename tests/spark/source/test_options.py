@@ -14,24 +14,24 @@ from kafkawire.spark.source.limits import (
     EachAtTime,
     EachOffset,
     Everywhere,
-    OptionError,
+    SourceOptionError,
 )
 from kafkawire.spark.source.model import Source, SourceError
-from kafkawire.spark.source.options import Options, parse_options
+from kafkawire.spark.source.options import SourceOptions, parse_options
 
 BUCKET = "s3://bucket/cluster"
 
 
-def batch(**given: str) -> Options:
+def batch(**given: str) -> SourceOptions:
     """Of a batch; underscores stand for dots, a source and a topic are there if none is said."""
     return parse(given, streaming=False)
 
 
-def stream(**given: str) -> Options:
+def stream(**given: str) -> SourceOptions:
     return parse(given, streaming=True)
 
 
-def parse(given: dict[str, str], *, streaming: bool) -> Options:
+def parse(given: dict[str, str], *, streaming: bool) -> SourceOptions:
     said = {name.replace("_", "."): value for name, value in given.items()}
     if not {"source", "path", "kafka.bootstrap.servers"} & said.keys():
         said["source"] = BUCKET
@@ -189,12 +189,12 @@ def test_what_cannot_be_is_refused_in_a_sentence(given: dict[str, str], words: s
 
 
 def test_one_subscription_is_needed() -> None:
-    with pytest.raises(OptionError, match="none is given"):
+    with pytest.raises(SourceOptionError, match="none is given"):
         parse_options({"source": BUCKET}, streaming=False)
 
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"])
 def test_a_stream_has_no_end(name: str) -> None:
-    with pytest.raises(OptionError, match=f"a stream has no end: {name}"):
+    with pytest.raises(SourceOptionError, match=f"a stream has no end: {name}"):
         stream(**{name: "latest"})
     assert stream(startingOffsets="latest").starting == Everywhere(LATEST)

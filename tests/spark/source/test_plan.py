@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.spark.source.model import OffsetRange, Part, Piece, Task
+from kafkawire.spark.source.model import Part, PartitionRange, Piece, Task
 from kafkawire.spark.source.plan import MAX_PARTS, plan_tasks, split_part
 
 
@@ -18,7 +18,7 @@ def piece(base: int, end: int, size: int, key: str = "k") -> Piece:
 
 def part(partition: int, *pieces: Piece, base: int = 0, end: int = 0, bare: int = 0) -> Part:
     """`bare`: bytes of offsets in no piece."""
-    wanted = OffsetRange("t", partition, base, end or pieces[-1].end)
+    wanted = PartitionRange("t", partition, base, end or pieces[-1].end)
     return Part(wanted, pieces, sum(each.size_bytes for each in pieces) + bare)
 
 
@@ -38,7 +38,7 @@ def parts(draw: st.DrawFn) -> list[Part]:
             at += count
         tail = draw(st.sampled_from([0, 0, 9]))
         end, size = at + tail, sum(each.size_bytes for each in pieces)
-        wanted = OffsetRange("t", partition, base, end)
+        wanted = PartitionRange("t", partition, base, end)
         found.append(Part(wanted, tuple(pieces), size + bare + 10 * tail))
     return found
 
@@ -125,7 +125,7 @@ def test_a_task_has_a_bound_of_parts() -> None:
 
 
 def test_what_no_piece_covers_counts() -> None:
-    bare = Part(OffsetRange("t", 0, 0, 1000), (), 100_000)
+    bare = Part(PartitionRange("t", 0, 0, 1000), (), 100_000)
     assert [share.range[2:] for share in split_part(bare, 25_000)] == [
         (0, 250), (250, 500), (500, 750), (750, 1000),
     ]  # fmt: skip

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from pyspark.sql import datasource as spark
 
 from kafkawire.spark.source.columns import DEFAULT, NATIVE
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 from kafkawire.spark.source.pushdown import Pruning
 
 KINDS = {column.name: column.kind for column in (*DEFAULT.fields(), *NATIVE.fields())}
 ALL = [
-    OffsetRange("orders", 0, 0, 100),
-    OffsetRange("orders", 1, 50, 60),
-    OffsetRange("bills", 0, 0, 10),
+    PartitionRange("orders", 0, 0, 100),
+    PartitionRange("orders", 1, 50, 60),
+    PartitionRange("bills", 0, 0, 10),
 ]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ def times_of(wanted: Sequence[tuple[str, int, int]]) -> list[int | None]:
     return [-(-ms // 10) if ms < 10_000 else None for _, _, ms in wanted]
 
 
-def pruned(*filters: spark.Filter) -> tuple[list[OffsetRange], list[spark.Filter]]:
+def pruned(*filters: spark.Filter) -> tuple[list[PartitionRange], list[spark.Filter]]:
     pruning = Pruning()
     rest = pruning.push(filters, KINDS)
     pruning = pickle.loads(pickle.dumps(pruning))  # as it goes to the tasks with its reader
@@ -44,7 +44,7 @@ def pruned(*filters: spark.Filter) -> tuple[list[OffsetRange], list[spark.Filter
 ORDERS_0, ORDERS_1, BILLS = ALL
 
 
-def orders(**bounds: Any) -> list[OffsetRange]:
+def orders(**bounds: Any) -> list[PartitionRange]:
     return [ORDERS_0._replace(**bounds), ORDERS_1._replace(**bounds)]
 
 
@@ -68,7 +68,9 @@ USED_UP = [
 
 
 @pytest.mark.parametrize(("filter_", "left"), USED_UP)
-def test_what_planning_decides_is_used_up(filter_: spark.Filter, left: list[OffsetRange]) -> None:
+def test_what_planning_decides_is_used_up(
+    filter_: spark.Filter, left: list[PartitionRange]
+) -> None:
     assert pruned(filter_) == (left, [])
 
 
@@ -95,7 +97,7 @@ HANDED_BACK = [
 
 
 @pytest.mark.parametrize(("filter_", "left"), HANDED_BACK)
-def test_the_rest_is_handed_back(filter_: spark.Filter, left: list[OffsetRange]) -> None:
+def test_the_rest_is_handed_back(filter_: spark.Filter, left: list[PartitionRange]) -> None:
     ranges, rest = pruned(filter_)
     assert ranges == left
     assert len(rest) == 1
@@ -110,7 +112,7 @@ def test_all_of_several_must_hold() -> None:
         spark.EqualTo(("value",), b"x"),
         spark.EqualTo(("partition",), 1),
     )
-    assert ranges == [OffsetRange("orders", 1, 52, 55)]
+    assert ranges == [PartitionRange("orders", 1, 52, 55)]
     assert rest == [spark.EqualTo(("value",), b"x")]
 
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import pytest
 
 from kafkawire.spark.source import ranges
-from kafkawire.spark.source.model import DataLoss, OffsetRange, Source, SourceError
-from kafkawire.spark.source.options import Options, parse_options
+from kafkawire.spark.source.model import DataLoss, PartitionRange, Source, SourceError
+from kafkawire.spark.source.options import SourceOptions, parse_options
 
 
 class Ends(NamedTuple):
@@ -62,7 +62,7 @@ def contents(**source: bool) -> Contents:
     )
 
 
-def options(streaming: bool = False, **given: str) -> Options:
+def options(streaming: bool = False, **given: str) -> SourceOptions:
     said = {"source": "/data", **given}
     if not {"subscribe", "subscribePattern", "assign"} & said.keys():
         said["subscribe"] = "orders"
@@ -140,9 +140,9 @@ def test_what_is_lost_fails_or_is_logged(
 def test_a_micro_batch_reads_from_start_to_end() -> None:
     there = contents()
     start, end = {("orders", 0): 5, ("orders", 1): 30}, {("orders", 0): 50, ("orders", 1): 30}
-    assert ranges.stream_ranges(there, start, end) == [OffsetRange("orders", 0, 5, 50)]
+    assert ranges.stream_ranges(there, start, end) == [PartitionRange("orders", 0, 5, 50)]
     new = {**end, ("bills", 0): 0}
-    assert ranges.stream_ranges(there, start, new) == [OffsetRange("orders", 0, 5, 50)]
+    assert ranges.stream_ranges(there, start, new) == [PartitionRange("orders", 0, 5, 50)]
 
 
 STREAM_LOSSES = [

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.locations import FolderPlace, open_place
-from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, OffsetRange, Task
+from kafkawire.spark.source.model import ABORTED, COMPACTED, CONTROL, PartitionRange, Task
 from tests.kit.spark.files import Files, Share, batch, batches, marker
 from tests.kit.spark.reads import (
     everything,
@@ -31,7 +31,7 @@ def test_a_partition_over_segments_and_tasks(files: Files) -> None:
         rows, accounts = everything(files, size=size)
         assert rows == rows_of("t", 0, range(5000))
         assert sum(account.rows for account in accounts) == 5000
-    rows, _ = everything(files, [OffsetRange("t", 0, 1234, 3333)], size=50_000)
+    rows, _ = everything(files, [PartitionRange("t", 0, 1234, 3333)], size=50_000)
     assert rows == rows_of("t", 0, range(1234, 3333))
 
 
@@ -64,7 +64,7 @@ def test_gaps_are_explained(files: Files) -> None:
     rows, accounts = everything(files)
     kept = [*range(5, 10), *range(20, 30), 40, 60]
     assert rows == rows_of("t", 0, kept) + rows_of("t", 1, range(10))
-    assert accounts[0].range == OffsetRange("t", 0, 3, 61)
+    assert accounts[0].range == PartitionRange("t", 0, 3, 61)
     assert accounts[0].counts == {COMPACTED: 58 - len(kept)}
     assert [gap[:2] for gap in accounts[0].gaps] == [(3, 5), (10, 20), (30, 40), (41, 60)]
 
@@ -113,7 +113,7 @@ def test_aborted_records_are_left_out(files: Files) -> None:
     assert rows == rows_of("t", 0, [*range(11, 30), *range(41, 45)])
     assert accounts[0].counts == {ABORTED: 19, CONTROL: 4}
     # The marker lies behind the range, in the next segment.
-    rows, accounts = everything(files, [OffsetRange("t", 0, 25, 38)])
+    rows, accounts = everything(files, [PartitionRange("t", 0, 25, 38)])
     assert rows == rows_of("t", 0, range(25, 30))
     assert accounts[0].counts == {ABORTED: 7, CONTROL: 1}
 
@@ -164,7 +164,7 @@ def test_any_range_of_any_segments_by_any_tasks(
             "kafkawire.spark.source.files.read_ahead.RUN_BYTES", data.draw(st.integers(1, 30_000))
         )
         size = data.draw(st.sampled_from([1 << 30, 5000, 300]))
-        rows, accounts = everything(files, [OffsetRange("t", 0, base, end)], size=size)
+        rows, accounts = everything(files, [PartitionRange("t", 0, base, end)], size=size)
         there = [o for _, _, inside in world for at, n in inside for o in range(at, at + n)]
         assert rows == rows_of("t", 0, [offset for offset in there if base <= offset < end])
         assert {reason for account in accounts for reason in account.counts} <= {COMPACTED}

@@ -10,7 +10,7 @@ import pytest
 from kafkawire.codec.batches import resum
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.locations import FolderPlace, Place
-from kafkawire.spark.source.model import DAMAGED, Account, DamagedData, OffsetRange, Task
+from kafkawire.spark.source.model import DAMAGED, Account, DamagedData, PartitionRange, Task
 from tests.kit.spark.files import Files, Share, batch
 from tests.kit.spark.reads import (
     Row,
@@ -33,7 +33,7 @@ def harm(files: Files, key: str, at: int, data: bytes | None = None) -> None:
 
 
 def damaged(
-    files: Files, ranges: Iterable[OffsetRange] | None = None, **more: Any
+    files: Files, ranges: Iterable[PartitionRange] | None = None, **more: Any
 ) -> tuple[list[Row], list[Account], list[Any]]:
     noted: list[Any] = []
     more["on_damage"] = lambda error, data: noted.append((error, data))
@@ -61,7 +61,7 @@ def test_a_flipped_bit_is_named(files: Files, small: int, monkeypatch: pytest.Mo
         (error.base, error.end, at_batch(error.end // 10) - at_batch(error.base // 10))
     ]
     # A range that does not need the block is whole.
-    rows, accounts = everything(files, [OffsetRange("t", 0, 400, 2000)])
+    rows, accounts = everything(files, [PartitionRange("t", 0, 400, 2000)])
     assert not accounts[0].gaps
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_index_is_done_without(
     catalog = open_catalog(source_of(files))
     [piece] = catalog.part(whole(catalog)[0]).pieces
     harm(files, key, piece.index_start + 5)
-    rows, accounts, noted = damaged(files, [OffsetRange("t", 0, 55, 1777)])
+    rows, accounts, noted = damaged(files, [PartitionRange("t", 0, 55, 1777)])
     assert (rows, noted) == (rows_of("t", 0, range(55, 1777)), [])
     harm(files, key, at_batch(17) + 300)
     with pytest.raises(DamagedData, match=r"\[170, 180\)"):

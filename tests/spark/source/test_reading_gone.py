@@ -13,7 +13,7 @@ from kafkawire.manifest.keys import segment_key
 from kafkawire.spark.source import read_task as reading
 from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files.locations import FolderPlace, PlaceError
-from kafkawire.spark.source.model import LOST, Account, DataLoss, OffsetRange, Task
+from kafkawire.spark.source.model import LOST, Account, DataLoss, PartitionRange, Task
 from kafkawire.spark.source.read_task import read_task
 from tests.kit.spark.files import Files, Share, batches
 from tests.kit.spark.reads import (
@@ -88,7 +88,7 @@ def test_retention_and_deletion_after_the_plan(files: Files) -> None:
         files.put(name, Share(one, batches((name - 1) * 500, [10] * 50)))
     files.publish()
     catalog = open_catalog(source_of(files, fail_on_data_loss=False))
-    task = Task((catalog.part(OffsetRange("t", 0, 0, 1500)),))
+    task = Task((catalog.part(PartitionRange("t", 0, 0, 1500)),))
     files.publish(starts={one: 700}, gone=(1,))
     files.place.delete([segment_key((1).to_bytes(16, "big"))])
     rows, accounts = read(catalog.source, catalog.places, task)
@@ -104,7 +104,7 @@ def test_a_topic_that_was_deleted_after_the_plan(files: Files) -> None:
     files.put(1, Share(one, batches(0, [10] * 50)))
     files.publish()
     catalog = open_catalog(source_of(files, fail_on_data_loss=False))
-    task = Task((catalog.part(OffsetRange("t", 0, 0, 500)),))
+    task = Task((catalog.part(PartitionRange("t", 0, 0, 500)),))
     old = files.topics.pop("t")
     files.drop(old.id)
     files.publish(gone=(1,))

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from kafkawire.spark.source.catalog import Catalog, open_catalog
+from kafkawire.spark.source.catalog import SourceCatalog, open_catalog
 from kafkawire.spark.source.columns import Selection
-from kafkawire.spark.source.model import Account, OffsetRange, Source
+from kafkawire.spark.source.model import Account, PartitionRange, Source
 from kafkawire.spark.source.plan import plan_tasks
 from kafkawire.spark.source.read_task import read_task
 from kafkawire.testing.plugin import Factory
@@ -35,9 +35,9 @@ def topics(
     made.broker.stop()
 
 
-def read(catalog: Catalog) -> tuple[list[Row], list[Account]]:
+def read(catalog: SourceCatalog) -> tuple[list[Row], list[Account]]:
     """All of topic t, by tasks of little size."""
-    ranges = [OffsetRange("t", p, *catalog.bounds("t", p)[::2]) for p in range(3)]
+    ranges = [PartitionRange("t", p, *catalog.bounds("t", p)[::2]) for p in range(3)]
     accounts: list[Account] = []
     rows: list[Row] = []
     for task in plan_tasks([catalog.part(each) for each in ranges], task_bytes=20_000):

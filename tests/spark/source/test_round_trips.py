@@ -14,7 +14,7 @@ from kafkawire.spark.source.catalog import open_catalog
 from kafkawire.spark.source.files import read_ahead as loading
 from kafkawire.spark.source.files import transactions
 from kafkawire.spark.source.files.locations import FolderPlace, PlaceError, open_place
-from kafkawire.spark.source.model import OffsetRange, Source, SourceError
+from kafkawire.spark.source.model import PartitionRange, Source, SourceError
 from tests.kit.spark.files import START_MS, Files, Share, batch, batches, marker
 
 WITHIN_S = 30.0
@@ -80,13 +80,15 @@ def test_a_file_that_was_replaced_meanwhile_is_looked_for_again(files: Files) ->
         files.put(at + 1, Share(number, batches(0, [1] * 9)))
     files.publish()
     catalog = open_catalog(Source(files.place.url))
-    old = list(catalog.part(OffsetRange("t", 2, 0, 9)).pieces)
+    old = list(catalog.part(PartitionRange("t", 2, 0, 9)).pieces)
     files.put(50, Share(numbers[2], batches(0, [1] * 9)), generation=1)
     files.publish(gone=[3])
     files.place.delete([old[0].key])
     wanted = [("t", at, START_MS + 3) for at in range(5)]
     assert catalog.offsets_for_times(wanted) == [3] * 5
-    files.place.delete([open_catalog(catalog.source).part(OffsetRange("t", 2, 0, 9)).pieces[0].key])
+    files.place.delete(
+        [open_catalog(catalog.source).part(PartitionRange("t", 2, 0, 9)).pieces[0].key]
+    )
     loading._read_index.cache_clear()
     with pytest.raises(SourceError, match="though its manifest names it"):
         catalog.offsets_for_times(wanted)
@@ -103,9 +105,9 @@ def test_what_was_aborted_is_looked_up_in_all_files(files: Files) -> None:
     files.publish()
     catalog = open_catalog(Source(files.place.url))
     catalog.places[0] = Together(files.place.tier, keys[1:])
-    found = transactions.aborted_transactions(catalog, OffsetRange("t", 0, 15, 35))
+    found = transactions.aborted_transactions(catalog, PartitionRange("t", 0, 15, 35))
     assert found == [(7, 10, 19), (7, 20, 29), (7, 30, 39)]
     transactions._read.cache_clear()
     catalog.places[0] = Together(files.place.tier, keys[1:], keys[4])
     with pytest.raises(PlaceError, match="cannot be read"):
-        transactions.aborted_transactions(catalog, OffsetRange("t", 0, 15, 35))
+        transactions.aborted_transactions(catalog, PartitionRange("t", 0, 15, 35))

@@ -26,8 +26,8 @@ from kafkawire.spark.source.model import (
     LOST,
     DamagedData,
     DataLoss,
-    OffsetRange,
     Part,
+    PartitionRange,
     Source,
     SourceError,
     Task,
@@ -60,7 +60,7 @@ def source(kafka: FakeKafka, **more: Any) -> Source:
 
 
 def tail_of(kafka: FakeKafka, base: int, end: int, **more: Any) -> Any:
-    task = Task((Part(OffsetRange("t", 0, base, end)),))
+    task = Task((Part(PartitionRange("t", 0, base, end)),))
     on_damage = more.pop("on_damage", None)
     return read(source(kafka, **more), [], task, on_damage=on_damage)
 
@@ -95,7 +95,7 @@ def test_segments_and_then_the_tail(kafka: FakeKafka, tmp_path: Path) -> None:
     kafka.ids = {"t": files.topics["t"].id}
     catalog = open_catalog(Source(files.place.url, kafka.address))
     assert catalog.bounds("t", 0) == Bounds(0, 63, 100)
-    part = catalog.part(OffsetRange("t", 0, 5, 100))
+    part = catalog.part(PartitionRange("t", 0, 5, 100))
     kafka.asked.clear()
     rows, accounts = read(catalog.source, catalog.places, Task((part,)))
     assert rows == rows_of("t", 0, [*range(5, 60), *range(63, 100)])
@@ -167,14 +167,14 @@ def test_nobody_listens(pauses: list[int]) -> None:
     with pytest.raises(SourceError, match=f"cannot connect to {gone.address}"):
         tail_of(gone, 0, 10)
     with pytest.raises(SourceError, match="must be HOST:PORT of a broker"):
-        read(Source(bootstrap="nowhere"), [], Task((Part(OffsetRange("t", 0, 0, 10)),)))
+        read(Source(bootstrap="nowhere"), [], Task((Part(PartitionRange("t", 0, 0, 10)),)))
 
 
 def test_who_stops_early_leaves_nothing_behind(
     kafka: FakeKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "FETCH_BYTES", 1)
-    task = Task((Part(OffsetRange("t", 0, 0, 100)),))
+    task = Task((Part(PartitionRange("t", 0, 0, 100)),))
     taken: Any = read_task(source(kafka), [], task, SELECTION, batch_rows=5)
     assert next(taken).num_rows == 5
     assert any("kafkawire-fetch" in thread.name for thread in threading.enumerate())
@@ -263,7 +263,7 @@ def test_the_brokers_bounds_hold(kafka: FakeKafka, both: Files) -> None:
     assert catalog.bounds("t", 0) == Bounds(12, 40, 80)
     assert catalog.bounds("t", 1) == Bounds(0, 0, 0)
     assert catalog.bounds("new", 0) == Bounds(0, 0, 7)
-    assert catalog.part(OffsetRange("new", 0, 0, 7)).size_bytes == 7000
+    assert catalog.part(PartitionRange("new", 0, 0, 7)).size_bytes == 7000
     with pytest.raises(SourceError, match=f"broker at {kafka.address} has no topic 'old'"):
         catalog.bounds("old", 0)
     dirty = replace(catalog.source, isolation="read_uncommitted")
@@ -280,7 +280,7 @@ def test_a_topic_made_again_is_read_from_the_broker(kafka: FakeKafka, both: File
     kafka.ids = {"t": b"another topic of"}
     catalog = open_catalog(Source(both.place.url, kafka.address))
     assert catalog.bounds("t", 0) == Bounds(0, 0, 100)
-    assert catalog.part(OffsetRange("t", 0, 0, 100)).pieces == ()
+    assert catalog.part(PartitionRange("t", 0, 0, 100)).pieces == ()
 
 
 def test_a_broker_of_another_cluster_is_refused(kafka: FakeKafka, both: Files) -> None:
@@ -314,7 +314,7 @@ def test_times_of_the_tail_are_the_brokers(kafka: FakeKafka, both: Files) -> Non
 def test_what_a_catalog_asks_is_tried_again(kafka: FakeKafka, pauses: list[int]) -> None:
     moving = [CLOSE, ErrorCode.NOT_LEADER_OR_FOLLOWER]
     kafka.trouble = troubles(*moving, key=LIST_OFFSETS)
-    assert asking.Broker(source(kafka)).ends("t") == {0: (0, 100)}
+    assert asking.BrokerQueries(source(kafka)).ends("t") == {0: (0, 100)}
     assert pauses == [1, 2]
 
 
@@ -324,13 +324,13 @@ def test_who_is_silent_is_not_asked_five_times(
     monkeypatch.setattr(asking, "ASKED_WITHIN_S", -1.0)
     kafka.trouble = troubles(CLOSE, key=LIST_OFFSETS)
     with pytest.raises(SourceError, match="closed the connection"):
-        asking.Broker(source(kafka)).ends("t")
+        asking.BrokerQueries(source(kafka)).ends("t")
     assert pauses == []
 
 
 def test_a_file_that_is_gone_may_be_had_from_the_broker(kafka: FakeKafka, both: Files) -> None:
     catalog = open_catalog(Source(both.place.url, kafka.address))
-    part = catalog.part(OffsetRange("t", 0, 0, 100))
+    part = catalog.part(PartitionRange("t", 0, 0, 100))
     both.place.delete([segment_key((1).to_bytes(16, "big"))])
     rows, _ = read(catalog.source, catalog.places, Task((part,)))
     assert rows == rows_of("t", 0, range(100))

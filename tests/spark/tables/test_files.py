@@ -15,10 +15,10 @@ from kafkawire.spark.pipeline.layout import Layout, repeating
 from kafkawire.spark.pipeline.naming import described, escape, file_path, folder, written_by
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 from tests.kit.spark.pipelines import job
 
-PART = OffsetRange("orders", 3, 1000, 2000)
+PART = PartitionRange("orders", 3, 1000, 2000)
 
 
 def test_a_name_says_what_is_in_the_file() -> None:

@@ -13,7 +13,7 @@ from pyiceberg.table import Table as Loaded
 
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.runs import FileFacts
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables import commit as committing
 from kafkawire.spark.pipeline.tables.commit import CommitError, Conflict
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
@@ -292,7 +292,7 @@ def test_no_password_is_written_down(tmp_path: Path) -> None:
         "token": "hidden",
         "name": "a.b",
     }
-    own(State(place), job(tmp_path, "iceberg", catalog=said), SCHEMA)
+    own(TableState(place), job(tmp_path, "iceberg", catalog=said), SCHEMA)
     kept = (tmp_path / "_kafkawire" / "table.json").read_text()
     assert json.loads(kept)["catalog"] == {"type": "sql", "name": "a.b"}
 

@@ -20,7 +20,7 @@ from pyiceberg.table import Table as Loaded
 from kafkawire.spark.pipeline.job import Job
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables import commit as committing
 from kafkawire.spark.pipeline.tables import iceberg_catalog
 from kafkawire.spark.pipeline.tables.commit import CommitError
@@ -166,7 +166,7 @@ def test_credentials_warehouse_prefix_and_scope(
         table_at(front, tmp_path / "t", **said)
     monkeypatch.setenv("POLARIS_SECRET", SECRET)
     table = table_at(front, tmp_path / "t", **said)
-    own(State(table.place), job(front, tmp_path / "t", **said), SCHEMA)
+    own(TableState(table.place), job(front, tmp_path / "t", **said), SCHEMA)
     table.commit(record(1, [wrote(table, 1, 0, 5)]))
     assert "GET /v1/wh-7/namespaces/shop%1Feu/tables/orders" in front.seen
     assert open_table_at(str(tmp_path / "t")).committed() == 1  # by what the folder says alone
@@ -212,13 +212,13 @@ def test_sections_of_the_catalog_are_the_librarys(
     monkeypatch.setenv("LAKE_SECRET", SECRET)
     auth = {"type": "oauth2", "oauth2": {**oauth, "token_url": f"{front.uri}/v1/oauth/tokens"}}
     table = table_at(front, tmp_path / "t", auth=auth)
-    own(State(table.place), job(front, tmp_path / "t", auth=auth), SCHEMA)
+    own(TableState(table.place), job(front, tmp_path / "t", auth=auth), SCHEMA)
     assert table.committed() == 0
     assert asked
     kept = json.loads((tmp_path / "t" / "_kafkawire" / "table.json").read_text())["catalog"]
     assert kept["auth"] == auth
     plain = {"type": "oauth2", "oauth2": {**oauth, "client_secret": SECRET}}
-    own_place = State(open_place(str(tmp_path / "u")))
+    own_place = TableState(open_place(str(tmp_path / "u")))
     own(own_place, job(front, tmp_path / "u", auth=plain), SCHEMA)
     assert SECRET not in (tmp_path / "u" / "_kafkawire" / "table.json").read_text()
 

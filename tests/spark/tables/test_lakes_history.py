@@ -19,7 +19,7 @@ from kafkawire.spark.pipeline.engine import Engine
 from kafkawire.spark.pipeline.executors import Inline
 from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables import delta
 from kafkawire.spark.pipeline.tables.delta import DeltaTable
 from kafkawire.spark.pipeline.tables.iceberg import IcebergTable
@@ -159,7 +159,7 @@ def test_interrupted_after_the_snapshots_went(tmp_path: Path) -> None:
     table.place = place
     assert table.tidy() == 7
     assert files(tmp_path / "t") == referred(table)
-    assert State(place).expiry() is None
+    assert TableState(place).expiry() is None
     check(table)
 
 
@@ -172,11 +172,11 @@ def test_interrupted_before_the_snapshots_went(
         patch.setattr("pyiceberg.table.update.snapshot.ExpireSnapshots.commit", killed)
         with pytest.raises(Killed):
             table.tidy()
-    noted = State(table.place).expiry()
+    noted = TableState(table.place).expiry()
     assert noted is not None
     later = IcebergTable(job(tmp_path / "t", "iceberg", history="1 h"), table.place)
     assert later.tidy() == 0
-    assert State(table.place).expiry() is None
+    assert TableState(table.place).expiry() is None
     assert set(noted.files) < files(tmp_path / "t") == referred(table)
     check(table)
 

@@ -17,7 +17,7 @@ from kafkawire.spark.pipeline.runs import FileFacts
 from kafkawire.spark.pipeline.tables.parquet_file import Encoding, ParquetFile
 from kafkawire.spark.pipeline.tables.port import Table, open_table
 from kafkawire.spark.source.columns import NATIVE
-from kafkawire.spark.source.model import OffsetRange
+from kafkawire.spark.source.model import PartitionRange
 from tests.kit.spark.lake import job, record
 
 AT = datetime(2026, 1, 1, 2, 3, 4, 567890, UTC)
@@ -69,7 +69,7 @@ def test_every_type_comes_back(format: str, tmp_path: Path) -> None:
     writer = ParquetFile(table.file_schema(SCHEMA), Encoding("zstd", plain=True), {})
     writer.add(pa.RecordBatch.from_pylist([FULL, EMPTY], schema=SCHEMA))
     data, stats = writer.close()
-    part = OffsetRange("orders", 0, 0, 2)
+    part = PartitionRange("orders", 0, 0, 2)
     path = file_path(part, (), 1, kind="r", attempt="a1")
     table.place.put(path, data)
     table.commit(record(1, [FileFacts(path, 2, len(data), *part, (), 1, stats)]))

@@ -22,7 +22,7 @@ from kafkawire.spark.pipeline.registry import RegistryError
 from kafkawire.spark.pipeline.values.avro import AvroDecoder, build
 from kafkawire.spark.pipeline.values.avro_types import self_contained
 from kafkawire.spark.pipeline.values.converters import converter, resolve
-from kafkawire.spark.pipeline.values.spec import Format, FormatError
+from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
 from kafkawire.spark.source.model import SourceError
 from tests.kit.spark.registry import FakeRegistry, running
 from tests.spark.values.test_values import records
@@ -168,14 +168,14 @@ def test_values_no_column_can_hold_are_bad_rows() -> None:
     ],
 )  # fmt: skip
 def test_schemas_that_cannot_be_a_table(schema: str, message: str) -> None:
-    with pytest.raises(FormatError) as raised:
+    with pytest.raises(ValueFormatError) as raised:
         converter(resolve(Format("avro", schema=schema), ["t"]))
     assert message in str(raised.value)
 
 
 def test_reserved_columns() -> None:
     schema = json.dumps(record_of(("_offset", "long")))
-    with pytest.raises(FormatError, match="'_offset': that is reserved"):
+    with pytest.raises(ValueFormatError, match="'_offset': that is reserved"):
         converter(resolve(Format("avro", schema=schema), ["t"]))
     converter(resolve(Format("avro", schema=schema), ["t"]), key=True)
 
@@ -323,7 +323,7 @@ def test_topics_of_one_table_have_one_schema(fake: FakeRegistry) -> None:
     fake.register("c-value", json.dumps(OLD))
     form = Format("avro", registry=fake.url)
     assert resolve(form, ["a", "c"]) == resolve(form, ["a"])
-    with pytest.raises(FormatError, match=r"topics a, b have 2 different schemas"):
+    with pytest.raises(ValueFormatError, match=r"topics a, b have 2 different schemas"):
         resolve(form, ["a", "b"])
     with pytest.raises(RegistryError, match="no version latest of the subject 'd-value'"):
         resolve(form, ["d"])

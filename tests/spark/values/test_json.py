@@ -14,7 +14,7 @@ import pytest
 from kafkawire.spark.mapping import map_in_arrow
 from kafkawire.spark.pipeline.values import rows
 from kafkawire.spark.pipeline.values.json import JsonConverter
-from kafkawire.spark.pipeline.values.spec import Format, FormatError
+from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -136,5 +136,5 @@ def test_keys_and_schemas_as_json(spark: SparkSession) -> None:
     ],
 )
 def test_schemas_that_are_none(spark: SparkSession, schema: str, message: str) -> None:
-    with pytest.raises(FormatError, match=message):
+    with pytest.raises(ValueFormatError, match=message):
         JsonConverter(Format("json", schema=schema))

@@ -18,7 +18,7 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto,
 from kafkawire.spark.pipeline import registry as client
 from kafkawire.spark.pipeline.values.converters import converter, resolve
 from kafkawire.spark.pipeline.values.protobuf_types import complete, message_of, name_at
-from kafkawire.spark.pipeline.values.spec import Format, FormatError
+from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError
 from tests.kit.spark.registry import FakeRegistry, running
 from tests.spark.values.test_values import records
 
@@ -236,17 +236,19 @@ def test_references(fake: FakeRegistry) -> None:
     rows, bad = rows_of(form, [framed(number, b"\0", b"\x0a\x02\x08\x05")])
     assert (rows, bad) == ([{"at": {"x": 5}}], {})
     fake.register("u-value", top.SerializeToString())
-    with pytest.raises(FormatError, match=r"imports low/point\.proto, which the schema does not"):
+    with pytest.raises(
+        ValueFormatError, match=r"imports low/point\.proto, which the schema does not"
+    ):
         resolve(Format("protobuf", registry=fake.url), ["u"])
 
 
 def test_registries_that_know_text_only(fake: FakeRegistry) -> None:
     fake.serialized = False
     fake.register("t-value", shop().SerializeToString())
-    with pytest.raises(FormatError, match="gives Protobuf schemas as text only"):
+    with pytest.raises(ValueFormatError, match="gives Protobuf schemas as text only"):
         resolve(Format("protobuf", registry=fake.url), ["t"])
     fake.register("a-value", '"string"')
-    with pytest.raises(FormatError, match="is AVRO, not PROTOBUF"):
+    with pytest.raises(ValueFormatError, match="is AVRO, not PROTOBUF"):
         resolve(Format("protobuf", registry=fake.url), ["a"])
 
 
@@ -256,19 +258,21 @@ def test_schemas_that_cannot_be_a_table(descriptor: str, tmp_path: Path) -> None
         path.write_bytes(FileDescriptorSet(file=[file]).SerializeToString())
         return Format("protobuf", descriptor=str(path), message=message)
 
-    with pytest.raises(FormatError, match=r"no message 'shop.None'; .*: shop.Order, shop.Nothing"):
+    with pytest.raises(
+        ValueFormatError, match=r"no message 'shop.None'; .*: shop.Order, shop.Nothing"
+    ):
         resolve(Format("protobuf", descriptor=descriptor, message="shop.None"), ["t"])
     circle = FileDescriptorProto(name="c.proto", syntax="proto3")
     node = circle.message_type.add(name="Node")
     field(node, "next", MESSAGE, of=".Node")
-    with pytest.raises(FormatError, match="has a Node inside of a Node"):
+    with pytest.raises(ValueFormatError, match="has a Node inside of a Node"):
         converter(resolve(of(circle, "Node"), ["t"]))
     torn = FileDescriptorProto(name="t.proto", syntax="proto3")
     field(torn.message_type.add(name="M"), "x", MESSAGE, of=".Gone")
-    with pytest.raises(FormatError, match="does not fit together"):
+    with pytest.raises(ValueFormatError, match="does not fit together"):
         resolve(of(torn, "M"), ["t"])
     unknown = FileDescriptorProto(name="u.proto", dependency=["google/protobuf/none.proto"])
-    with pytest.raises(FormatError, match=r"google/protobuf/none\.proto, which is not known"):
+    with pytest.raises(ValueFormatError, match=r"google/protobuf/none\.proto, which is not known"):
         resolve(of(unknown, "M"), ["t"])
 
 

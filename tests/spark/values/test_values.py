@@ -13,8 +13,15 @@ from kafkawire.spark.pipeline.values import rows
 from kafkawire.spark.pipeline.values.converters import converter, resolve
 from kafkawire.spark.pipeline.values.framing import BadValue, message_path, number_of
 from kafkawire.spark.pipeline.values.jsonwhy import why
-from kafkawire.spark.pipeline.values.shred import Member, array, build_all, leaf, mapping, struct
-from kafkawire.spark.pipeline.values.spec import Format, FormatError, checked_columns
+from kafkawire.spark.pipeline.values.shred import (
+    RecordField,
+    array,
+    build_all,
+    leaf,
+    mapping,
+    struct,
+)
+from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError, checked_columns
 from kafkawire.spark.source.model import SourceError
 
 
@@ -38,7 +45,7 @@ from kafkawire.spark.source.model import SourceError
     ],
 )
 def test_formats_that_cannot_be(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(FormatError) as raised:
+    with pytest.raises(ValueFormatError) as raised:
         Format(**keys).checked("value")
     assert message in str(raised.value)
 
@@ -62,9 +69,9 @@ def test_formats_that_can(form: Format) -> None:
 
 def test_columns_that_cannot_be() -> None:
     checked_columns(["a", "b", "value", "_value"], "value")
-    with pytest.raises(FormatError, match="has a field '_Offset': that is reserved"):
+    with pytest.raises(ValueFormatError, match="has a field '_Offset': that is reserved"):
         checked_columns(["_Offset"], "value")
-    with pytest.raises(FormatError, match="fields 'id' and 'ID': names must differ"):
+    with pytest.raises(ValueFormatError, match="fields 'id' and 'ID': names must differ"):
         checked_columns(["id", "ID"], "value")
 
 
@@ -152,11 +159,13 @@ def test_values_that_do_not_fit_are_found_among_many() -> None:
 
 
 def test_columns_of_nested_values() -> None:
-    inner = struct([Member("x", leaf(pa.int32()), lambda found: [one["x"] for one in found])])
+    inner = struct([RecordField("x", leaf(pa.int32()), lambda found: [one["x"] for one in found])])
     node = struct(
         [
-            Member("a", array(inner), lambda found: [one.get("a") for one in found]),
-            Member("m", mapping(leaf(pa.string()), inner), lambda f: [one.get("m") for one in f]),
+            RecordField("a", array(inner), lambda found: [one.get("a") for one in found]),
+            RecordField(
+                "m", mapping(leaf(pa.string()), inner), lambda f: [one.get("m") for one in f]
+            ),
         ]
     )
     values: list[dict[str, Any] | None] = [

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from kafkawire.spark.pipeline.naming import described
-from kafkawire.spark.pipeline.runs import FileFacts, Record
-from kafkawire.spark.source.model import OffsetRange, SourceError
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
+from kafkawire.spark.source.model import PartitionRange, SourceError
 
 TRIES = 20
 """Of a commit, each after somebody else's: a minute at most, with the waits."""
@@ -35,7 +35,7 @@ class Conflict(Exception):
     table again."""
 
 
-def properties(record: Record) -> dict[str, str]:
+def properties(record: RunRecord) -> dict[str, str]:
     """What a commit says of its run. `kafkawire.offsets`: topic -> partition -> [base, end), left
     out where there are very many; they are in the run's record too."""
     ranges: dict[str, dict[str, list[int]]] = {}
@@ -92,4 +92,4 @@ def facts(
     return FileFacts(path, rows, size_bytes, *part, tuple(values), run, stats)
 
 
-_NOBODYS = OffsetRange("", -1, 0, 0)
+_NOBODYS = PartitionRange("", -1, 0, 0)

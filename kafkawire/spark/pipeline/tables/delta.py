@@ -22,7 +22,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
 from kafkawire.spark.pipeline.tables.commit import (
     CommitError,
     Conflict,
@@ -87,7 +87,7 @@ class DeltaTable:
     def compacted(self) -> int:
         return self._version(self._open(), self._compactions)
 
-    def commit(self, record: Record) -> None:
+    def commit(self, record: RunRecord) -> None:
         """See Table. Raises CommitError."""
 
         def attempt() -> None:

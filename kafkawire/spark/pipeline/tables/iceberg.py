@@ -25,8 +25,8 @@ from pyiceberg.table import Table as Loaded
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.runs import FileFacts, Record
-from kafkawire.spark.pipeline.state import Expiry, State
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
+from kafkawire.spark.pipeline.state import Expiry, TableState
 from kafkawire.spark.pipeline.tables.commit import (
     CommitError,
     Conflict,
@@ -147,11 +147,11 @@ class IcebergTable:
 
         return until_settled(attempt, "its last run", self._name)
 
-    def commit(self, record: Record) -> None:
+    def commit(self, record: RunRecord) -> None:
         """See Table. Raises CommitError."""
         until_settled(lambda: self._commit(record), f"run {record.run}", self._name)
 
-    def _commit(self, record: Record) -> None:
+    def _commit(self, record: RunRecord) -> None:
         with self._catalog() as catalog:
             table = self._needed(catalog)
             last = self._last(table, self._runs, "kafkawire.run")
@@ -193,12 +193,12 @@ class IcebergTable:
 
     def tidy(self) -> int:
         """See Table. Raises CommitError."""
-        state = State(self.place)
+        state = TableState(self.place)
         left = self._sweep(state)  # by one that was interrupted
         until_settled(lambda: self._expire(state), "the end of old snapshots", self._name)
         return left + self._sweep(state)
 
-    def _expire(self, state: State) -> None:
+    def _expire(self, state: TableState) -> None:
         with self._catalog() as catalog:
             table = self._load(catalog)
             before_ms = int((time.time() - self._history_s) * 1000)
@@ -215,7 +215,7 @@ class IcebergTable:
             except ValueError as error:  # somebody else has let one of them end meanwhile
                 raise Conflict(str(error)[:100]) from None
 
-    def _sweep(self, state: State) -> int:
+    def _sweep(self, state: TableState) -> int:
         """Delete what was noted, if its snapshots are gone; how many files."""
         noted = state.expiry()
         if noted is None:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kafkawire.spark.pipeline.job import Job, PartitionColumn, Reading, TableSpec
+from kafkawire.spark.pipeline.job import Job, PartitionColumn, SourceSection, TableSpec
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.values.spec import Format
 from kafkawire.spark.source.model import Source
 
@@ -27,7 +27,7 @@ _SECRET = re.compile("secret|password|token|credential|access.key|session|header
 _ADDRESS = re.compile("ur[il]$", re.IGNORECASE)  # where tokens are had is no secret
 
 
-def own(state: State, job: Job, schema: pa.Schema | None) -> None:
+def own(state: TableState, job: Job, schema: pa.Schema | None) -> None:
     """Check that the table is this job's and, if a `schema` is given, that it can have it; note
     what is new of it. JobError."""
     known = state.table()
@@ -104,7 +104,7 @@ def described_job(url: str, known: Mapping[str, Any]) -> Job:
     source is not known."""
     return Job(
         known["job"],
-        Reading(Source(url="/")),
+        SourceSection(Source(url="/")),
         Format(),
         Format(),
         TableSpec(

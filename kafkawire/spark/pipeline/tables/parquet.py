@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kafkawire.spark.pipeline.job import Job
-from kafkawire.spark.pipeline.runs import FileFacts, Record
-from kafkawire.spark.pipeline.state import SNAPSHOT_EVERY, Snapshot, State
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
+from kafkawire.spark.pipeline.state import SNAPSHOT_EVERY, TableSnapshot, TableState
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,7 +30,7 @@ class ParquetTable:
 
     def __init__(self, job: Job, place: Place) -> None:
         self.place = place
-        self._state = State(place)
+        self._state = TableState(place)
 
     def prepare(self, schema: pa.Schema, partition_columns: Sequence[str]) -> None:
         """Nothing: a Parquet table's columns are those of its files."""
@@ -41,7 +41,7 @@ class ParquetTable:
     def committed(self) -> int:
         return self._state.last_record()
 
-    def commit(self, record: Record) -> None:
+    def commit(self, record: RunRecord) -> None:
         self._state.put_record(record)
         if record.run % SNAPSHOT_EVERY == 0:
             self._snapshot(record.run)
@@ -66,10 +66,10 @@ class ParquetTable:
     def files(self) -> list[FileFacts]:
         return list(self._look(self._state.hint().snapshot).files)
 
-    def _look(self, snapshot: int, upto: int | None = None) -> Snapshot:
+    def _look(self, snapshot: int, upto: int | None = None) -> TableSnapshot:
         """The files after run `upto`, the last by default, seen from an earlier snapshot on."""
         state = self._state
-        start = state.snapshot(snapshot) if snapshot else Snapshot(0, 0, ())
+        start = state.snapshot(snapshot) if snapshot else TableSnapshot(0, 0, ())
         files = {file.path: file for file in start.files}
         run, compaction = start.run, start.compaction
         for record in state.records(run + 1):
@@ -84,7 +84,7 @@ class ParquetTable:
                 del files[path]
             files |= {file.path: file for file in replaced[1]}
             compaction += 1
-        return Snapshot(run, compaction, tuple(files.values()))
+        return TableSnapshot(run, compaction, tuple(files.values()))
 
     def _snapshot(self, run: int) -> None:
         state, hint = self._state, self._state.hint()

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.spark.pipeline.job import DELTA, ICEBERG, Job
-from kafkawire.spark.pipeline.runs import FileFacts, Record
+from kafkawire.spark.pipeline.runs import FileFacts, RunRecord
 from kafkawire.spark.pipeline.section import JobError
-from kafkawire.spark.pipeline.state import State
+from kafkawire.spark.pipeline.state import TableState
 from kafkawire.spark.pipeline.tables.ownership import described_job
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Table(Protocol):
     def committed(self) -> int:
         """The last run the table has, 0 for none."""
 
-    def commit(self, record: Record) -> None:
+    def commit(self, record: RunRecord) -> None:
         """Make the rows of `record.files` visible at once, as run `record.run`. Nothing happens if
         the table has that run already. A run without files is committed as well."""
 
@@ -68,7 +68,7 @@ def open_table_at(url: str) -> Table:
     """The table at a path, by what its own folder says of it. JobError if there is none."""
     from kafkawire.spark.source.files.locations import open_place
 
-    known = State(open_place(url)).table()
+    known = TableState(open_place(url)).table()
     if known is None:
         raise JobError(f"{url} is no table of a pipeline: it has no _kafkawire/table.json")
     return open_table(described_job(url, known))

@@ -18,9 +18,9 @@ import pyarrow as pa
 from kafkawire.spark.pipeline import registry as registries
 from kafkawire.spark.pipeline.registry import Registry
 from kafkawire.spark.pipeline.values import shred
-from kafkawire.spark.pipeline.values.avro_types import Columns, plain_numbers, self_contained
+from kafkawire.spark.pipeline.values.avro_types import AvroColumns, plain_numbers, self_contained
 from kafkawire.spark.pipeline.values.framing import NUMBER_END, BadValue, number_of
-from kafkawire.spark.pipeline.values.spec import FormatError
+from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 Read = Callable[[bytes], Any]
 
@@ -30,15 +30,15 @@ def parsed(text: str) -> Any:
     return fastavro.parse_schema(plain_numbers(json.loads(text)))
 
 
-def columns_of(text: str) -> Columns:
-    """The columns of a self-contained schema. Raises FormatError."""
-    return Columns(fastavro.parse_schema(json.loads(text)))
+def columns_of(text: str) -> AvroColumns:
+    """The columns of a self-contained schema. Raises ValueFormatError."""
+    return AvroColumns(fastavro.parse_schema(json.loads(text)))
 
 
 def registered_text(registry: Registry, schema: registries.Schema) -> str:
-    """A registered schema with all it refers to in it. Raises RegistryError, FormatError."""
+    """A registered schema with all it refers to in it. Raises RegistryError, ValueFormatError."""
     if schema.type != registries.AVRO:
-        raise FormatError(f"the schema in the registry is {schema.type}, not AVRO")
+        raise ValueFormatError(f"the schema in the registry is {schema.type}, not AVRO")
     return self_contained(schema.text, [other.text for other in registry.needed(schema).values()])
 
 
@@ -90,7 +90,7 @@ class AvroDecoder:
         found: Read | BadValue
         try:
             found = self._reader(parsed(registered_text(self._registry, schema)))
-        except FormatError as error:
+        except ValueFormatError as error:
             found = BadValue(f"schema {number}: {error}")
         return self._readers.setdefault(number, found)
 

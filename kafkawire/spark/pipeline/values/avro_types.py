@@ -1,4 +1,4 @@
-"""Avro schemas: as one self-contained text, and as columns (a tree of shred.Node).
+"""Avro schemas: as one self-contained text, and as columns (a tree of shred.SchemaNode).
 
 The types are those Spark's from_avro gives: times of day stay numbers, unions of more than one type
 beside null become a struct member0, member1, ...; times finer than microseconds are cut off.
@@ -15,7 +15,7 @@ import fastavro
 import pyarrow as pa
 
 from kafkawire.spark.pipeline.values import shred
-from kafkawire.spark.pipeline.values.spec import FormatError
+from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 UTC = pa.timestamp("us", tz="UTC")
 LOCAL = pa.timestamp("us")
@@ -57,7 +57,7 @@ _PYTHON: dict[str, tuple[type, ...]] = {
 
 def self_contained(text: str, needed: Iterable[str] = ()) -> str:
     """The schema as JSON with every name it uses defined in it; `needed`: the schemas it refers to,
-    each after those it needs itself. Raises FormatError."""
+    each after those it needs itself. Raises ValueFormatError."""
     named: dict[str, Any] = {}
     try:
         for other in needed:
@@ -65,9 +65,9 @@ def self_contained(text: str, needed: Iterable[str] = ()) -> str:
         parsed = fastavro.parse_schema(json.loads(text), named_schemas=named)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         reason = f"{type(error).__name__}: {error}"[:200]
-        raise FormatError(f"the Avro schema {text[:80]!r} is not one: {reason}") from None
+        raise ValueFormatError(f"the Avro schema {text[:80]!r} is not one: {reason}") from None
     except fastavro.schema.SchemaParseException as error:
-        raise FormatError(f"the Avro schema {text[:80]!r} is not one: {error}"[:300]) from None
+        raise ValueFormatError(f"the Avro schema {text[:80]!r} is not one: {error}"[:300]) from None
     return json.dumps(_inline(parsed, named, set()), separators=(",", ":"))
 
 
@@ -113,18 +113,18 @@ def plain_numbers(schema: Any) -> Any:
     return kept
 
 
-class Columns:
+class AvroColumns:
     """The columns of one parsed schema. `root`: its Node; `unions`: whether it has unions whose
     branch must be known, so that named types are to be read as (name, value)."""
 
     def __init__(self, schema: Any) -> None:
-        """`schema`: self-contained, of fastavro.parse_schema. Raises FormatError."""
+        """`schema`: self-contained, of fastavro.parse_schema. Raises ValueFormatError."""
         self._named: dict[str, Any] = {}
         self._open: list[str] = []  # names of the records around the one that is looked at
         self.unions = _has_unions(schema)
         self.root = self._node(schema, "the value")
 
-    def _node(self, schema: Any, path: str) -> shred.Node:
+    def _node(self, schema: Any, path: str) -> shred.SchemaNode:
         if isinstance(schema, list):
             return self._union(schema, path)
         if isinstance(schema, str):
@@ -138,22 +138,22 @@ class Columns:
             return self._record(schema, path)
         if kind == "array":
             if schema["items"] == "null":  # a length alone would make a billion of them
-                raise FormatError(f"{path} of the Avro schema is an array of nulls")
+                raise ValueFormatError(f"{path} of the Avro schema is an array of nulls")
             return shred.array(self._node(schema["items"], f"{path}[]"))
         if kind == "map":
             value = self._node(schema["values"], f"{path}{{}}")
             return shred.mapping(shred.leaf(pa.string()), value)
         return _single(schema, path) or self._node(kind, path)
 
-    def _record(self, schema: Any, path: str) -> shred.Node:
+    def _record(self, schema: Any, path: str) -> shred.SchemaNode:
         if schema["name"] in self._open:
-            raise FormatError(
+            raise ValueFormatError(
                 f"{path} of the Avro schema is a {schema['name']} inside of one: "
                 "a table has no recursive types"
             )
         self._open.append(schema["name"])
         members = [
-            shred.Member(
+            shred.RecordField(
                 field["name"],
                 self._node(field["type"], f"{path}.{field['name']}"),
                 _getter(field["name"]),
@@ -163,7 +163,7 @@ class Columns:
         self._open.pop()
         return shred.struct(members)
 
-    def _union(self, branches: list[Any], path: str) -> shred.Node:
+    def _union(self, branches: list[Any], path: str) -> shred.SchemaNode:
         rest = [branch for branch in branches if branch != "null"]
         if not rest:
             return shred.leaf(_PLAIN["null"])
@@ -174,7 +174,7 @@ class Columns:
             return shred.leaf(pa.int64() if "int" in rest else pa.float64())
         chosen = [self._is_branch(branch) for branch in rest]
         members = [
-            shred.Member(f"member{number}", node, _branch_getter(chosen, number))
+            shred.RecordField(f"member{number}", node, _branch_getter(chosen, number))
             for number, node in enumerate(nodes)
         ]
         return shred.struct(members)
@@ -197,7 +197,7 @@ _NANOS = (pa.timestamp("ns", tz="UTC"), pa.timestamp("ns"))
 _WIDENED = ({"int", "long"}, {"float", "double"})
 
 
-def _single(schema: Any, path: str) -> shred.Node | None:
+def _single(schema: Any, path: str) -> shred.SchemaNode | None:
     """A type without others in it, if its name says all; None for {"type": OTHER}."""
     kind, logical = schema["type"], schema.get("logicalType")
     if logical == "decimal":
@@ -210,10 +210,10 @@ def _single(schema: Any, path: str) -> shred.Node | None:
     return None
 
 
-def _decimal(schema: Any, path: str) -> shred.Node:
+def _decimal(schema: Any, path: str) -> shred.SchemaNode:
     digits, scale = schema.get("precision"), schema.get("scale", 0)
     if not isinstance(digits, int) or not 0 <= scale <= digits <= DECIMAL_DIGITS_MAX:
-        raise FormatError(
+        raise ValueFormatError(
             f"{path} of the Avro schema is a decimal({digits}, {scale}): "
             f"at most {DECIMAL_DIGITS_MAX} digits can be in a table"
         )
@@ -225,13 +225,13 @@ def _getter(name: str) -> shred.Getter:
     return lambda records: list(map(get, records))
 
 
-def _named_value(node: shred.Node) -> shred.Node:
+def _named_value(node: shred.SchemaNode) -> shred.SchemaNode:
     """[null, named type] where names are read along."""
 
     def build(values: list[Any]) -> pa.Array:
         return node.build([value[1] if isinstance(value, tuple) else value for value in values])
 
-    return shred.Node(node.type, build)
+    return shred.SchemaNode(node.type, build)
 
 
 def _branch_getter(chosen: list[Callable[[Any], bool]], number: int) -> shred.Getter:

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kafkawire.spark.pipeline.registry import Registry, registry
 from kafkawire.spark.pipeline.values import spec
-from kafkawire.spark.pipeline.values.spec import Format, FormatError, checked_columns
+from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError, checked_columns
 
 if TYPE_CHECKING:
     from kafkawire.spark.pipeline.values.avro import AvroDecoder
@@ -73,7 +73,9 @@ def _resolved_protobuf(form: Format, topics: Sequence[str], key: bool) -> Format
     try:
         message = form.message or protobuf_types.name_at(first, (0,))
     except IndexError:
-        raise FormatError(f"{form.descriptor or 'the registered schema'} has no message") from None
+        raise ValueFormatError(
+            f"{form.descriptor or 'the registered schema'} has no message"
+        ) from None
     protobuf_types.message_of(text, message)
     return replace(form, schema=text, message=message, descriptor="", resolved=True)
 
@@ -85,7 +87,7 @@ def _subjects(form: Format, topics: Sequence[str], key: bool) -> list[str]:
 
 def _one(texts: list[str], topics: Sequence[str]) -> str:
     if len(set(texts)) != 1:
-        raise FormatError(
+        raise ValueFormatError(
             f"the topics {', '.join(topics) or '(none)'} have {len(set(texts))} different schemas "
             "in the registry: name one by subject, or write a table for each"
         )
@@ -96,11 +98,12 @@ def _file(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        raise FormatError(f"the schema file {path} cannot be read: {error.strerror}") from None
+        raise ValueFormatError(f"the schema file {path} cannot be read: {error.strerror}") from None
 
 
 def converter(form: Format, *, key: bool = False) -> Converter:
-    """What converts values, or keys, of a resolved format other than JSON. Raises FormatError."""
+    """What converts values, or keys, of a resolved format other than JSON. Raises
+    ValueFormatError."""
     name = "_key" if key else "_value"
     if form.format == spec.BYTES:
         return Bytes(name)
@@ -117,7 +120,7 @@ def converter(form: Format, *, key: bool = False) -> Converter:
 
         parser = protobuf.ProtobufDecoder(form.schema, form.message, client)
         return Decoded(form, name, parser, parser.root.type, protobuf.build)
-    raise FormatError(f"{form.format} values are not converted in a task")
+    raise ValueFormatError(f"{form.format} values are not converted in a task")
 
 
 class Bytes:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from kafkawire.spark.pipeline.values.jsonwhy import why
 from kafkawire.spark.pipeline.values.rows import KEY, PARSED, VALUE
-from kafkawire.spark.pipeline.values.spec import Format, FormatError, checked_columns
+from kafkawire.spark.pipeline.values.spec import Format, ValueFormatError, checked_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -28,7 +28,7 @@ CORRUPT = "_corrupt_record"
 
 def struct_type(text: str) -> StructType:
     """A Spark schema out of DDL (`id BIGINT, name STRING`; needs a session) or JSON. Raises
-    FormatError."""
+    ValueFormatError."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType, StructType
 
@@ -39,9 +39,13 @@ def struct_type(text: str) -> StructType:
             found = DataType.fromDDL(text)
     except (PySparkException, ValueError, KeyError, TypeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else "not a schema"
-        raise FormatError(f"the schema {text[:80]!r} is not one of Spark: {reason[:200]}") from None
+        raise ValueFormatError(
+            f"the schema {text[:80]!r} is not one of Spark: {reason[:200]}"
+        ) from None
     if not isinstance(found, StructType) or not found.fields:
-        raise FormatError(f"the schema {text[:80]!r} is {found.simpleString()}: it needs columns")
+        raise ValueFormatError(
+            f"the schema {text[:80]!r} is {found.simpleString()}: it needs columns"
+        )
     return _all_nullable(found)
 
 
@@ -59,12 +63,12 @@ class JsonConverter:
     """Made on the driver, sent to the tasks."""
 
     def __init__(self, form: Format, *, key: bool = False) -> None:
-        """Raises FormatError."""
+        """Raises ValueFormatError."""
         self._name = KEY if key else VALUE
         self._schema = struct_type(form.schema)
         names = self._schema.fieldNames()
         if CORRUPT in names:
-            raise FormatError(f"the schema has a field {CORRUPT!r}: that name is taken")
+            raise ValueFormatError(f"the schema has a field {CORRUPT!r}: that name is taken")
         if not key:
             checked_columns(names, "value")
 

@@ -28,26 +28,26 @@ from kafkawire.spark.pipeline.values.protobuf_types import (
     message_of,
     name_at,
 )
-from kafkawire.spark.pipeline.values.spec import FormatError
+from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 MAIN = "the-schema.proto"  # what a registered schema is called: it has no name of its own
 
 
 def registered_file(schema: registries.Schema, name: str) -> FileDescriptorProto:
-    """A registered schema, compiled. Raises FormatError."""
+    """A registered schema, compiled. Raises ValueFormatError."""
     if schema.type != registries.PROTOBUF:
-        raise FormatError(f"the schema in the registry is {schema.type}, not PROTOBUF")
+        raise ValueFormatError(f"the schema in the registry is {schema.type}, not PROTOBUF")
     try:
         return file_of(base64.b64decode(schema.text, validate=True), name)
     except binascii.Error:
-        raise FormatError(
+        raise ValueFormatError(
             "the registry gives Protobuf schemas as text only (it does not know "
             "?format=serialized): set descriptor to a file of `protoc --descriptor_set_out`"
         ) from None
 
 
 def registered_set(registry: Registry, schema: registries.Schema) -> str:
-    """A registered schema with all it imports, as a descriptor set. Raises FormatError,
+    """A registered schema with all it imports, as a descriptor set. Raises ValueFormatError,
     RegistryError."""
     needed = registry.needed(schema).items()
     files = [registered_file(other, name) for name, other in needed]
@@ -98,7 +98,7 @@ class ProtobufDecoder:
             raise BadValue(f"the registry has no schema {number}")
         try:
             name = name_at(registered_file(schema, ""), path)
-        except FormatError as error:
+        except ValueFormatError as error:
             raise BadValue(f"schema {number}: {error}") from None
         except IndexError:
             raise BadValue(f"schema {number} has no message at the indexes {list(path)}") from None

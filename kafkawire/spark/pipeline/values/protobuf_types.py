@@ -1,4 +1,4 @@
-"""Protobuf schemas: descriptor sets, and messages as columns (a tree of shred.Node).
+"""Protobuf schemas: descriptor sets, and messages as columns (a tree of shred.SchemaNode).
 
 The types are those Spark's from_protobuf gives, but that no number is too large: uint32 is a long,
 uint64 a decimal(20, 0). Enums are their names, Timestamp a timestamp, fields with presence that are
@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.message import DecodeError
 
 from kafkawire.spark.pipeline.values import shred
-from kafkawire.spark.pipeline.values.spec import FormatError
+from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 UTC = pa.timestamp("us", tz="UTC")
 TIMESTAMP = "google.protobuf.Timestamp"
@@ -35,30 +35,34 @@ _MESSAGES, _ENUM = (10, 11), 14
 
 
 def file_of(data: bytes, name: str = "") -> FileDescriptorProto:
-    """One file's descriptor. Raises FormatError."""
+    """One file's descriptor. Raises ValueFormatError."""
     try:
         file = FileDescriptorProto.FromString(data)
     except DecodeError as error:
-        raise FormatError(f"{name or 'the schema'} is no compiled Protobuf file: {error}") from None
+        raise ValueFormatError(
+            f"{name or 'the schema'} is no compiled Protobuf file: {error}"
+        ) from None
     if name:
         file.name = name
     return file
 
 
 def set_of(data: bytes, name: str) -> list[FileDescriptorProto]:
-    """The files of a descriptor set. Raises FormatError."""
+    """The files of a descriptor set. Raises ValueFormatError."""
     try:
         files = list(FileDescriptorSet.FromString(data).file)
     except DecodeError:
         files = []
     if not files:
-        raise FormatError(f"{name} is no descriptor set, as `protoc --descriptor_set_out` writes")
+        raise ValueFormatError(
+            f"{name} is no descriptor set, as `protoc --descriptor_set_out` writes"
+        )
     return files
 
 
 def complete(files: Iterable[FileDescriptorProto]) -> str:
     """A descriptor set in base64 with what the files import of the protobuf library in it. What is
-    imported stands before whoever imports it. Raises FormatError."""
+    imported stands before whoever imports it. Raises ValueFormatError."""
     there: dict[str, FileDescriptorProto] = {}
     for file in files:
         _add(file, there)
@@ -70,18 +74,18 @@ def _add(file: FileDescriptorProto, there: dict[str, FileDescriptorProto]) -> No
         if name in there:
             continue
         if not name.startswith(WELL_KNOWN):
-            raise FormatError(f"{file.name} imports {name}, which the schema does not bring")
+            raise ValueFormatError(f"{file.name} imports {name}, which the schema does not bring")
         module = name.removesuffix(".proto").replace("/", ".") + "_pb2"
         try:
             known = importlib.import_module(module).DESCRIPTOR.serialized_pb
         except ImportError:
-            raise FormatError(f"{file.name} imports {name}, which is not known here") from None
+            raise ValueFormatError(f"{file.name} imports {name}, which is not known here") from None
         _add(FileDescriptorProto.FromString(known), there)
     there.setdefault(file.name, file)
 
 
 def message_of(text: str, message: str) -> Any:
-    """The descriptor of a message in a complete descriptor set. Raises FormatError."""
+    """The descriptor of a message in a complete descriptor set. Raises ValueFormatError."""
     pool = descriptor_pool.DescriptorPool()
     files = set_of(base64.b64decode(text), "the schema")
     try:
@@ -90,11 +94,13 @@ def message_of(text: str, message: str) -> Any:
         return pool.FindMessageTypeByName(message)
     except KeyError:
         known = ", ".join(name for file in files[-1:] for name in _names(file)) or "none"
-        raise FormatError(
+        raise ValueFormatError(
             f"the schema has no message {message!r}; those of its last file: {known}"[:400]
         ) from None
     except TypeError as error:
-        raise FormatError(f"the Protobuf schema does not fit together: {error}"[:400]) from None
+        raise ValueFormatError(
+            f"the Protobuf schema does not fit together: {error}"[:400]
+        ) from None
 
 
 def _names(file: FileDescriptorProto) -> list[str]:
@@ -117,14 +123,14 @@ def name_at(file: FileDescriptorProto, path: tuple[int, ...]) -> str:
     return _full(file, name)
 
 
-def columns_of(message: Any, around: tuple[str, ...] = ()) -> shred.Node:
+def columns_of(message: Any, around: tuple[str, ...] = ()) -> shred.SchemaNode:
     """The columns of a message's descriptor; `around`: the messages it is part of. Raises
-    FormatError."""
+    ValueFormatError."""
     name = message.full_name
     if name == TIMESTAMP:
-        return shred.Node(UTC, _timestamps)
+        return shred.SchemaNode(UTC, _timestamps)
     if name in around:
-        raise FormatError(
+        raise ValueFormatError(
             f"the message {around[0]} has a {name} inside of a {name}: "
             "a table has no recursive types"
         )
@@ -132,7 +138,7 @@ def columns_of(message: Any, around: tuple[str, ...] = ()) -> shred.Node:
     return shred.struct([_member(field, inside) for field in message.fields])
 
 
-def _member(field: Any, around: tuple[str, ...]) -> shred.Member:
+def _member(field: Any, around: tuple[str, ...]) -> shred.RecordField:
     if _is_map(field):
         key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
         node = shred.mapping(_single(key, around), _single(value, around))
@@ -143,12 +149,12 @@ def _member(field: Any, around: tuple[str, ...]) -> shred.Member:
     get = attrgetter(field.name)
     if field.has_presence:
         name = field.name
-        return shred.Member(
+        return shred.RecordField(
             name,
             node,
             lambda found: [get(message) if message.HasField(name) else None for message in found],
         )
-    return shred.Member(field.name, node, lambda found: list(map(get, found)))
+    return shred.RecordField(field.name, node, lambda found: list(map(get, found)))
 
 
 def _is_map(field: Any) -> bool:
@@ -156,7 +162,7 @@ def _is_map(field: Any) -> bool:
     return bool(field.is_repeated and message is not None and message.GetOptions().map_entry)
 
 
-def _single(field: Any, around: tuple[str, ...]) -> shred.Node:
+def _single(field: Any, around: tuple[str, ...]) -> shred.SchemaNode:
     """One value of the field."""
     if field.type in _MESSAGES:
         return columns_of(field.message_type, around)
@@ -169,7 +175,7 @@ def _single(field: Any, around: tuple[str, ...]) -> shred.Node:
         found = [None if one is None else names.get(one) or str(one) for one in values]
         return pa.array(found, pa.string())
 
-    return shred.Node(pa.string(), build)
+    return shred.SchemaNode(pa.string(), build)
 
 
 def _timestamps(values: list[Any]) -> pa.Array:

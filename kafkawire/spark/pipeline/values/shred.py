@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from kafkawire.spark.pipeline.values.spec import FormatError
+from kafkawire.spark.pipeline.values.spec import ValueFormatError
 
 NOTHING = pa.struct([])
 """The type of records without fields. Files have no such column, so none is made of them."""
@@ -21,30 +21,30 @@ Getter = Callable[[list[Any]], list[Any]]
 """From the values of a record, none of them None, to those of one field of it."""
 
 
-class Node(NamedTuple):
+class SchemaNode(NamedTuple):
     """One level of a schema."""
 
     type: pa.DataType
     build: Build
 
 
-class Member(NamedTuple):
+class RecordField(NamedTuple):
     """One field of a record."""
 
     name: str
-    node: Node
+    node: SchemaNode
     get: Getter
 
 
-def leaf(type: pa.DataType, raw: pa.DataType | None = None, *, safe: bool = True) -> Node:
+def leaf(type: pa.DataType, raw: pa.DataType | None = None, *, safe: bool = True) -> SchemaNode:
     """Values as Arrow takes them; of the type `raw` first, where the value is a plain number of
     what `type` counts. Not `safe`: what is finer than `type` is cut off."""
     if raw is None:
-        return Node(type, lambda values: pa.array(values, type))
-    return Node(type, lambda values: pa.array(values, raw).cast(type, safe=safe))
+        return SchemaNode(type, lambda values: pa.array(values, type))
+    return SchemaNode(type, lambda values: pa.array(values, raw).cast(type, safe=safe))
 
 
-def struct(members: Sequence[Member]) -> Node:
+def struct(members: Sequence[RecordField]) -> SchemaNode:
     """Records; each getter sees only those that are there. Fields without columns are left out."""
     members = [member for member in members if member.node.type != NOTHING]
     fields = [pa.field(member.name, member.node.type) for member in members]
@@ -60,11 +60,11 @@ def struct(members: Sequence[Member]) -> Node:
         nulls = pa.array(mask, pa.bool_()) if mask else None
         return pa.StructArray.from_arrays(columns, fields=fields, mask=nulls)
 
-    return Node(pa.struct(fields), build)
+    return SchemaNode(pa.struct(fields), build)
 
 
-def array(item: Node) -> Node:
-    """Lists of one type. Raises FormatError."""
+def array(item: SchemaNode) -> SchemaNode:
+    """Lists of one type. Raises ValueFormatError."""
     _check(item)
     type = pa.list_(pa.field("element", item.type))
 
@@ -74,11 +74,11 @@ def array(item: Node) -> Node:
         nulls = pa.array(mask, pa.bool_()) if mask else None
         return pa.ListArray.from_arrays(_offsets(values), flat, type=type, mask=nulls)
 
-    return Node(type, build)
+    return SchemaNode(type, build)
 
 
-def mapping(key: Node, item: Node) -> Node:
-    """Dictionaries. Raises FormatError."""
+def mapping(key: SchemaNode, item: SchemaNode) -> SchemaNode:
+    """Dictionaries. Raises ValueFormatError."""
     _check(item)
     type = pa.map_(key.type, item.type)
 
@@ -89,12 +89,12 @@ def mapping(key: Node, item: Node) -> Node:
         nulls = pa.array(mask, pa.bool_()) if mask else None
         return pa.MapArray.from_arrays(_offsets(values), keys, items, type=type, mask=nulls)
 
-    return Node(type, build)
+    return SchemaNode(type, build)
 
 
-def _check(item: Node) -> None:
+def _check(item: SchemaNode) -> None:
     if item.type == NOTHING:
-        raise FormatError("the schema has a list or a map of records without fields")
+        raise ValueFormatError("the schema has a list or a map of records without fields")
 
 
 def _present(values: list[Any]) -> tuple[list[Any], list[bool]]:
@@ -116,7 +116,7 @@ def _offsets(values: list[Any]) -> pa.Array:
     return pa.array(accumulate(lengths, initial=0), pa.int32())
 
 
-def build_all(node: Node, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
+def build_all(node: SchemaNode, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
     """The column, and by row why a value cannot be in it (it is null then): a number too large
     for its type, say. Rows are only looked for where there is one."""
     try:

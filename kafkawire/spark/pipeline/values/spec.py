@@ -24,7 +24,7 @@ RESERVED = frozenset(
 """Columns every table may have: a schema's own may not be called so."""
 
 
-class FormatError(SourceError):
+class ValueFormatError(SourceError):
     """The format of values or keys cannot be what it was said to be; one sentence."""
 
 
@@ -50,9 +50,9 @@ class Format:
     resolved: bool = False
 
     def checked(self, where: str = "value") -> Format:
-        """Itself. Raises FormatError, naming the key as `where`.key."""
+        """Itself. Raises ValueFormatError, naming the key as `where`.key."""
         if self.format not in _SETTINGS:
-            raise FormatError(
+            raise ValueFormatError(
                 f"{where}.format is {self.format!r}: it is one of {', '.join(FORMATS)}"
             )
         allowed = _SETTINGS[self.format]
@@ -60,35 +60,45 @@ class Format:
             if name == "format" or not getattr(self, name) or name in allowed:
                 continue
             takes = f"takes {', '.join(allowed)}" if allowed else "takes no other setting"
-            raise FormatError(f"{where}.{name} is set, but the format {self.format} {takes}")
+            raise ValueFormatError(f"{where}.{name} is set, but the format {self.format} {takes}")
         self._check_schema(where)
         return self
 
     def _check_schema(self, where: str) -> None:
         if self.schema and self.schema_file:
-            raise FormatError(f"{where}.schema and {where}.schema_file are both set: one is enough")
+            raise ValueFormatError(
+                f"{where}.schema and {where}.schema_file are both set: one is enough"
+            )
         if self.version and self.version != "latest" and not self.version.isdecimal():
-            raise FormatError(f"{where}.version is {self.version!r}: it is a number, or latest")
+            raise ValueFormatError(
+                f"{where}.version is {self.version!r}: it is a number, or latest"
+            )
         if self.format == JSON and not (self.schema or self.schema_file):
-            raise FormatError(f"{where}.schema is missing: json needs one, as Spark DDL or JSON")
+            raise ValueFormatError(
+                f"{where}.schema is missing: json needs one, as Spark DDL or JSON"
+            )
         if self.format == AVRO and not (self.schema or self.schema_file or self.registry):
-            raise FormatError(f"{where}.registry is missing: avro needs it, or schema(_file)")
+            raise ValueFormatError(f"{where}.registry is missing: avro needs it, or schema(_file)")
         if self.format == PROTOBUF and not (self.descriptor or self.registry):
-            raise FormatError(f"{where}.registry is missing: protobuf needs it, or descriptor")
+            raise ValueFormatError(f"{where}.registry is missing: protobuf needs it, or descriptor")
         if self.format == PROTOBUF and not (self.registry or self.message):
-            raise FormatError(f"{where}.message is missing: which one of the descriptor's is it")
+            raise ValueFormatError(
+                f"{where}.message is missing: which one of the descriptor's is it"
+            )
 
 
 def checked_columns(names: list[str], where: str) -> None:
     """Whether a table can have these columns: none reserved, none twice but for its case, which
-    Spark does not tell apart. Raises FormatError."""
+    Spark does not tell apart. Raises ValueFormatError."""
     seen: dict[str, str] = {}
     for name in names:
         low = name.lower()
         if low in RESERVED:
-            raise FormatError(f"the schema of the {where} has a field {name!r}: that is reserved")
+            raise ValueFormatError(
+                f"the schema of the {where} has a field {name!r}: that is reserved"
+            )
         if low in seen:
-            raise FormatError(
+            raise ValueFormatError(
                 f"the schema of the {where} has fields {seen[low]!r} and {name!r}: "
                 "names must differ in more than case"
             )

@@ -16,7 +16,7 @@ STEPS = 10
 """Of time, as wide as the picture at least: a single one would be all of it."""
 
 
-class Span(NamedTuple):
+class TimeSpan(NamedTuple):
     """What is shown of time: [first, end) in ms, by buckets of `width` ms."""
 
     first: int
@@ -35,7 +35,7 @@ def draw(
     rates: Sequence[Mapping[str, Any]],
     skew: Mapping[str, Sequence[tuple[float, int]]],
     keys: Sequence[Mapping[str, Any]],
-    span: Span,
+    span: TimeSpan,
     subtitle: str,
 ) -> bytes:
     """PNG. `partitions`: the table (topic, partition, records, bytes); `rates`: topic, bucket (ms),
@@ -56,7 +56,9 @@ def draw(
     return plots.png(made)
 
 
-def _rates(axes: Any, rates: Sequence[Mapping[str, Any]], named: Sequence[str], span: Span) -> None:
+def _rates(
+    axes: Any, rates: Sequence[Mapping[str, Any]], named: Sequence[str], span: TimeSpan
+) -> None:
     inside = [row for row in rates if span.first <= row["bucket"] < span.end]
     if not inside:
         plots.nothing(axes, "No record has a time.")

@@ -11,10 +11,10 @@ from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.read_ahead import Load
-from kafkawire.spark.source.model import DamagedData, OffsetRange, Piece
+from kafkawire.spark.source.model import DamagedData, PartitionRange, Piece
 
 
-class Run(NamedTuple):
+class BatchRun(NamedTuple):
     """Whole batches, with the offsets [base, upto) at most. `damaged`: they are not what was
     written; `check_crc`: nobody has looked yet."""
 
@@ -25,10 +25,10 @@ class Run(NamedTuple):
     check_crc: bool = False
 
 
-class Entry:
+class CheckedEntry:
     """A piece of a range while it is read. `stop`: where it ends for this range."""
 
-    def __init__(self, place: Place, piece: Piece, wanted: OffsetRange) -> None:
+    def __init__(self, place: Place, piece: Piece, wanted: PartitionRange) -> None:
         self._place = place
         self._piece = piece
         self._wanted = wanted
@@ -39,7 +39,7 @@ class Entry:
         """The same with the file's name; not beyond this piece."""
         return self._damage(str(error), error.base, min(error.end, self.stop))
 
-    def damage(self, cursor: int, run: Run) -> DamagedData:
+    def damage(self, cursor: int, run: BatchRun) -> DamagedData:
         """What is to be said of a damaged run, from the cursor on."""
         base, end = max(cursor, run.base), min(run.upto, self.stop)
         topic, partition = self._wanted[:2]
@@ -53,7 +53,7 @@ class Entry:
         where = self._place.where(self._piece.key)
         return DamagedData(f"{where}: {text}", *self._wanted[:2], base, end)
 
-    def blocks(self, load: Load) -> Iterator[Run]:
+    def blocks(self, load: Load) -> Iterator[BatchRun]:
         """Runs of sound blocks, and single damaged ones. FileNotFoundError, PlaceError."""
         index = load.blocks
         assert index is not None
@@ -73,7 +73,7 @@ class Entry:
             view = view[bad - position + length :]
             position = bad + length
 
-    def _sound(self, index: SparseIndex, position: int, data: memoryview) -> Run:
+    def _sound(self, index: SparseIndex, position: int, data: memoryview) -> BatchRun:
         """Whole blocks, without the batches that begin behind the piece's end: another file's
         hold there."""
         first, after = index.find(position), index.find(position + len(data) - 1) + 1
@@ -81,21 +81,21 @@ class Entry:
         if self.stop < upto and self.stop < self._wanted.end:
             last = index.block(after - 1)[0] - position
             data = data[: last + _before(data[last:], self.stop)]
-        return Run(data, base, upto)
+        return BatchRun(data, base, upto)
 
-    def _again(self, index: SparseIndex, at: int, data: bytes, base: int) -> Run:
+    def _again(self, index: SparseIndex, at: int, data: bytes, base: int) -> BatchRun:
         """A damaged block, read once more: it may have been harmed on its way."""
         position, length = index.block(at)[:2]
         fresh = self._place.get_range(self._piece.key, position, length)
         if _damaged(index, position, memoryview(fresh), position + length) is None:
             return self._sound(index, position, memoryview(fresh))
-        return Run(fresh or data, base, self._offset(index, at + 1), damaged=True)
+        return BatchRun(fresh or data, base, self._offset(index, at + 1), damaged=True)
 
     def _offset(self, index: SparseIndex, at: int) -> int:
         """The first offset of block `at`, or the end of the entry."""
         return index.block(at)[2] if at < len(index) else self._piece.entry_end
 
-    def plain(self, load: Load) -> Iterator[Run]:
+    def plain(self, load: Load) -> Iterator[BatchRun]:
         """Whole batches of an entry whose index is damaged, as they come."""
         base, upto = self._piece.entry_base, self._piece.entry_end
         stop = self._piece.start + self._piece.length
@@ -105,9 +105,9 @@ class Entry:
         size = _whole(self._carried, left)
         data, self._carried = bytes(self._carried[:size]), self._carried[size:]
         if data:
-            yield Run(data, base, upto, check_crc=True)
+            yield BatchRun(data, base, upto, check_crc=True)
         if cut:
-            yield Run(bytes(self._carried), base, upto, damaged=True)
+            yield BatchRun(bytes(self._carried), base, upto, damaged=True)
 
 
 def _damaged(index: SparseIndex, position: int, view: memoryview, stop: int) -> int | None:

@@ -12,7 +12,7 @@ from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import CURRENT, DELTAS, SNAPSHOTS, delta_key, sequence_of
 from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest, refresh_manifest
-from kafkawire.spark.source.broker_queries import Broker
+from kafkawire.spark.source.broker_queries import BrokerQueries
 from kafkawire.spark.source.files.locations import FolderPlace, Place, open_place
 from kafkawire.spark.source.files.spans import Sheet
 from kafkawire.spark.source.model import SourceError
@@ -57,7 +57,7 @@ def open_holdings(url: str) -> list[Holding]:
     return [Holding(each, Sheet(_read(each))) for each in found]
 
 
-def readable_holdings(broker: Broker) -> list[Holding]:
+def readable_holdings(broker: BrokerQueries) -> list[Holding]:
     """Manifests of the broker's own segments and of its tier, as far as they can be read from
     here: local files first. A broker that is another machine's, or no kafkawire, has none."""
     tier, folders = broker.segments()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Range(NamedTuple):
+class FileRange(NamedTuple):
     """So many bytes of a file, in one request."""
 
     place: Place
@@ -33,7 +33,7 @@ class Step(NamedTuple, Generic[T]):
     """Ranges that are of use together. `made`: of their bytes, in their order; None for a range
     whose file is not there."""
 
-    ranges: Sequence[Range]
+    ranges: Sequence[FileRange]
     made: Callable[[Sequence[Buffer | None]], Iterator[T]]
 
     @property
@@ -47,7 +47,7 @@ Plan = Iterator["Step[T] | Future[Any]"]
 before it is done."""
 
 
-class InFlight(Generic[T]):
+class ReadsInFlight(Generic[T]):
     """Requests of one reader: at most `at_once` are under way, and what was asked for and is not
     taken yet are as many steps at most, of `most_bytes`, or one. What is being taken comes on top.
     """
@@ -103,7 +103,7 @@ class InFlight(Generic[T]):
         return step.made(found)
 
 
-def _read(wanted: Range) -> Buffer | None:
+def _read(wanted: FileRange) -> Buffer | None:
     try:
         return wanted.place.get_range(*wanted[1:])
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from kafkawire.codec.segment.format import FormatError, SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.files.parallel_reads import InFlight, Plan, Range, Step
+from kafkawire.spark.source.files.parallel_reads import FileRange, Plan, ReadsInFlight, Step
 from kafkawire.spark.source.model import Piece
 
 RUN_BYTES = 8 << 20
@@ -60,7 +60,7 @@ def loads(
     for these places. Ends its threads when it is closed.
     """
     at_once = at_once or max((place.at_once for place in places), default=1)
-    flight = InFlight[Load](at_once, at_once * RUN_BYTES)
+    flight = ReadsInFlight[Load](at_once, at_once * RUN_BYTES)
     with closing(flight.taken(_Planning(places, pieces, flight).steps())) as found:
         for load in found:
             yield load
@@ -72,7 +72,7 @@ class _Planning:
     """Which requests the pieces need."""
 
     def __init__(
-        self, places: Sequence[Place], pieces: Sequence[Piece], flight: InFlight[Load]
+        self, places: Sequence[Place], pieces: Sequence[Piece], flight: ReadsInFlight[Load]
     ) -> None:
         self._places = places
         self._pieces = pieces
@@ -130,7 +130,7 @@ class _Planning:
                 break
             stop = first + (stop - first + 1) // 2
         wanted = [
-            Range(self._places[place], key, start, end - start)
+            FileRange(self._places[place], key, start, end - start)
             for (place, key), ranges in files.items()
             for start, end in ranges
         ]
@@ -154,7 +154,7 @@ class _Planning:
             runs = index.runs(first, last + length, RUN_BYTES)
         for position, length in runs:
             load = Load(at, index, position, length, b"")
-            yield Step((Range(place, piece.key, position, length),), partial(_run_load, load))
+            yield Step((FileRange(place, piece.key, position, length),), partial(_run_load, load))
 
 
 def _is_large(piece: Piece) -> bool:

@@ -18,9 +18,9 @@ from kafkawire.codec.segment.format import (
     read_trailer,
     section_body,
 )
-from kafkawire.spark.source.catalog import Catalog
+from kafkawire.spark.source.catalog import SourceCatalog
 from kafkawire.spark.source.files.locations import Place
-from kafkawire.spark.source.model import OffsetRange, Piece, SourceError
+from kafkawire.spark.source.model import PartitionRange, Piece, SourceError
 
 Aborted = tuple[int, int, int]
 """Producer id, first offset, last offset."""
@@ -32,7 +32,7 @@ FILES_KEPT = 4096
 OFFSET_MAX = (1 << 63) - 1
 
 
-def aborted_transactions(catalog: Catalog, wanted: OffsetRange) -> list[Aborted]:
+def aborted_transactions(catalog: SourceCatalog, wanted: PartitionRange) -> list[Aborted]:
     """Those that may touch a range. SourceError if a segment's state cannot be read."""
     part = catalog.part(wanted._replace(end=OFFSET_MAX))
     with ThreadPoolExecutor(FILES_AT_ONCE, "kafkawire-states") as pool:
