@@ -38,15 +38,32 @@ def test_generated_documents_are_current() -> None:
     assert not old, "run make docs"
 
 
+def _pages() -> list[Path]:
+    """Every document of the repository that people read."""
+    return [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(ROOT / "kafkawire").rglob("README.md")]
+
+
 def test_links_lead_somewhere() -> None:
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *(ROOT / "kafkawire").rglob("README.md")]
     broken = [
         f"{page.relative_to(ROOT)}: {target}"
-        for page in pages
+        for page in _pages()
         for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8"))
         if "://" not in target and not page.parent.joinpath(target).exists()
     ]
     assert not broken
+
+
+def test_paths_and_modules_in_the_documents_exist() -> None:
+    """In text and in commands: `kafkawire/log/...`, `tests/...`, `python -m bench.micro.log`."""
+    gone = []
+    for page in _pages():
+        text = page.read_text(encoding="utf-8")
+        paths = re.findall(r"(?<![\w/.])((?:kafkawire|tests|bench|docs)/[\w./-]*\w)", text)
+        modules = re.findall(r"python -m ((?:bench|tests|kafkawire)[\w.]*)", text)
+        for path in (*paths, *(name.replace(".", "/") for name in modules)):
+            if not ((ROOT / path).exists() or (ROOT / f"{path}.py").is_file()):
+                gone.append(f"{page.relative_to(ROOT)}: {path}")
+    assert not gone
 
 
 def test_architecture_is_short_and_finds_things_at_once() -> None:

@@ -14,7 +14,7 @@ from kafkawire.cli.pipeline.report import report
 
 pipeline_app = typer.Typer(
     no_args_is_help=True,
-    help="Export topics to tables, and audit, replay, query and analyze them, on Spark.",
+    help="Topics as tables, on Spark: run, compact, audit, replay, query, report.",
 )
 
 JobFile = Annotated[str, typer.Argument(metavar="JOB.toml")]
