@@ -23,7 +23,7 @@ from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
-from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow, Swap
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from kafkawire.offsets.manager import PartitionOffsetManager
 from kafkawire.offsets.registry import OffsetAssigner, OffsetRegistry
@@ -109,7 +109,7 @@ def assignment() -> list[Line]:
 class Bench:
     """A storage with partitions, and what is measured on it."""
 
-    def __init__(self, storage: OffsetStorage, numbers: list[int]) -> None:
+    def __init__(self, storage: SegmentCatalog, numbers: list[int]) -> None:
         self.storage = storage
         self.numbers = numbers
         self.segments = 0
@@ -174,7 +174,7 @@ class Bench:
             ]
             await self.cut(rows)
 
-    async def cut(self, rows: list[Mapping]) -> None:
+    async def cut(self, rows: list[SegmentRange]) -> None:
         """One segment with these mappings: its start and its swap."""
         self.segments += 1
         segment = SegmentRow(self.segments.to_bytes(16, "big"), 1, 0)
@@ -202,12 +202,14 @@ def parts(numbers: list[int]) -> list[list[int]]:
     return [numbers[at : at + TRANSACTION] for at in range(0, len(numbers), TRANSACTION)]
 
 
-def mapping(number: int, base: int) -> Mapping:
+def mapping(number: int, base: int) -> SegmentRange:
     """100 offsets of a partition in a page of a segment."""
-    return Mapping(number, 0, base, base + SPAN, 64, 4096, 9000, 64, 7, 1_767_225_600_000, 1, SPAN)
+    return SegmentRange(
+        number, 0, base, base + SPAN, 64, 4096, 9000, 64, 7, 1_767_225_600_000, 1, SPAN
+    )
 
 
-async def sql_storage(store: SqlStore) -> tuple[OffsetStorage, list[int]]:
+async def sql_storage(store: SqlStore) -> tuple[SegmentCatalog, list[int]]:
     """A database with partitions."""
     await store.open()
     await store.register_broker(1, {}, None)
@@ -217,7 +219,7 @@ async def sql_storage(store: SqlStore) -> tuple[OffsetStorage, list[int]]:
     return SqlStorage(store, 1, lambda: 0), numbers
 
 
-async def opened(kind: str, folder: str) -> tuple[OffsetStorage, list[int], SqlStore | None]:
+async def opened(kind: str, folder: str) -> tuple[SegmentCatalog, list[int], SqlStore | None]:
     """The storage, its partitions, and what is to be closed."""
     numbers = list(range(1, PARTITIONS + 1))
     if kind == "memory":

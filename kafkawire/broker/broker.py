@@ -37,7 +37,7 @@ from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.pairing import StoredPairing
 from kafkawire.metadata.store import SqlStore
 from kafkawire.offsets.catalog.open import check_storage, open_storage
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.groups.service import GroupService
@@ -57,7 +57,7 @@ class Broker:
         self,
         env: Env,
         metadata: SqlStore,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         catalog: Catalog,
         config: BrokerConfig,
         static: dict[str, str],
@@ -218,7 +218,7 @@ async def _open_metadata(metadata: SqlStore, found: Folder) -> tuple[Catalog, St
 
 
 async def _open_tier(
-    config: BrokerConfig, storage: OffsetStorage, cluster_id: str, data: str
+    config: BrokerConfig, storage: SegmentCatalog, cluster_id: str, data: str
 ) -> ObjectStore | None:
     """The store of `tier.url`, which may be used by this broker; None without one.
     IdentityError."""

@@ -49,7 +49,7 @@ from kafkawire.log.recovery.unknown_topics import check_known
 from kafkawire.log.segments.manager import Segments
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.metadata.store import Metadata
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ class Log:
         folder: str,
         config: BrokerConfig,
         catalog: Catalog,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         metadata: Metadata,
         node_id: int,
         lock: Lock,
@@ -141,7 +141,7 @@ class Log:
         folder: str,
         config: BrokerConfig,
         catalog: Catalog,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         metadata: Metadata,
         node_id: int,
         lock: Lock | None = None,

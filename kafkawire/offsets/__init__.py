@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
     from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
     from kafkawire.offsets.catalog.port import (
-        Mapping,
-        OffsetStorage,
         PartitionRow,
+        SegmentCatalog,
+        SegmentRange,
         SegmentRow,
         StaleSwap,
         StorageMetrics,
@@ -44,7 +44,6 @@ __all__ = [
     "Checkpoint",
     "ClientError",
     "LiveSource",
-    "Mapping",
     "MemoryRows",
     "MemoryStorage",
     "MetadataError",
@@ -55,7 +54,6 @@ __all__ = [
     "OffsetRange",
     "OffsetRegistry",
     "OffsetSource",
-    "OffsetStorage",
     "OffsetType",
     "PartitionCheckpoint",
     "PartitionOffsetManager",
@@ -63,6 +61,8 @@ __all__ = [
     "PartitionStats",
     "RocksStorage",
     "Seeker",
+    "SegmentCatalog",
+    "SegmentRange",
     "SegmentRow",
     "SqlStorage",
     "StaleSwap",
@@ -82,7 +82,7 @@ _MODULES = {
     "Checkpoint": "kafkawire.metadata.checkpoint",
     "ClientError": "kafkawire.client.errors",
     "LiveSource": "kafkawire.offsets.wire_source",
-    "Mapping": "kafkawire.offsets.catalog.port",
+    "SegmentRange": "kafkawire.offsets.catalog.port",
     "MemoryRows": "kafkawire.offsets.catalog.memory",
     "MemoryStorage": "kafkawire.offsets.catalog.memory",
     "MetadataError": "kafkawire.metadata.store",
@@ -93,7 +93,7 @@ _MODULES = {
     "OffsetRange": "kafkawire.offsets.types",
     "OffsetRegistry": "kafkawire.offsets.registry",
     "OffsetSource": "kafkawire.offsets.subscription",
-    "OffsetStorage": "kafkawire.offsets.catalog.port",
+    "SegmentCatalog": "kafkawire.offsets.catalog.port",
     "OffsetType": "kafkawire.offsets.types",
     "PartitionCheckpoint": "kafkawire.metadata.checkpoint",
     "PartitionOffsetManager": "kafkawire.offsets.manager",
@@ -116,9 +116,14 @@ _MODULES = {
     "validate_offset_range": "kafkawire.offsets.types",
 }
 
+_FORMER = {"Mapping": "SegmentRange", "OffsetStorage": "SegmentCatalog"}
+"""Names of earlier versions, for storages that were written against them."""
+
 
 def __getattr__(name: str) -> object:
     """Import a public name on first use (PEP 562)."""
+    if name in _FORMER:
+        return __getattr__(_FORMER[name])
     module = _MODULES.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

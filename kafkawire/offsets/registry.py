@@ -10,11 +10,10 @@ their own (docs/offsets.md).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Iterator, Mapping
 
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
-from kafkawire.offsets.catalog.port import OffsetStorage, PartitionRow
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
 from kafkawire.offsets.manager import FIRST_OFFSET, PartitionOffsetManager
 from kafkawire.offsets.stats import OffsetMetrics
 from kafkawire.offsets.types import OffsetRange
@@ -40,9 +39,9 @@ class OffsetRegistry:
     @classmethod
     async def recover(
         cls,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         numbers: Iterable[int],
-        scanned_ends: Map[int, int] | None = None,
+        scanned_ends: Mapping[int, int] | None = None,
         node_id: int = 1,
     ) -> OffsetRegistry:
         """The partitions as they are after a crash or a clean end. `scanned_ends`: number -> end
@@ -82,7 +81,7 @@ class OffsetRegistry:
     def __len__(self) -> int:
         return len(self._managers)
 
-    async def checkpoint(self, storage: OffsetStorage, place: int = 0) -> int:
+    async def checkpoint(self, storage: SegmentCatalog, place: int = 0) -> int:
         """Stores what has moved since the last one, in one transaction; how many partitions."""
         moved = {
             number: manager.next_offset

@@ -21,7 +21,7 @@ from kafkawire.metadata.catalog import Catalog
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import Refused, StoreError
 from kafkawire.objectstore.url import parse_tier
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.tiering.admin.commands import TierCommands
 from kafkawire.tiering.cost.budget import Spending
 from kafkawire.tiering.log_listener import listen
@@ -69,7 +69,7 @@ class Tiering:
         env: Env,
         config: BrokerConfig,
         log: Log,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         catalog: Catalog,
         store: ObjectStore,
         node_id: int,

@@ -29,8 +29,8 @@ from kafkawire.metadata.checkpoint import PartitionCheckpoint, ProducerEntry
 from kafkawire.metadata.rows import listeners_of, listeners_text
 from kafkawire.offsets.catalog.kv import layout as kv
 from kafkawire.offsets.catalog.port import (
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     TierRow,
     pack_ranges,
@@ -45,7 +45,7 @@ from tests.kit.tier.manifests import sample
 ROUNDS = 400
 PRODUCER = ProducerEntry(7, 1, [(0, 4, 100, 1000), (5, 9, 105, 1001)])
 ROW = PartitionCheckpoint(3, 500, 10, [(0, 0), (4, 90)], [PRODUCER])
-MAPPING = Mapping(3, 9, 10, 500, 64, 4096, 5000, 28, 77, 1000, 4, 490, 12)
+MAPPING = SegmentRange(3, 9, 10, 500, 64, 4096, 5000, 28, 77, 1000, 4, 490, 12)
 SEGMENT = SegmentRow(bytes(16), 1, 1000, 9, retention_class="days=7", object=bytes(range(16)))
 OBJECT = ObjectRow(bytes(16), 9, 1, 0, ranges=pack_ranges([(3, 10, 500)]))
 

@@ -22,8 +22,8 @@ from kafkawire.offsets.catalog.port import (
     COPY_STARTED,
     DELETE_STARTED,
     LIVE,
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     Swap,
     TierRow,
@@ -49,7 +49,7 @@ async def some_metadata(store: SqlStore) -> None:
     row = SegmentRow(bytes(16), 1, 0)
     (row.id,) = await storage.start_segments([row])
     await storage.finish_segments(
-        Swap([(row, [Mapping(number, 0, 10, 40, 64, 9, 0, 0, 0, 0, 1, 30)])])
+        Swap([(row, [SegmentRange(number, 0, 10, 40, 64, 9, 0, 0, 0, 0, 1, 30)])])
     )
     await storage.save_tier(TierRow(0, "s3://b/p"))
     made = ObjectRow(b"o" * 16, row.id, 1, ranges=pack_ranges([(number, 10, 40)]))

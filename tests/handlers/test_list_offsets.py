@@ -33,7 +33,7 @@ from kafkawire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 from tests.kit.admin import ME, OTHER, FakeBroker, call, context
 
 
@@ -91,7 +91,7 @@ def lie_in(broker: FakeBroker, *borders: int, remote: int) -> Any:
     """t-0 lies in segments between these offsets, the first `remote` of them without a file."""
     partition = broker.partition("t")
     pairs = list(itertools.pairwise(borders))
-    rows = [Mapping(1, at, *pair, *[0] * 8) for at, pair in enumerate(pairs)]
+    rows = [SegmentRange(1, at, *pair, *[0] * 8) for at, pair in enumerate(pairs)]
     partition.segments.splice(0, 0, rows)
     partition.cut_offset = borders[-1]
     broker.log.remote = set(range(remote))

@@ -24,7 +24,7 @@ from kafkawire.offsets import (
     total_lag,
     validate_offset_range,
 )
-from kafkawire.offsets.catalog.port import Mapping, PartitionRow
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentRange
 from kafkawire.offsets.registry import recovered_next_offset
 
 NS = 1_000_000
@@ -204,7 +204,7 @@ def test_the_next_offset_is_the_furthest_that_is_known(
     if checkpoint is not None:
         row.checkpoint = PartitionCheckpoint(1, checkpoint, 0)
     if segment_end:
-        row.mappings = [Mapping(1, 1, 0, segment_end, 0, 1, 0, 0, 0, 0, 1, 1)]
+        row.mappings = [SegmentRange(1, 1, 0, segment_end, 0, 1, 0, 0, 0, 0, 1, 1)]
     assert recovered_next_offset(row, scanned) == expected
 
 

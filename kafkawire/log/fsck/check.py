@@ -17,7 +17,7 @@ from kafkawire.log.fsck.segments import SegmentCheck
 from kafkawire.log.io.ports import Env
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.metadata.store import Metadata
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 PARTITIONS_AT_ONCE = 1000
 """Of one round trip to the storage."""
@@ -32,7 +32,7 @@ async def check(
     home: str,
     node_id: int,
     catalog: Catalog,
-    storage: OffsetStorage,
+    storage: SegmentCatalog,
     metadata: Metadata,
     progress: Progress = silent,
 ) -> FsckReport:
@@ -81,7 +81,7 @@ async def _topics(
 async def _partitions(
     catalog: Catalog,
     node_id: int,
-    storage: OffsetStorage,
+    storage: SegmentCatalog,
     held: JournalContents,
     usable: set[int],
     report: FsckReport,

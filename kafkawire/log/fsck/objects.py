@@ -14,8 +14,8 @@ from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
     ObjectRow,
-    OffsetStorage,
     PartitionRow,
+    SegmentCatalog,
     SegmentRow,
 )
 
@@ -30,7 +30,7 @@ class ObjectCheck:
         self,
         env: Env,
         node_id: int,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         report: FsckReport,
         segments: Iterable[SegmentRow],
     ) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from kafkawire.log.segments.unfinished import Range, uncovered
-from kafkawire.offsets.catalog.port import Mapping, PartitionRow
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentRange
 
 
 def missing(
@@ -40,5 +40,5 @@ def stored_end(row: PartitionRow) -> int:
     return max([0, *ends]) if checkpoint is None else max([checkpoint.next_offset, *ends])
 
 
-def _covered(living: Iterable[Mapping], usable: set[int]) -> list[Range]:
+def _covered(living: Iterable[SegmentRange], usable: set[int]) -> list[Range]:
     return [(m.base_offset, m.end_offset) for m in living if m.segment_id in usable]

@@ -27,8 +27,8 @@ from kafkawire.offsets.catalog.port import (
     DELETING,
     LIVE,
     STARTED,
-    Mapping,
-    OffsetStorage,
+    SegmentCatalog,
+    SegmentRange,
     SegmentRow,
     Swap,
 )
@@ -45,7 +45,7 @@ class SegmentCheck:
         env: Env,
         home: str,
         node_id: int,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         report: FsckReport,
         progress: Progress,
         catalog: Catalog,
@@ -111,7 +111,7 @@ class SegmentCheck:
         return [os.path.join(self._folder, name) for name in names if name.endswith(SUFFIX)]
 
     async def _live(
-        self, row: SegmentRow, path: str, there: bool, mappings: Sequence[Mapping]
+        self, row: SegmentRow, path: str, there: bool, mappings: Sequence[SegmentRange]
     ) -> bool:
         where = f"segment {row.uuid.hex()}"
         self._report.segments += 1
@@ -235,7 +235,7 @@ class SegmentCheck:
 
 
 def compare(
-    fs: FileSystem, path: str, row: SegmentRow, size_bytes: int, mappings: Iterable[Mapping]
+    fs: FileSystem, path: str, row: SegmentRow, size_bytes: int, mappings: Iterable[SegmentRange]
 ) -> list[str]:
     """What the rows of a segment say else than its directory, in sentences."""
     problems = []
@@ -264,7 +264,7 @@ def compare(
 
 
 def _row(entry: PartitionEntry) -> tuple[int, ...]:
-    """As `Mapping` has it, without partition, segment and due time."""
+    """As `SegmentRange` has it, without partition, segment and due time."""
     return (
         entry.base_offset,
         entry.end_offset,

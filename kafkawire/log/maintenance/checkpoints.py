@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition.partition import Partition
 from kafkawire.metadata.checkpoint import Checkpoint
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 ROWS_AT_ONCE = 2000
 """Partitions of one transaction: packing them keeps the loop for some milliseconds."""
@@ -39,7 +39,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         node_id: int,
         commit_log: CommitLog,
         partitions: Mapping[int, Partition],

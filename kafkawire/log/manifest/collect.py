@@ -15,7 +15,7 @@ from kafkawire.log.manifest.delta_builder import Gathering
 from kafkawire.log.manifest.pending_changes import Added, Changes
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.manifest.state import Delta
-from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, Mapping, ObjectRow, SegmentRow
+from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, ObjectRow, SegmentRange, SegmentRow
 
 PAGE = 8
 """Segments whose mappings are asked for in one transaction: ten thousand rows each at most."""
@@ -77,7 +77,7 @@ class Taking:
         for at in range(0, len(ids), PAGE):
             rows = await self._storage.segments_by_id(ids[at : at + PAGE])
             living = [row for row in rows if row.state == LIVE and row.local]
-            mappings: dict[int, list[Mapping]] = {row.id: [] for row in living}
+            mappings: dict[int, list[SegmentRange]] = {row.id: [] for row in living}
             for mapping in await self._storage.segment_mappings(sorted(mappings)):
                 mappings[mapping.segment_id].append(mapping)
             added += [(_object(row), row, mappings[row.id]) for row in living]

@@ -7,8 +7,7 @@ kafkawire.tiering.manifest.reconcile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.pending_changes import Added, Changes
@@ -17,8 +16,8 @@ from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
 from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
 from kafkawire.metadata.catalog import ALL_BROKERS, Catalog, TopicInfo
 from kafkawire.metadata.checkpoint import pack_epochs
-from kafkawire.offsets.catalog.port import OffsetStorage
 from kafkawire.offsets.catalog.port import PartitionRow as StoredPartition
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 SLICE = 200
 """Rows between two turns of the loop: a millisecond."""
@@ -65,8 +64,8 @@ class Gathering:
         self,
         env: Env,
         catalog: Catalog,
-        storage: OffsetStorage,
-        partitions: Map[int, Partition],
+        storage: SegmentCatalog,
+        partitions: Mapping[int, Partition],
         node_id: int,
         end_of: EndOf,
     ) -> None:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from kafkawire.offsets.catalog.port import Mapping, ObjectRow, SegmentRow
+from kafkawire.offsets.catalog.port import ObjectRow, SegmentRange, SegmentRow
 
 K = TypeVar("K")
 
-Added = tuple[ObjectRow, SegmentRow, list[Mapping]]
+Added = tuple[ObjectRow, SegmentRow, list[SegmentRange]]
 """An object, the segment it is a copy of, and what of it is mapped."""
 
 MAX_ROWS = 2000
@@ -52,7 +51,7 @@ class Changes:
         self.deleted_topics[topic_id] = None
 
     def objects(
-        self, added: Iterable[Added], deleted: Map[bytes, int], commits: Map[int, int]
+        self, added: Iterable[Added], deleted: Mapping[bytes, int], commits: Mapping[int, int]
     ) -> None:
         """Objects have come and gone; what is known of the commit offsets."""
         for each in added:
@@ -61,7 +60,7 @@ class Changes:
         self._raise_commits(commits)
 
     def without(
-        self, added: Iterable[Added], deleted: Map[bytes, int], commits: Map[int, int]
+        self, added: Iterable[Added], deleted: Mapping[bytes, int], commits: Mapping[int, int]
     ) -> tuple[list[Added], dict[bytes, int], dict[int, int]]:
         """What of these is not in here as it is."""
         return (
@@ -101,7 +100,7 @@ class Changes:
         self._raise_commits(taken.commits)
         self.waiting += taken.waiting
 
-    def _raise_commits(self, commits: Map[int, int]) -> None:
+    def _raise_commits(self, commits: Mapping[int, int]) -> None:
         for number, offset in commits.items():
             self.commits[number] = max(offset, self.commits.get(number, 0))
 

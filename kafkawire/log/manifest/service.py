@@ -26,7 +26,7 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.manager import Log
 from kafkawire.log.manifest.pending_changes import Changes
 from kafkawire.metadata.catalog import Catalog, TopicInfo
-from kafkawire.offsets.catalog.port import LIVE, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRow
 
 if TYPE_CHECKING:
     from kafkawire.log.manifest.maintenance import Keeping
@@ -61,7 +61,7 @@ class LocalManifest:
     """See the module. `keeping`: whoever writes it, once there is one; `failures`: tries in a row
     that failed."""
 
-    def __init__(self, env: Env, log: Log, storage: OffsetStorage, catalog: Catalog) -> None:
+    def __init__(self, env: Env, log: Log, storage: SegmentCatalog, catalog: Catalog) -> None:
         self.env = env
         self.log = log
         self.storage = storage

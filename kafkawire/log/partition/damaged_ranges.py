@@ -15,7 +15,7 @@ from kafkawire.log.journal.file import Pins
 from kafkawire.log.journal.format import HEAD_BYTES
 from kafkawire.log.recovery.losses import Loss
 from kafkawire.log.segments.unfinished import Range, uncovered
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.log.append.commit_log import CommitLog
@@ -37,7 +37,7 @@ def holes(partition: Partition) -> list[Range]:
 
 
 async def lost_ranges(
-    numbers: Iterable[int], partitions: Mapping[int, Partition], storage: OffsetStorage
+    numbers: Iterable[int], partitions: Mapping[int, Partition], storage: SegmentCatalog
 ) -> list[Loss]:
     """Offsets that lie nowhere though they were assigned. `partitions` are those in memory; of the
     others the journals hold nothing. Raises what the storage raises."""

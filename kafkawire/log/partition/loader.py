@@ -24,7 +24,7 @@ from kafkawire.log.partition import restore as loading
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
-from kafkawire.offsets.catalog.port import OffsetStorage, PartitionRow
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Loader:
         self,
         commit_log: CommitLog,
         catalog: Catalog,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         node_id: int,
         config: BrokerConfig,
     ) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from typing import TypeAlias
 
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 
 Column: TypeAlias = "array[int]"
 
@@ -51,17 +51,19 @@ class SegmentRows:
         """The row that covers `offset`, or the first behind it; len(self) if none is."""
         return bisect_right(self.end, offset)
 
-    def mapping(self, number: int, at: int) -> Mapping:
+    def mapping(self, number: int, at: int) -> SegmentRange:
         """One row as SQL has it."""
         segment = self.segment[at]
         base, end = self.base[at], self.end[at]
-        return Mapping(number, segment, base, end, *[column[at] for column in self._columns[3:]])
+        return SegmentRange(
+            number, segment, base, end, *[column[at] for column in self._columns[3:]]
+        )
 
-    def mappings(self, number: int) -> Iterator[Mapping]:
+    def mappings(self, number: int) -> Iterator[SegmentRange]:
         """All rows, in offset order."""
         return (self.mapping(number, at) for at in range(len(self)))
 
-    def splice(self, start: int, stop: int, mappings: Iterable[Mapping]) -> None:
+    def splice(self, start: int, stop: int, mappings: Iterable[SegmentRange]) -> None:
         """Put `mappings`, in offset order, where the rows [start, stop) were."""
         rows = list(mappings)
         for name, column in zip(_FIELDS, self._columns, strict=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -35,7 +35,7 @@ def move_log_start(partition: Partition, offset: int) -> list[int]:
     return numbers
 
 
-def cut(partition: Partition, mappings: Sequence[Mapping]) -> list[int]:
+def cut(partition: Partition, mappings: Sequence[SegmentRange]) -> list[int]:
     """Add the rows of new segments behind the ones there are, and forget what was in the journals
     for them; the numbers of the rolled journals that hold nothing of this partition any more.
 
@@ -51,7 +51,9 @@ def cut(partition: Partition, mappings: Sequence[Mapping]) -> list[int]:
     return drop_journals(partition, partition.cut_offset)
 
 
-def replace(partition: Partition, added: Sequence[Mapping], removed: Sequence[Mapping]) -> None:
+def replace(
+    partition: Partition, added: Sequence[SegmentRange], removed: Sequence[SegmentRange]
+) -> None:
     """Put rewritten rows where the ones they were made of are: the same offsets.
 
     Rows that have left the partition meanwhile, because its log start moved, stay out.

@@ -14,9 +14,9 @@ from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
-    Mapping,
     ObjectRow,
-    OffsetStorage,
+    SegmentCatalog,
+    SegmentRange,
     SegmentRow,
     Swap,
     TierRow,
@@ -36,7 +36,7 @@ File = tuple[SegmentSeen, list[tuple[int, SegmentShare]]]
 
 
 async def enter(
-    storage: OffsetStorage, rebuilt: Rebuilt, node_id: int, tier: TierRow | None = None
+    storage: SegmentCatalog, rebuilt: Rebuilt, node_id: int, tier: TierRow | None = None
 ) -> None:
     """All rows; `tier`: where the objects of `rebuilt` are. Raises what the storage raises."""
     kinds = {
@@ -66,7 +66,7 @@ async def enter(
 
 
 async def _enter_objects(
-    storage: OffsetStorage, files: list[File], node_id: int, kinds: dict[int, str]
+    storage: SegmentCatalog, files: list[File], node_id: int, kinds: dict[int, str]
 ) -> None:
     """Segments that are in the remote tier, with or without a file here."""
     for start in range(0, len(files), SEGMENTS_AT_ONCE):
@@ -80,7 +80,7 @@ async def _enter_objects(
 
 def _remote(
     file: SegmentSeen, shares: list[tuple[int, SegmentShare]], node_id: int, kind: str
-) -> tuple[SegmentRow, ObjectRow, list[Mapping]]:
+) -> tuple[SegmentRow, ObjectRow, list[SegmentRange]]:
     row = _row(file, shares, node_id, file.retention_class or kind)
     row.state, row.generation, row.local = LIVE, file.generation, False
     row.object, row.tier = file.object, TIER
@@ -117,9 +117,9 @@ def _row(
     )
 
 
-def _mapping(number: int, share: SegmentShare, segment_id: int) -> Mapping:
+def _mapping(number: int, share: SegmentShare, segment_id: int) -> SegmentRange:
     entry = share.entry
-    return Mapping(
+    return SegmentRange(
         number,
         segment_id,
         entry.base_offset,

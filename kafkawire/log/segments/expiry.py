@@ -9,15 +9,14 @@ topic whose deletion a crash cut short by asking for orphans after a start.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from collections.abc import Mapping as Map
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import islice
 
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.maintenance.retention import due
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.swap import Swapper, due_ms
-from kafkawire.offsets.catalog.port import EVERYTHING, NEVER, OffsetStorage
+from kafkawire.offsets.catalog.port import EVERYTHING, NEVER, SegmentCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +46,8 @@ class Lifecycle:
     def __init__(
         self,
         commit_log: CommitLog,
-        partitions: Map[int, Partition],
-        storage: OffsetStorage,
+        partitions: Mapping[int, Partition],
+        storage: SegmentCatalog,
         swapper: Swapper,
     ) -> None:
         self._commit_log = commit_log

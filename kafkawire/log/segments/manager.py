@@ -9,8 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os.path
-from collections.abc import Awaitable, Callable, Iterable
-from collections.abc import Mapping as Map
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.segment.format import PartitionEntry
@@ -39,7 +38,7 @@ from kafkawire.log.segments.unfinished import (
     unaccounted,
 )
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import DELETING, LIVE, STARTED, SegmentCatalog, SegmentRow
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +52,9 @@ class Segments:
     def __init__(
         self,
         commit_log: CommitLog,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         catalog: Catalog,
-        partitions: Map[int, Partition],
+        partitions: Mapping[int, Partition],
         folder: str,
         node_id: int,
         released: Callable[[list[int]], None],

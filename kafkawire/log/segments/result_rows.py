@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Map
+from collections.abc import Mapping
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.jobs import Made, unpack
 from kafkawire.log.segments.swap import due_ms
-from kafkawire.offsets.catalog.port import Mapping, SegmentRow
+from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow
 
 
 async def mappings_of(
-    env: Env, made: Made, row: SegmentRow, partitions: Map[int, Partition]
-) -> list[Mapping]:
+    env: Env, made: Made, row: SegmentRow, partitions: Mapping[int, Partition]
+) -> list[SegmentRange]:
     """The mappings into a segment that is written; fills in its row. In slices.
 
     When retention should look at one follows from the partition's settings; one that is not
     loaded is looked at soon, and gets its time then.
     """
     row.size_bytes = made.size_bytes
-    found: list[Mapping] = []
+    found: list[SegmentRange] = []
     for packed in made.entries:
         for entry in unpack(packed):
             partition = partitions.get(entry.number)
             newest = entry.max_timestamp
             found.append(
-                Mapping(
+                SegmentRange(
                     entry.number,
                     row.id,
                     entry.base_offset,

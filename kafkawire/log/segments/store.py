@@ -22,7 +22,7 @@ from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, FormatError
 from kafkawire.log.io.ports import Env, File, FileSystem
 from kafkawire.log.segments.file.open import check_file, segment_path
 from kafkawire.log.segments.merge.localizer_port import Localizer
-from kafkawire.offsets.catalog.port import OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRow
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class SegmentStore:
 
     __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder", "localizer")
 
-    def __init__(self, env: Env, storage: OffsetStorage, folder: str) -> None:
+    def __init__(self, env: Env, storage: SegmentCatalog, folder: str) -> None:
         self._env = env
         self._storage = storage
         self.folder = folder

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.hooks import Hooks
@@ -24,8 +23,8 @@ from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.offsets.catalog.port import (
     LIVE,
     NEVER,
-    Mapping,
-    OffsetStorage,
+    SegmentCatalog,
+    SegmentRange,
     SegmentRow,
     StaleSwap,
     Swap,
@@ -64,9 +63,9 @@ class Swapper:
     def __init__(
         self,
         env: Env,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         store: SegmentStore,
-        partitions: Map[int, Partition],
+        partitions: Mapping[int, Partition],
         released: Callable[[list[int]], None],
         delays: FileDelays,
         hooks: Hooks,
@@ -84,13 +83,13 @@ class Swapper:
         self.version = 0
 
     async def add(
-        self, finished: list[tuple[SegmentRow, list[Mapping]]], since: float | None = None
+        self, finished: list[tuple[SegmentRow, list[SegmentRange]]], since: float | None = None
     ) -> None:
         """Segments cut from the journals, behind those there are; `since`: see Segment."""
         await self._swap(Swap(finished), since)
 
     async def replace(
-        self, finished: list[tuple[SegmentRow, list[Mapping]]], removed: Sequence[Mapping]
+        self, finished: list[tuple[SegmentRow, list[SegmentRange]]], removed: Sequence[SegmentRange]
     ) -> None:
         """Segments made of others: `removed` are the mappings they stand for.
 
@@ -151,8 +150,8 @@ class Swapper:
     async def _show(self, swap: Swap, since: float | None = None) -> None:
         """Make a swap that SQL has visible to readers."""
         self.version += 1
-        added: dict[int, list[Mapping]] = {}
-        removed: dict[int, list[Mapping]] = {}
+        added: dict[int, list[SegmentRange]] = {}
+        removed: dict[int, list[SegmentRange]] = {}
         for row, mappings in swap.finished:
             row.state = LIVE
             row.live_bytes = sum(mapping.length for mapping in mappings)
@@ -181,7 +180,7 @@ class Swapper:
             self._hooks.segments(made)
 
     def _change(
-        self, partition: Partition, added: list[Mapping], removed: list[Mapping] | None
+        self, partition: Partition, added: list[SegmentRange], removed: list[SegmentRange] | None
     ) -> None:
         if removed is None:
             self._released(borders.cut(partition, added))

@@ -17,7 +17,7 @@ from kafkawire.codec.segment.format import FormatError, PartitionEntry
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -61,7 +61,7 @@ def unaccounted(
 async def find_unaccounted(
     entries: Sequence[PartitionEntry],
     catalog: Catalog,
-    storage: OffsetStorage,
+    storage: SegmentCatalog,
     known: Known,
     in_journals: Callable[[int], list[Range]],
 ) -> list[tuple[PartitionEntry, Range]]:

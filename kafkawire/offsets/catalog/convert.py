@@ -22,8 +22,8 @@ from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     LIVE,
     NEVER,
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     TierRow,
 )
@@ -47,7 +47,7 @@ class StoredOffsets:
     next_id: int = 1
     checkpoints: list[tuple[PartitionCheckpoint, int]] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
-    mappings: list[Mapping] = field(default_factory=list)
+    mappings: list[SegmentRange] = field(default_factory=list)
     segments: list[SegmentRow] = field(default_factory=list)
     objects: list[ObjectRow] = field(default_factory=list)
     offsets: list[tuple[int, int, int, int]] = field(default_factory=list)

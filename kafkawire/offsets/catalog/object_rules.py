@@ -6,8 +6,7 @@ that is read: one that was replaced meanwhile is never brought back by a late up
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkawire.offsets.catalog.port import COPY_FINISHED, COPY_STARTED, LIVE, ObjectRow, SegmentRow
@@ -35,7 +34,7 @@ def may_move(segment: SegmentRow | None, row: ObjectRow | None) -> bool:
 
 
 def finish(
-    uuids: Sequence[bytes], objects: Map[bytes, ObjectRow], segments: Map[int, SegmentRow]
+    uuids: Sequence[bytes], objects: Mapping[bytes, ObjectRow], segments: Mapping[int, SegmentRow]
 ) -> tuple[list[ObjectRow], list[bytes]]:
     """The objects that may be finished, with their segments changed, and the objects in other
     tiers that these replace."""
@@ -54,7 +53,9 @@ def finish(
 
 
 def relocate(
-    moved: Map[bytes, ObjectRow], old: Map[bytes, ObjectRow], segments: Map[int, SegmentRow]
+    moved: Mapping[bytes, ObjectRow],
+    old: Mapping[bytes, ObjectRow],
+    segments: Mapping[int, SegmentRow],
 ) -> tuple[list[ObjectRow], list[bytes]]:
     """The rows of the copies that take the place of old objects, with their segments changed, and
     the uuids of these old ones."""

@@ -1,4 +1,4 @@
-"""Which `OffsetStorage` a broker uses: the setting `offset.storage`, and that it is the right one.
+"""Which `SegmentCatalog` a broker uses: the setting `offset.storage`, and that it is the right one.
 
 With another storage than the one that holds its offsets a broker would give offsets again and lose
 sight of its segments, so it refuses to start.
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, Transactions
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 
 SQL, ROCKSDB, MEMORY = "sql", "rocksdb", "memory"
 
@@ -23,7 +23,7 @@ def open_storage(
     node_id: int,
     now_ms: Callable[[], int],
     leader_of: Callable[[int], int | None],
-) -> OffsetStorage:
+) -> SegmentCatalog:
     """The storage of a broker. `sql` lies in the database of the metadata; `rocksdb` in
     `<folder>/offsets`; `memory` nowhere."""
     if kind == SQL:

@@ -1,6 +1,6 @@
 """The port to what is stored of offsets: checkpoints, segments, and which offsets lie in which.
 
-`OffsetStorage` is implemented in memory (`memory_storage`), in the metadata's database
+`SegmentCatalog` is implemented in memory (`memory_storage`), in the metadata's database
 (`sql_storage`) and in RocksDB (`rocks_storage`); tests/test_offset_storage*.py and
 test_offset_objects*.py hold all of them to what is promised here. The path of a produce never calls
 it: the log does, for what is already committed. A *mapping* is the row of one partition in one
@@ -11,8 +11,7 @@ segment has one finished object at most.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple, Protocol
@@ -40,7 +39,7 @@ class StaleSwap(Exception):
     """The rows a swap was planned on have changed meanwhile. Nothing was done: plan again."""
 
 
-class Mapping(NamedTuple):
+class SegmentRange(NamedTuple):
     """One partition's share of one segment: offsets [base_offset, end_offset) lie in the bytes
     [start, start + length) of its file, their sparse index at `index_start`."""
 
@@ -87,7 +86,7 @@ class PartitionRow:
 
     number: int
     checkpoint: PartitionCheckpoint | None = None
-    mappings: list[Mapping] = field(default_factory=list)
+    mappings: list[SegmentRange] = field(default_factory=list)
     dispatch_offset: int = 0
     commit_offset: int = 0
 
@@ -123,8 +122,8 @@ class Swap:
     max_timestamp as written) with their mappings, in place of the `removed` mappings. A segment
     left without mappings is DELETING from then on, its file to be kept until `delete_after_ms`."""
 
-    finished: list[tuple[SegmentRow, list[Mapping]]]
-    removed: list[Mapping] = field(default_factory=list)
+    finished: list[tuple[SegmentRow, list[SegmentRange]]]
+    removed: list[SegmentRange] = field(default_factory=list)
     checkpoints: list[PartitionCheckpoint] = field(default_factory=list)
     delete_after_ms: int = 0
 
@@ -172,7 +171,7 @@ def unpack_ranges(packed: bytes) -> list[Range]:
     return list(_RANGE.iter_unpack(packed))
 
 
-class OffsetStorage(Protocol):
+class SegmentCatalog(Protocol):
     """Each call is one transaction: when it returns, its effect is durable and whole; when it
     raises, nothing has changed, except after a lost connection or a cancelled call, where either
     may be the case. MetadataError: the store is broken. Writes are ordered.
@@ -204,7 +203,7 @@ class OffsetStorage(Protocol):
         ...
 
     async def remove_mappings(
-        self, below: Map[int, int], delete_after_ms: int = 0
+        self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
         """Drops the mappings that end at or below the log start of their partition (number ->
         log start); for EVERYTHING all that is stored of it. The segments this touched, as they
@@ -226,16 +225,16 @@ class OffsetStorage(Protocol):
         """Those of the segments that are there, by id."""
         ...
 
-    async def segment_mappings(self, segment_ids: Sequence[int]) -> list[Mapping]:
+    async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
         """All mappings into these segments, by segment, partition and offset."""
         ...
 
-    async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[Mapping]]:
+    async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
         """For each (number, from, to) the mappings that cover an offset of [from, to), in order;
         one round trip for all."""
         ...
 
-    async def expiring(self, before_ms: int, limit: int) -> list[Mapping]:
+    async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
         """Up to `limit` mappings with due_ms < before_ms of partitions this broker leads, the
         most overdue first. None of deleted topics: these are `orphans`."""
         ...
@@ -259,7 +258,7 @@ class OffsetStorage(Protocol):
         ...
 
     async def start_objects(
-        self, rows: Sequence[ObjectRow], dispatched: Map[int, int]
+        self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
         """Enters objects as COPY_STARTED and raises the dispatch offsets (partition number ->
         offset); the uuids of those entered. Left out are those whose segment is not LIVE and
@@ -267,7 +266,7 @@ class OffsetStorage(Protocol):
         ...
 
     async def finish_objects(
-        self, uuids: Sequence[bytes], committed: Map[int, int]
+        self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
         """Makes objects COPY_FINISHED and those of their segments; the segments, by id, as they
         are then. Left out, and as they were, are objects that are not COPY_STARTED, and those
@@ -312,7 +311,7 @@ class OffsetStorage(Protocol):
         have a finished object. The segments that are there, by id, as they are then."""
         ...
 
-    async def save_tiering_offsets(self, offsets: Map[int, tuple[int, int]]) -> None:
+    async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
         """Raises dispatch and commit offsets: partition number -> (dispatch, commit). Neither
         ever falls."""
         ...
@@ -330,7 +329,7 @@ class OffsetStorage(Protocol):
         """All of them, by id."""
         ...
 
-    async def relocate_objects(self, moved: Map[bytes, ObjectRow]) -> list[SegmentRow]:
+    async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
         """Finished objects copied into another tier take the place of the old ones (the keys),
         which are DELETE_STARTED from then on, to be kept until the new row's delete_after_ms; the
         segments, by id, as they are then. Left out are those whose old object is not the finished
@@ -338,7 +337,7 @@ class OffsetStorage(Protocol):
         ...
 
     async def enter_remote(
-        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[Mapping]]]
+        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
         """Enters segments that lie in the remote tier only, LIVE with all that their rows say,
         their finished objects and their mappings; the ids of the segments. For a restore: the

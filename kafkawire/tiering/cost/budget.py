@@ -27,7 +27,7 @@ from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     COPY_STARTED,
     DELETE_STARTED,
-    OffsetStorage,
+    SegmentCatalog,
 )
 from kafkawire.tiering.cost.prices import MONTH_MS, Prices, parse_prices
 from kafkawire.tiering.store.metering import OTHERS, Meter, Usage, Usages
@@ -53,7 +53,7 @@ class Spending:
         self,
         env: Env,
         config: BrokerConfig,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         meter: Meter,
         node_id: int,
         folder: str,

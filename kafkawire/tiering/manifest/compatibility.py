@@ -11,7 +11,7 @@ import logging
 
 from kafkawire.log.identity import IdentityError
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, OffsetStorage
+from kafkawire.offsets.catalog.port import COPY_FINISHED, CURRENT, SegmentCatalog
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord, read_owner
 from kafkawire.tiering.store.port import ObjectStore
 
@@ -23,7 +23,7 @@ starts, and a request to a far bucket that is tried again. Attaching finds out l
 
 
 async def check_tier(
-    store: ObjectStore, url: str, storage: OffsetStorage, node_id: int, cluster_id: str, data: str
+    store: ObjectStore, url: str, storage: SegmentCatalog, node_id: int, cluster_id: str, data: str
 ) -> None:
     """Raise IdentityError if the tier belongs to another cluster, or is not where the objects of
     this broker are. A tier that cannot be reached passes. Raises what `storage` raises."""

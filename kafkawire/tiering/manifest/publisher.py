@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,7 @@ from kafkawire.manifest.keys import delta_key
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 from kafkawire.tiering.manifest.bucket import BucketState, DamagedManifest
 from kafkawire.tiering.manifest.compactor import Folding
 from kafkawire.tiering.manifest.owner import OwnedByOther, Owner
@@ -70,9 +69,9 @@ class Rounds:
         env: Env,
         config: BrokerConfig,
         catalog: Catalog,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         store: ObjectStore,
-        partitions: Map[int, Partition],
+        partitions: Mapping[int, Partition],
         node_id: int,
         cluster_id: str,
         folder: str,
@@ -153,8 +152,8 @@ class Rounds:
     async def publish(
         self,
         added: Sequence[Added] = (),
-        deleted: Map[bytes, int] | None = None,
-        commits: Map[int, int] | None = None,
+        deleted: Mapping[bytes, int] | None = None,
+        commits: Mapping[int, int] | None = None,
     ) -> None:
         """Return when a delta with these, and with everything noted before, is in the bucket; at
         once if there is nothing it does not say. `deleted`: uuid -> until when (ms) the object

@@ -10,8 +10,7 @@ Shell; called by kafkawire.tiering.manifest.publisher.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterator, Mapping
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.delta_builder import SLICE, Gathering, partition_row, topic_facts
@@ -21,7 +20,7 @@ from kafkawire.log.partition.partition import Partition
 from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.state import ClusterFacts
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.offsets.catalog.port import COPY_FINISHED, Mapping, ObjectRow, OffsetStorage
+from kafkawire.offsets.catalog.port import COPY_FINISHED, ObjectRow, SegmentCatalog, SegmentRange
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +41,8 @@ class Comparing:
         self,
         env: Env,
         catalog: Catalog,
-        storage: OffsetStorage,
-        partitions: Map[int, Partition],
+        storage: SegmentCatalog,
+        partitions: Mapping[int, Partition],
         gathering: Gathering,
         node_id: int,
         tier: int,
@@ -66,7 +65,7 @@ class Comparing:
             said = {number: rest for number, *rest in zip(*columns, strict=True)}
             await self._compare_partitions(said)
 
-    async def _compare_partitions(self, said: Map[int, list[int]]) -> None:
+    async def _compare_partitions(self, said: Mapping[int, list[int]]) -> None:
         """Of those that are not in memory the log start alone: what else has changed has been
         published, or will be with their next upload."""
         away = []
@@ -136,7 +135,7 @@ class Comparing:
             for row in await self._storage.objects_by_uuid(uuids)
             if row.state == COPY_FINISHED
         }
-        mappings: dict[int, list[Mapping]] = {}
+        mappings: dict[int, list[SegmentRange]] = {}
         for mapping in await self._storage.segment_mappings(sorted(rows)):
             mappings.setdefault(mapping.segment_id, []).append(mapping)
         return [

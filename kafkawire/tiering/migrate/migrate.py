@@ -33,8 +33,8 @@ from kafkawire.offsets.catalog.port import (
     DELETE_STARTED,
     LEFT,
     LIVE,
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     StaleSwap,
 )
@@ -323,7 +323,7 @@ class Mover:
     async def _publish(self, done: Sequence[ObjectRow], rows: dict[bytes, SegmentRow]) -> None:
         """The new tier's manifest names them. A crash before: the next start sees that it does
         not."""
-        tiering, mappings = self._tiering, dict[int, list[Mapping]]()
+        tiering, mappings = self._tiering, dict[int, list[SegmentRange]]()
         ids = sorted(copy.segment_id for copy in done)
         for mapping in await tiering.storage.segment_mappings(ids):
             mappings.setdefault(mapping.segment_id, []).append(mapping)

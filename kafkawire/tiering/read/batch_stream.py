@@ -9,7 +9,7 @@ from kafkawire.log.partition.read_plan import next_offset, skip_before, whole_ba
 from kafkawire.log.segments.read.index_cache import DamagedSegment, sound_part
 from kafkawire.log.segments.read.remote_port import RemoteReadRequest, Taken
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 from kafkawire.tiering.read.block_cache import CachedBlock
 from kafkawire.tiering.read.blocks import blocks_of, piece_end
 from kafkawire.tiering.read.loader import Loads
@@ -32,7 +32,7 @@ class Stretch:
         copied: InFlight,
         target: Object,
         index: SparseIndex,
-        mapping: Mapping,
+        mapping: SegmentRange,
     ) -> None:
         self._lane = lane
         self._loads = loads

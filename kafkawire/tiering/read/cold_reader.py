@@ -32,7 +32,7 @@ from kafkawire.log.segments.read.remote_port import Exchanged, RemoteReadRequest
 from kafkawire.log.segments.read.warm_reader import SLACK_BYTES
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.objectstore.errors import NoSuchObject, Refused, StoreError
-from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 from kafkawire.tiering.read.batch_stream import Stretch
 from kafkawire.tiering.read.block_cache import BLOCK_BYTES, BlockCache
 from kafkawire.tiering.read.block_cache import Key as BlockKey
@@ -96,7 +96,7 @@ class ColdReader:
         segments: SegmentStore,
         indexes: WarmIndexes,
         lane: SlowLane,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         stores: Callable[[int], ObjectStore | None],
         block_bytes: int = BLOCK_BYTES,
         report: Callable[[Segment, Copy], None] = lambda segment, copy: None,
@@ -129,7 +129,7 @@ class ColdReader:
             self._tiers[number] = tier
         return tier
 
-    async def take(self, ask: RemoteReadRequest, mapping: Mapping, segment: Segment) -> Taken:
+    async def take(self, ask: RemoteReadRequest, mapping: SegmentRange, segment: Segment) -> Taken:
         """See kafkawire.log.segments.read.remote_port.Cold."""
         row, deadline = segment.row, None
         most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
@@ -153,7 +153,7 @@ class ColdReader:
         self._report(segment, Copy.FILE)
 
     async def since(
-        self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
+        self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
     ) -> int:
         """See kafkawire.log.segments.read.remote_port.Cold."""
         row = segment.row
@@ -176,7 +176,7 @@ class ColdReader:
         return max(mapping.base_offset, index.block(index.find(position))[2])
 
     async def _take(
-        self, ask: RemoteReadRequest, mapping: Mapping, row: SegmentRow, deadline: float | None
+        self, ask: RemoteReadRequest, mapping: SegmentRange, row: SegmentRow, deadline: float | None
     ) -> Taken | None:
         tier, target = self.tier(row.tier), Object(row.object, row.size_bytes)
         self._check_refused(row)
@@ -209,7 +209,7 @@ class ColdReader:
             loads.want(target, blocks_of(position, position + length, self._block_bytes))
 
     def _foresee(
-        self, loads: Loads, target: Object, mapping: Mapping, ask: RemoteReadRequest
+        self, loads: Loads, target: Object, mapping: SegmentRange, ask: RemoteReadRequest
     ) -> None:
         """Begin to load data whose place is known before the index is."""
         size, stop = self._block_bytes, mapping.start + mapping.length
@@ -225,7 +225,7 @@ class ColdReader:
         self,
         tier: Tier,
         target: Object,
-        mapping: Mapping,
+        mapping: SegmentRange,
         ask: RemoteReadRequest,
         start: int,
         stop: int,
@@ -250,7 +250,7 @@ class ColdReader:
         self,
         tier: Tier,
         partition: Partition,
-        mapping: Mapping,
+        mapping: SegmentRange,
         target: Object,
         own: range,
         room: int,
@@ -285,7 +285,7 @@ class ColdReader:
             for found, share in stretches:
                 tier.loads.want(found, share, window, run_blocks)
 
-    def _index(self, mapping: Mapping, row: SegmentRow) -> asyncio.Task[WarmIndex]:
+    def _index(self, mapping: SegmentRange, row: SegmentRow) -> asyncio.Task[WarmIndex]:
         """Loading the index of a row, once for all who come meanwhile."""
         key = mapping.segment_id, mapping.number
         task = self._indexing.get(key)
@@ -301,7 +301,7 @@ class ColdReader:
         if not task.cancelled() and task.exception() is None:
             self._indexes.keep(key, task.result())
 
-    async def _load_index(self, mapping: Mapping, row: SegmentRow) -> WarmIndex:
+    async def _load_index(self, mapping: SegmentRange, row: SegmentRow) -> WarmIndex:
         requests, length = self.tier(row.tier).requests, mapping.index_length
         target = Object(row.object, row.size_bytes)
         failing = partial(self._troubled.__setitem__, (mapping.segment_id, mapping.number))
@@ -321,7 +321,7 @@ class ColdReader:
         except DamagedSegment:  # once more: it may have been changed on the way
             return read_index(await requests.persist(target, attempt, failing), mapping)
 
-    def _check_trouble(self, mapping: Mapping) -> None:
+    def _check_trouble(self, mapping: SegmentRange) -> None:
         """Tell who has waited in vain why that is, if it is not just slow."""
         trouble = self._troubled.get((mapping.segment_id, mapping.number))
         if trouble is not None:
@@ -339,7 +339,7 @@ class ColdReader:
         self,
         partition: Partition,
         offset: int,
-        mapping: Mapping,
+        mapping: SegmentRange,
         segment: Segment,
         row: SegmentRow,
         failure: StoreError | DamagedSegment,

@@ -30,9 +30,9 @@ from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
     CURRENT,
     LIVE,
-    Mapping,
     ObjectRow,
-    OffsetStorage,
+    SegmentCatalog,
+    SegmentRange,
     SegmentRow,
     Swap,
     TierRow,
@@ -80,7 +80,7 @@ class _Entering:
     def __init__(
         self,
         env: Env,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         home: str,
         restored: Restored,
         url: str,
@@ -118,7 +118,7 @@ class _Entering:
             ends = committed[at : at + PARTITIONS_AT_ONCE]
             await storage.save_tiering_offsets({number: (end, end) for number, end in ends})
 
-    def _rows(self, used: Used) -> tuple[SegmentRow, ObjectRow, list[Mapping]]:
+    def _rows(self, used: Used) -> tuple[SegmentRow, ObjectRow, list[SegmentRange]]:
         each, node = used.object, self._restored.node_id
         segment = SegmentRow(
             each.segment,
@@ -161,7 +161,7 @@ class _Entering:
         (row.id,) = await self._storage.start_segments([row])
         row.size_bytes = made.size_bytes
         mappings = [
-            Mapping(
+            SegmentRange(
                 e.number, row.id, e.base_offset, e.end_offset, e.start, e.length, e.index_start,
                 e.index_length, e.index_checksum, e.max_timestamp, e.batches, e.records, DUE_NOW,
             )
@@ -191,8 +191,8 @@ class _Entering:
             return writer.finish()
 
 
-def _mapping(entry: Entry) -> Mapping:
-    return Mapping(
+def _mapping(entry: Entry) -> SegmentRange:
+    return SegmentRange(
         entry.number, 0, entry.base_offset, entry.end_offset, entry.start, entry.length,
         entry.index_start, entry.index_length, entry.index_checksum, entry.max_timestamp,
         entry.batches, entry.records, DUE_NOW,

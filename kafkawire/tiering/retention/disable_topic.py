@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from kafkawire.log.manager import Log
 from kafkawire.log.segments.read.remote_port import local_log_start
 from kafkawire.metadata.catalog import Catalog, TopicInfo
-from kafkawire.offsets.catalog.port import LIVE, OffsetStorage
+from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog
 from kafkawire.tiering.upload.scheduler import Dispatcher
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Withdrawal:
     def __init__(
         self,
         log: Log,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         catalog: Catalog,
         dispatcher: Dispatcher,
         grace_ms: Callable[[], int],

@@ -8,12 +8,11 @@ and journals here; what is being uploaded counts once, as the segment it is.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 
 from kafkawire.codec.configs.settings import TierLevel, TopicConfig
-from kafkawire.offsets.catalog.port import NEVER, Mapping
+from kafkawire.offsets.catalog.port import NEVER, SegmentRange
 
 ConfigOf = Callable[[int], TopicConfig | None]
 """The settings of a partition that is led here; None: it is deleted, or another broker's."""
@@ -25,7 +24,7 @@ class LocalBytes:
     __slots__ = ("_after", "_ends")
 
     def __init__(
-        self, mappings: Sequence[Mapping], is_local: Callable[[int], bool], journals: int
+        self, mappings: Sequence[SegmentRange], is_local: Callable[[int], bool], journals: int
     ) -> None:
         here = [row.length if is_local(row.segment_id) else 0 for row in reversed(mappings)]
         self._ends = [row.end_offset for row in mappings]
@@ -39,7 +38,10 @@ class LocalBytes:
 
 
 def stays_ms(
-    mappings: Iterable[Mapping], config_of: ConfigOf, sizes: Map[int, LocalBytes], now_ms: int
+    mappings: Iterable[SegmentRange],
+    config_of: ConfigOf,
+    sizes: Mapping[int, LocalBytes],
+    now_ms: int,
 ) -> int:
     """How long the file of a segment with these mappings stays, as far as time alone decides; 0:
     it may go now, NEVER: time alone never lets it go."""
@@ -49,7 +51,7 @@ def stays_ms(
 
 
 def _stays_ms(
-    row: Mapping, config: TopicConfig | None, sizes: Map[int, LocalBytes], now_ms: int
+    row: SegmentRange, config: TopicConfig | None, sizes: Mapping[int, LocalBytes], now_ms: int
 ) -> int:
     if config is None or not row.length:
         return 0
@@ -63,14 +65,14 @@ def _stays_ms(
     return max(0, row.max_timestamp + config.local_retention_ms + 1 - now_ms)
 
 
-def by_size(mappings: Iterable[Mapping], config_of: ConfigOf) -> set[int]:
+def by_size(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> set[int]:
     """Those of the partitions whose size here decides too."""
     numbers = {row.number for row in mappings}
     found = ((number, config_of(number)) for number in numbers)
     return {n for n, config in found if config is not None and config.local_retention_bytes >= 0}
 
 
-def may_be_remote(mappings: Iterable[Mapping], config_of: ConfigOf) -> bool:
+def may_be_remote(mappings: Iterable[SegmentRange], config_of: ConfigOf) -> bool:
     """Whether a full disk may take the file: everything in it is read from the remote tier then."""
     configs = [config_of(row.number) for row in mappings if row.length]
     return all(

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.manager import Segments
 from kafkawire.log.segments.store import Segment
-from kafkawire.offsets.catalog.port import LIVE, NEVER, Mapping, OffsetStorage
+from kafkawire.offsets.catalog.port import LIVE, NEVER, SegmentCatalog, SegmentRange
 from kafkawire.tiering.retention.local_files import LocalFiles
 from kafkawire.tiering.retention.local_plan import (
     ConfigOf,
@@ -50,9 +49,9 @@ class LocalTier:
         env: Env,
         config: BrokerConfig,
         segments: Segments,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         store_of: Callable[[int], ObjectStore | None],
-        partitions: Map[int, Partition],
+        partitions: Mapping[int, Partition],
         config_of: ConfigOf,
     ) -> None:
         self._env = env
@@ -170,8 +169,8 @@ class LocalTier:
             await self._env.sleep(0)
         await self._let_go(gone)
 
-    async def _mappings(self, segments: Iterable[Segment]) -> dict[int, list[Mapping]]:
-        found: dict[int, list[Mapping]] = {segment.row.id: [] for segment in segments}
+    async def _mappings(self, segments: Iterable[Segment]) -> dict[int, list[SegmentRange]]:
+        found: dict[int, list[SegmentRange]] = {segment.row.id: [] for segment in segments}
         for row in await self._storage.segment_mappings(list(found)):
             found[row.segment_id].append(row)
         return found

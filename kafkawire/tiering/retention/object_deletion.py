@@ -25,7 +25,7 @@ from kafkawire.log.segments.store import SegmentStore
 from kafkawire.manifest.keys import segment_key
 from kafkawire.objectstore.backoff import wait_s
 from kafkawire.objectstore.errors import StoreError
-from kafkawire.offsets.catalog.port import DELETE_STARTED, ObjectRow, OffsetStorage, unpack_ranges
+from kafkawire.offsets.catalog.port import DELETE_STARTED, ObjectRow, SegmentCatalog, unpack_ranges
 from kafkawire.tiering.store.port import ObjectStore
 from kafkawire.tiering.store.warnings import Warnings
 from kafkawire.tiering.upload.candidates import ConfigOf
@@ -52,7 +52,7 @@ class Remover:
     def __init__(
         self,
         env: Env,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         segments: SegmentStore,
         stores: Callable[[int], ObjectStore | None],
         publisher: Publisher,

@@ -15,8 +15,8 @@ from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.metadata.catalog import Location
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     unpack_ranges,
 )
@@ -151,7 +151,7 @@ def compare(
     return result
 
 
-def unlike(tail: Tail, segment: SegmentRow, mappings: Iterable[Mapping]) -> str:
+def unlike(tail: Tail, segment: SegmentRow, mappings: Iterable[SegmentRange]) -> str:
     """Why an object is not what the rows of its segment say; empty: it is."""
     if tail.header.uuid != segment.uuid:
         return f"it is the segment {tail.header.uuid.hex()}, its row says {segment.uuid.hex()}"
@@ -168,7 +168,7 @@ def unlike(tail: Tail, segment: SegmentRow, mappings: Iterable[Mapping]) -> str:
     return ""
 
 
-def _of(share: PartitionEntry | Mapping) -> tuple[int, ...]:
+def _of(share: PartitionEntry | SegmentRange) -> tuple[int, ...]:
     return (
         share.base_offset, share.end_offset, share.start, share.length, share.index_start,
         share.index_length, share.index_checksum,

@@ -20,9 +20,9 @@ from kafkawire.log.segments.unfinished import Known
 from kafkawire.metadata.catalog import Catalog
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
-    Mapping,
     ObjectRow,
-    OffsetStorage,
+    SegmentCatalog,
+    SegmentRange,
     SegmentRow,
 )
 from kafkawire.tiering.store.port import ObjectStore
@@ -40,7 +40,7 @@ class Site:
 
     env: Env
     store: ObjectStore
-    storage: OffsetStorage
+    storage: SegmentCatalog
     catalog: Catalog
     segments: SegmentStore
     swapper: Swapper
@@ -99,5 +99,5 @@ async def publish(site: Site, uuid: bytes) -> None:
 async def _added(site: Site, uuid: bytes) -> list[Added]:
     rows = await site.storage.objects_by_uuid([uuid])
     ids = [row.segment_id for row in rows if row.state == COPY_FINISHED]
-    mappings: list[Mapping] = await site.storage.segment_mappings(ids)
+    mappings: list[SegmentRange] = await site.storage.segment_mappings(ids)
     return [(rows[0], segment, mappings) for segment in await site.storage.segments_by_id(ids)]

@@ -17,7 +17,7 @@ from dataclasses import replace
 from kafkawire.log.io.atomic_file import write_whole_file
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.objectstore.overlap import overlap, same_place
-from kafkawire.offsets.catalog.port import BEING_LEFT, CURRENT, LEFT, OffsetStorage, TierRow
+from kafkawire.offsets.catalog.port import BEING_LEFT, CURRENT, LEFT, SegmentCatalog, TierRow
 from kafkawire.tiering.store.metering import Meter, MeteredStore
 from kafkawire.tiering.store.port import ObjectStore
 
@@ -38,7 +38,7 @@ class Tiers:
     def __init__(
         self,
         env: Env,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         meter: Meter,
         opener: Opener,
         url: str,

@@ -16,7 +16,7 @@ from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.cut.schedule import CUT_PART
 from kafkawire.log.segments.store import SegmentStore
-from kafkawire.offsets.catalog.port import LIVE, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRow
 from kafkawire.tiering.upload.scheduler import Candidate
 
 WAIT_PART = 0.8
@@ -40,7 +40,7 @@ class Survey:
     """See the module. `config_of` says what settings a partition has, None: it is gone."""
 
     def __init__(
-        self, env: Env, storage: OffsetStorage, store: SegmentStore, config_of: ConfigOf
+        self, env: Env, storage: SegmentCatalog, store: SegmentStore, config_of: ConfigOf
     ) -> None:
         self._env = env
         self._storage = storage

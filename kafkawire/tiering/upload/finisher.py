@@ -7,8 +7,7 @@ one that no delta was ever tried with can go at once. Every step may be done aga
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,7 +15,13 @@ from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.pending_changes import Added
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
-from kafkawire.offsets.catalog.port import COPY_FINISHED, LIVE, Mapping, ObjectRow, OffsetStorage
+from kafkawire.offsets.catalog.port import (
+    COPY_FINISHED,
+    LIVE,
+    ObjectRow,
+    SegmentCatalog,
+    SegmentRange,
+)
 from kafkawire.tiering.upload.offsets import PAGE, UploadProgress
 from kafkawire.tiering.upload.scheduler import Candidate
 
@@ -27,8 +32,8 @@ class Publisher(Protocol):
     async def publish(
         self,
         added: Sequence[Added],
-        deleted: Map[bytes, int],
-        commits: Map[int, int] = ...,
+        deleted: Mapping[bytes, int],
+        commits: Mapping[int, int] = ...,
     ) -> None:
         """Return when a delta with these, and everything noted before, is in the bucket. Raises
         StoreError; then it may be there all the same, and trying again is safe."""
@@ -52,7 +57,7 @@ class Flight:
     bytes_by_topic: dict[str, int]
     pinned: bool = False
     named: bool = False
-    entries: Sequence[Mapping] = ()
+    entries: Sequence[SegmentRange] = ()
 
     @property
     def id(self) -> int:
@@ -77,7 +82,7 @@ class Finisher:
     def __init__(
         self,
         env: Env,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         segments: SegmentStore,
         swapper: Swapper,
         publisher: Publisher,
@@ -102,7 +107,7 @@ class Finisher:
     async def finish(self, flights: Sequence[Flight]) -> list[bytes]:
         """Publish and finish uploaded objects; the uuids of those that are not wanted any more
         and that no manifest has ever named. Raises StoreError, and what the storage raises."""
-        entries: dict[int, list[Mapping]] = {}
+        entries: dict[int, list[SegmentRange]] = {}
         for mapping in await self._storage.segment_mappings(sorted(each.id for each in flights)):
             entries.setdefault(mapping.segment_id, []).append(mapping)
         # Memory must not be older than these: by it is told how far a partition is.
@@ -150,7 +155,7 @@ class Finisher:
         now = self._segments.by_id.get(flight.id)
         return now is not None and now.row.state == LIVE
 
-    async def _enter(self, uuids: Sequence[bytes], commits: Map[int, int]) -> bool:
+    async def _enter(self, uuids: Sequence[bytes], commits: Mapping[int, int]) -> bool:
         """Rows COPY_FINISHED; what cannot be finished any more is deleted. Whether all of them
         were finished by this call, and the commit offsets with them."""
         if not uuids:

@@ -7,12 +7,11 @@ computed from rows, of partitions in memory or of SQL, and never fall.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition.partition import Partition
-from kafkawire.offsets.catalog.port import OffsetStorage, PartitionRow
+from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
 
 Has = Callable[[int], bool]
 """Whether the segment of this id has what is asked for."""
@@ -34,7 +33,9 @@ def stretch(rows: Iterable[tuple[int, int, int]], start: int, has: Has) -> int:
 class UploadProgress:
     """See the module. `partitions` are those in memory; any other is asked of SQL."""
 
-    def __init__(self, env: Env, partitions: Map[int, Partition], storage: OffsetStorage) -> None:
+    def __init__(
+        self, env: Env, partitions: Mapping[int, Partition], storage: SegmentCatalog
+    ) -> None:
         self._env = env
         self._partitions = partitions
         self._storage = storage
@@ -47,14 +48,14 @@ class UploadProgress:
         """Dispatch offsets that are higher than they were."""
         return await self._ends(numbers, has, dispatch=True)
 
-    def raise_dispatch(self, offsets: Map[int, int]) -> None:
+    def raise_dispatch(self, offsets: Mapping[int, int]) -> None:
         """SQL has these: so do the partitions in memory."""
         for number, offset in offsets.items():
             partition = self._partitions.get(number)
             if partition is not None:
                 partition.dispatch_offset = max(partition.dispatch_offset, offset)
 
-    def raise_commit(self, offsets: Map[int, int]) -> None:
+    def raise_commit(self, offsets: Mapping[int, int]) -> None:
         """SQL has these: so do the partitions in memory."""
         for number, offset in offsets.items():
             partition = self._partitions.get(number)

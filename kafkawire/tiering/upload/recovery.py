@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 
-from kafkawire.offsets.catalog.port import COPY_STARTED, OffsetStorage
+from kafkawire.offsets.catalog.port import COPY_STARTED, SegmentCatalog
 
 logger = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ PAGE = 100
 """Objects read at a time: each may have the ranges of ten thousand partitions."""
 
 
-async def give_up_uploads(storage: OffsetStorage, node_id: int, delete_after_ms: int) -> int:
+async def give_up_uploads(storage: SegmentCatalog, node_id: int, delete_after_ms: int) -> int:
     """Objects whose upload a crash ended are DELETE_STARTED; how many. Before any upload begins."""
     count = 0
     while rows := await storage.objects(node_id, (COPY_STARTED,), PAGE):

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from kafkawire.log.io.ports import Env
@@ -27,7 +26,7 @@ from kafkawire.objectstore.errors import Refused, SlowDown, StoreError
 from kafkawire.offsets.catalog.port import (
     COPY_STARTED,
     ObjectRow,
-    OffsetStorage,
+    SegmentCatalog,
     SegmentRow,
     pack_ranges,
 )
@@ -68,7 +67,7 @@ class Uploader:
     def __init__(
         self,
         env: Env,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         segments: SegmentStore,
         store: ObjectStore,
         dispatcher: Dispatcher,
@@ -250,7 +249,7 @@ class Uploader:
             if segment_id not in self._flights:  # it was exchanged meanwhile
                 self.dispatcher.finish(segment_id)
 
-    async def _enter(self, rows: Sequence[ObjectRow], dispatched: Map[int, int]) -> set[bytes]:
+    async def _enter(self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]) -> set[bytes]:
         if not rows:
             return set()
         try:

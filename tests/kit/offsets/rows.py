@@ -1,4 +1,4 @@
-"""What tests put into an `OffsetStorage`: states of partitions, objects; and all it has."""
+"""What tests put into an `SegmentCatalog`: states of partitions, objects; and all it has."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from kafkawire.offsets.catalog.port import (
     LIVE,
     NEVER,
     STARTED,
-    Mapping,
     ObjectRow,
-    OffsetStorage,
+    SegmentCatalog,
+    SegmentRange,
     SegmentRow,
     pack_ranges,
 )
@@ -47,7 +47,9 @@ def thing(at: int, row: SegmentRow, tier: int = 0, node_id: int = 1) -> ObjectRo
     return ObjectRow(uuid(at), row.id, node_id, tier, COPY_STARTED, 4096, 700 + at, 0, ranges)
 
 
-async def uploaded(storage: OffsetStorage, at: int, *rows: Mapping, tier: int = 0) -> SegmentRow:
+async def uploaded(
+    storage: SegmentCatalog, at: int, *rows: SegmentRange, tier: int = 0
+) -> SegmentRow:
     """A segment with a finished object `at`; as it was handed over."""
     row = await finished(storage, *rows)
     assert await storage.start_objects([thing(at, row, tier)], {}) == [uuid(at)]
@@ -56,17 +58,17 @@ async def uploaded(storage: OffsetStorage, at: int, *rows: Mapping, tier: int = 
     return row
 
 
-async def states(storage: OffsetStorage) -> dict[int, int]:
+async def states(storage: SegmentCatalog) -> dict[int, int]:
     rows = await storage.objects(1, ALL, 1000)
     return {at_of(row): row.state for row in rows}
 
 
-async def ends(storage: OffsetStorage, number: int) -> tuple[int, int]:
+async def ends(storage: SegmentCatalog, number: int) -> tuple[int, int]:
     (row,) = await storage.load_partitions([number])
     return row.dispatch_offset, row.commit_offset
 
 
-async def everything(storage: OffsetStorage) -> list[Any]:
+async def everything(storage: SegmentCatalog) -> list[Any]:
     """All that is stored, as the port shows it."""
     numbers = [*MINE, FOREIGN, *GONE]
     return [

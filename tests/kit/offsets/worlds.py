@@ -18,7 +18,7 @@ from kafkawire.metadata.sql import SqlMetadata
 from kafkawire.metadata.store import SqlStore, open_metadata
 from kafkawire.offsets.catalog.kv.rocksdb import RocksStorage
 from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
-from kafkawire.offsets.catalog.port import NEVER, Mapping, OffsetStorage, SegmentRow, Swap
+from kafkawire.offsets.catalog.port import NEVER, SegmentCatalog, SegmentRange, SegmentRow, Swap
 from kafkawire.offsets.catalog.sql.storage import SqlStorage
 from tests.kit.postgres import new_database
 
@@ -51,7 +51,7 @@ class World(Protocol):
 
     clock: Clock
 
-    async def start(self) -> OffsetStorage: ...
+    async def start(self) -> SegmentCatalog: ...
 
     async def delete(self) -> None:
         """Deletes the topic `gone`."""
@@ -68,9 +68,9 @@ class KeyValueWorld:
         self.folder = folder
         self.rows = MemoryRows()
         self.leaders = {**dict.fromkeys([*MINE, *GONE], 1), FOREIGN: 2}
-        self.running: OffsetStorage | None = None
+        self.running: SegmentCatalog | None = None
 
-    async def start(self) -> OffsetStorage:
+    async def start(self) -> SegmentCatalog:
         await self.close()
         leader_of: Callable[[int], int | None] = self.leaders.get
         if self.folder is None:
@@ -112,7 +112,7 @@ class SqlWorld:
         self.gone = made[2].id
         await store.close()
 
-    async def start(self) -> OffsetStorage:
+    async def start(self) -> SegmentCatalog:
         await self.close()
         self.store = open_metadata(self.url, "") if self.quick else SqlMetadata(self.url)
         await self.store.open()
@@ -153,14 +153,14 @@ def segment(at: int = 0, node_id: int = 1) -> SegmentRow:
     return SegmentRow(at.to_bytes(16, "big"), node_id, 500 + at, retention_class="week")
 
 
-def mapping(number: int, base: int, end: int, due_ms: int = NEVER) -> Mapping:
+def mapping(number: int, base: int, end: int, due_ms: int = NEVER) -> SegmentRange:
     length = 10 * (end - base)
-    return Mapping(
+    return SegmentRange(
         number, 0, base, end, 64 + base, length, 9000, 24, 2**32 - 1, 77, 2, end - base, due_ms
     )
 
 
-async def finished(storage: OffsetStorage, *rows: Mapping, **others: Any) -> SegmentRow:
+async def finished(storage: SegmentCatalog, *rows: SegmentRange, **others: Any) -> SegmentRow:
     """A new segment that holds these mappings; as it was handed over, with its id."""
     row = segment(next(numbers))
     (row.id,) = await storage.start_segments([row])
@@ -169,5 +169,5 @@ async def finished(storage: OffsetStorage, *rows: Mapping, **others: Any) -> Seg
     return row
 
 
-def within(row: SegmentRow, *rows: Mapping) -> list[Mapping]:
+def within(row: SegmentRow, *rows: SegmentRange) -> list[SegmentRange]:
     return [each._replace(segment_id=row.id) for each in rows]

@@ -16,8 +16,8 @@ from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
 from kafkawire.offsets.catalog.port import (
     COPY_FINISHED,
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     Swap,
     pack_ranges,
@@ -99,13 +99,15 @@ class RoundsBroker:
 
     async def segment(
         self, parts: list[tuple[int, int, int]], generation: int = 0
-    ) -> tuple[SegmentRow, list[Mapping]]:
+    ) -> tuple[SegmentRow, list[SegmentRange]]:
         """A LIVE segment in SQL with these (number, base, end), and its mappings."""
         row = SegmentRow(self.env.random.randbytes(16), 1, self.env.clock.now_ms())
         row.generation, row.retention_class, row.size_bytes = generation, "tiered", 4096
         (row.id,) = await self.storage.start_segments([row])
         mappings = [
-            Mapping(number, row.id, base, end, 64 + 100 * at, 100, 500, 28, 7, 5, 1, end - base)
+            SegmentRange(
+                number, row.id, base, end, 64 + 100 * at, 100, 500, 28, 7, 5, 1, end - base
+            )
             for at, (number, base, end) in enumerate(parts)
         ]
         await self.storage.finish_segments(Swap([(row, mappings)]))

@@ -8,7 +8,14 @@ import pytest
 
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.merge.plan import plan_rewrite
-from kafkawire.offsets.catalog.port import DELETING, LIVE, NEVER, Mapping, SegmentRow, StaleSwap
+from kafkawire.offsets.catalog.port import (
+    DELETING,
+    LIVE,
+    NEVER,
+    SegmentRange,
+    SegmentRow,
+    StaleSwap,
+)
 from tests.kit.env import EPOCH_MS, InlineOffload, SettableClock
 from tests.kit.log.logs import FOLDER, World, read_all
 from tests.kit.waiting import settle
@@ -262,8 +269,8 @@ async def test_a_damaged_partition_is_left_out_of_a_rewrite(
     assert len(await rows(world)) == 2, "it is not tried again at once"
 
 
-def made(number: int, segment_id: int, start: int, end: int) -> Mapping:
-    return Mapping(number, segment_id, start, end, 64, 10, 0, 0, 0, -1, 1, 1)
+def made(number: int, segment_id: int, start: int, end: int) -> SegmentRange:
+    return SegmentRange(number, segment_id, start, end, 64, 10, 0, 0, 0, -1, 1, 1)
 
 
 def segment_row(segment_id: int, live_bytes: int = 10, kind: str = "a") -> SegmentRow:

@@ -18,14 +18,14 @@ from kafkawire.metadata.store import MetadataError, open_metadata
 from kafkawire.offsets.catalog import convert
 from kafkawire.offsets.catalog.kv.store import MemoryStore
 from kafkawire.offsets.catalog.memory import MemoryRows, MemoryStorage
-from kafkawire.offsets.catalog.port import DELETING, OffsetStorage, TierRow
+from kafkawire.offsets.catalog.port import DELETING, SegmentCatalog, TierRow
 from tests.kit.client import Client, batch
 from tests.kit.offsets.rows import everything, state, thing, uploaded
 from tests.kit.offsets.worlds import MINE, Clock, SqlWorld, finished, mapping, segment
 from tests.kit.server import port_of, running
 
 
-async def filled(storage: OffsetStorage) -> None:
+async def filled(storage: SegmentCatalog) -> None:
     """Something of each kind, in each state."""
     await storage.save_checkpoint(Checkpoint(1, 77, [state(number) for number in MINE]))
     await storage.save_tier(TierRow(0, "s3://one/x", 1, 5))
@@ -49,7 +49,7 @@ async def sql_world(folder: Path) -> SqlWorld:
     return world
 
 
-async def facts(storage: OffsetStorage) -> list[Any]:
+async def facts(storage: SegmentCatalog) -> list[Any]:
     found = await everything(storage)
     found += [await storage.unneeded_objects(1, 100), await storage.expiring(10_000, 100)]
     found += [await storage.stats(MINE), await storage.load_place(1)]

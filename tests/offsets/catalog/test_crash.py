@@ -20,8 +20,8 @@ from kafkawire.offsets.catalog.port import (
     DELETING,
     LIVE,
     STARTED,
-    Mapping,
-    OffsetStorage,
+    SegmentCatalog,
+    SegmentRange,
     SegmentRow,
     Swap,
 )
@@ -38,11 +38,11 @@ def world_of(kind: str, folder: Path) -> World:
     return SqlWorld(f"sqlite:///{folder}/metadata.db")
 
 
-def mapping(number: int, base: int, end: int) -> Mapping:
-    return Mapping(number, 0, base, end, 64, end - base, 0, 0, 0, base, 1, end - base, end)
+def mapping(number: int, base: int, end: int) -> SegmentRange:
+    return SegmentRange(number, 0, base, end, 64, end - base, 0, 0, 0, base, 1, end - base, end)
 
 
-async def work(storage: OffsetStorage) -> None:
+async def work(storage: SegmentCatalog) -> None:
     """Cuts ten offsets of every partition at a time, merges what has become many; for ever."""
     count = time.time_ns()
     while True:
@@ -88,7 +88,7 @@ def run_and_kill(kind: str, folder: Path, seed: int) -> int:
     return int(more[-1]) if more else last
 
 
-async def check(storage: OffsetStorage, answered: int) -> None:
+async def check(storage: SegmentCatalog, answered: int) -> None:
     """Nothing is lost, half or twice."""
     rows = [row.mappings for row in await storage.load_partitions(MINE)]
     ends = {mappings[-1].end_offset for mappings in rows}

@@ -9,13 +9,13 @@ import pytest
 from kafkawire.metadata.checkpoint import Checkpoint, PartitionCheckpoint
 from kafkawire.metadata.store import MetadataError, open_metadata
 from kafkawire.offsets.catalog.open import check_storage, open_storage
-from kafkawire.offsets.catalog.port import OffsetStorage
+from kafkawire.offsets.catalog.port import SegmentCatalog
 from tests.kit.offsets.worlds import SqlWorld
 
 KINDS = ["sql", "rocksdb", "memory"]
 
 
-async def opened(tmp_path: Path, kind: str) -> OffsetStorage:
+async def opened(tmp_path: Path, kind: str) -> SegmentCatalog:
     """The storage of a broker whose home is `tmp_path`."""
     metadata = open_metadata(f"sqlite:///{tmp_path}/metadata.db", "")
     await metadata.open()

@@ -16,9 +16,9 @@ from kafkawire.offsets.catalog.kv.store import MemoryStore
 from kafkawire.offsets.catalog.port import (
     DELETING,
     EVERYTHING,
-    Mapping,
-    OffsetStorage,
     PartitionRow,
+    SegmentCatalog,
+    SegmentRange,
     StaleSwap,
     Swap,
 )
@@ -131,7 +131,7 @@ async def test_every_storage_does_what_the_one_in_memory_does(world: World, seed
     other = KeyValueWorld()
     rng = random.Random(seed)
     storages = [await world.start(), await other.start()]
-    live: dict[int, list[Mapping]] = {number: [] for number in MINE}
+    live: dict[int, list[SegmentRange]] = {number: [] for number in MINE}
     for step in range(40):
         world.clock.ms = other.clock.ms = 1_000 + step
         call = _made_up(rng, live, step)
@@ -145,7 +145,7 @@ async def test_every_storage_does_what_the_one_in_memory_does(world: World, seed
         live = {row.number: row.mappings for row in rows}
 
 
-def _made_up(rng: random.Random, live: dict[int, list[Mapping]], step: int) -> Any:
+def _made_up(rng: random.Random, live: dict[int, list[SegmentRange]], step: int) -> Any:
     what = rng.choice(["cut", "cut", "rewrite", "remove", "due", "checkpoint", "ranges"])
     numbers = sorted(rng.sample(MINE, rng.randint(1, 4)))
     if what == "checkpoint":
@@ -160,7 +160,7 @@ def _made_up(rng: random.Random, live: dict[int, list[Mapping]], step: int) -> A
     if what == "ranges":
         ranges = [(number, rng.randint(0, 40), rng.randint(0, 90)) for number in numbers]
         return lambda storage: storage.mappings(ranges)
-    removed: list[Mapping] = []
+    removed: list[SegmentRange] = []
     added = []
     for number in numbers:
         rows = live[number]
@@ -171,7 +171,7 @@ def _made_up(rng: random.Random, live: dict[int, list[Mapping]], step: int) -> A
         else:
             added.append(mapping(number, end, end + rng.randint(1, 9), step))
 
-    async def swap(storage: OffsetStorage) -> None:
+    async def swap(storage: SegmentCatalog) -> None:
         row = segment(10_000 + step)
         (row.id,) = await storage.start_segments([row])
         await storage.finish_segments(Swap([(row, added)], removed, delete_after_ms=step))

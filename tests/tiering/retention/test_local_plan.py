@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from kafkawire.codec.configs.settings import TopicConfig
-from kafkawire.offsets.catalog.port import NEVER, Mapping
+from kafkawire.offsets.catalog.port import NEVER, SegmentRange
 from kafkawire.tiering.retention.local_plan import LocalBytes, by_size, may_be_remote, stays_ms
 
 BROKER = {"tier.url": "s3://b/p"}
 
 
-def row(number: int, base: int, end: int, newest: int = 1000, segment_id: int = 1) -> Mapping:
+def row(number: int, base: int, end: int, newest: int = 1000, segment_id: int = 1) -> SegmentRange:
     length = 10 * (end - base)
-    return Mapping(number, segment_id, base, end, 64, length, 0, 0, 0, newest, 1, end - base)
+    return SegmentRange(number, segment_id, base, end, 64, length, 0, 0, 0, newest, 1, end - base)
 
 
 def config(**texts: str) -> TopicConfig:

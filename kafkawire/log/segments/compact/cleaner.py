@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import errno
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from collections.abc import Mapping as Map
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from heapq import heappop, heappush
 
 from kafkawire.codec.batches import BASE_TIMESTAMP_AT
@@ -40,7 +39,7 @@ from kafkawire.log.segments.cut.grouping import COMPACTED, is_cleaned
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
-from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, OffsetStorage, SegmentRow, StaleSwap
+from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentCatalog, SegmentRow, StaleSwap
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +73,8 @@ class SegmentCleaner:
     def __init__(
         self,
         commit_log: CommitLog,
-        partitions: Map[int, Partition],
-        storage: OffsetStorage,
+        partitions: Mapping[int, Partition],
+        storage: SegmentCatalog,
         store: SegmentStore,
         swapper: Swapper,
         node_id: int,

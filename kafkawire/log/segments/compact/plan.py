@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.log.partition.partition import Partition
 from kafkawire.log.segments.cut.grouping import LARGE_BYTES, group, retention_class
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 
 NEVER = 1 << 62
 UNBOUNDED_MS = (1 << 63) - 1
@@ -47,7 +47,7 @@ class Dirty:
         """How much of it is dirty."""
         return self.dirty_bytes / max(1, self.size_bytes)
 
-    def mappings(self) -> list[Mapping]:
+    def mappings(self) -> list[SegmentRange]:
         """Its rows as SQL has them."""
         partition = self.partition
         return [partition.segments.mapping(partition.number, at) for at in range(self.stop)]

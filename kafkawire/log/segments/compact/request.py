@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Map
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.segment.format import PartitionState
@@ -21,9 +20,9 @@ from kafkawire.log.segments.jobs import JobOrigin, SegmentOutput, pack
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from kafkawire.offsets.catalog.port import Mapping, SegmentRow
+from kafkawire.offsets.catalog.port import SegmentRange, SegmentRow
 
-Finished = list[tuple[SegmentRow, list[Mapping]]]
+Finished = list[tuple[SegmentRow, list[SegmentRange]]]
 
 
 class CleanJob:
@@ -146,7 +145,7 @@ class CleanJob:
             ),
         )
 
-    def _source(self, mapping: Mapping) -> CompactSource:
+    def _source(self, mapping: SegmentRange) -> CompactSource:
         segment = self._store.by_id[mapping.segment_id]
         return CompactSource(
             segment.path,
@@ -175,13 +174,13 @@ async def made_by(
     job: CleanJob,
     result: CompactResult,
     rows: Sequence[SegmentRow],
-    partitions: Map[int, Partition],
-) -> tuple[Finished, list[Mapping]]:
+    partitions: Mapping[int, Partition],
+) -> tuple[Finished, list[SegmentRange]]:
     """What was written, with its mappings, and the mappings it stands for.
 
     Partitions that have changed meanwhile are left out, and looked at again.
     """
-    removed: dict[int, list[Mapping]] = {}
+    removed: dict[int, list[SegmentRange]] = {}
     for share in result.cleaned:
         planned = job.planned[share.number]
         if share.clean_end <= job.dirty_from[share.number]:

@@ -13,8 +13,7 @@ twice `journal.roll.ms` or the topic's `segment.ms`, and if they are tiered in h
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping as Map
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafkawire.codec.segment.format import PartitionState
 from kafkawire.codec.segment.lost import LostRange
@@ -38,7 +37,7 @@ from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
 from kafkawire.metadata.checkpoint import pack_epochs, pack_producers
-from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 
 logger = logging.getLogger(__name__)
 
@@ -75,8 +74,8 @@ class Cutter:
     def __init__(
         self,
         commit_log: CommitLog,
-        partitions: Map[int, Partition],
-        storage: OffsetStorage,
+        partitions: Mapping[int, Partition],
+        storage: SegmentCatalog,
         store: SegmentStore,
         swapper: Swapper,
         node_id: int,
@@ -274,7 +273,7 @@ class Cutter:
 
     async def _finished(
         self, result: JobResult, rows: list[SegmentRow]
-    ) -> list[tuple[SegmentRow, list[Mapping]]]:
+    ) -> list[tuple[SegmentRow, list[SegmentRange]]]:
         """Rows of what was written, with their mappings."""
         finished = []
         for made, row in zip(result.made, rows, strict=True):

@@ -15,8 +15,7 @@ are monotonic seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafkawire.log.append.commit_log import CommitLog
@@ -71,7 +70,7 @@ class Timing:
         "_room",
     )
 
-    def __init__(self, commit_log: CommitLog, partitions: Map[int, Partition]) -> None:
+    def __init__(self, commit_log: CommitLog, partitions: Mapping[int, Partition]) -> None:
         self._commit_log = commit_log
         self._env = commit_log.env
         self._partitions = partitions

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Mapping, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.io.ports import Env, FileSystem
@@ -43,7 +42,7 @@ from kafkawire.log.segments.merge.plan import (
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore, payload_bytes
 from kafkawire.log.segments.swap import Swapper
-from kafkawire.offsets.catalog.port import LIVE, Mapping, OffsetStorage, SegmentRow, StaleSwap
+from kafkawire.offsets.catalog.port import LIVE, SegmentCatalog, SegmentRange, SegmentRow, StaleSwap
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +90,8 @@ class Rewriter:
         self,
         env: Env,
         config: BrokerConfig,
-        partitions: Map[int, Partition],
-        storage: OffsetStorage,
+        partitions: Mapping[int, Partition],
+        storage: SegmentCatalog,
         store: SegmentStore,
         swapper: Swapper,
         node_id: int,
@@ -193,7 +192,7 @@ class Rewriter:
 
     async def _plan(self, inputs: list[SegmentRow]) -> Rewrite:
         """As many of the inputs as fit into one job, from the first on."""
-        mappings: list[Mapping] = []
+        mappings: list[SegmentRange] = []
         for at, row in enumerate(inputs):
             if at > 1 and len(mappings) >= MAX_MAPPINGS:
                 del inputs[at:]
@@ -339,7 +338,7 @@ class Rewriter:
 
     async def _outcome(
         self, result: JobResult, row: SegmentRow, rewrite: Rewrite
-    ) -> tuple[list[tuple[SegmentRow, list[Mapping]]], list[int]]:
+    ) -> tuple[list[tuple[SegmentRow, list[SegmentRange]]], list[int]]:
         """What was written, and the partitions that were left out because they are damaged."""
         for damage in result.damaged:
             partition = self._partitions.get(damage.number)

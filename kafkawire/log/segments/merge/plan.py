@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, Mapping, SegmentRow
+from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentRange, SegmentRow
 
 MAX_MAPPINGS = 40_000
 """Mappings of one rewrite, but for those of its first two inputs: what one transaction takes."""
@@ -32,9 +32,9 @@ class Rewrite:
     """One rewrite: inputs in order, and by partition the mappings whose range becomes one."""
 
     inputs: list[SegmentRow]
-    parts: dict[int, list[Mapping]] = field(default_factory=dict)
+    parts: dict[int, list[SegmentRange]] = field(default_factory=dict)
 
-    def removed(self, without: Iterable[int] = ()) -> list[Mapping]:
+    def removed(self, without: Iterable[int] = ()) -> list[SegmentRange]:
         """The mappings the output stands for, but for partitions that are left out."""
         left_out = set(without)
         return [
@@ -47,7 +47,7 @@ class Rewrite:
 
 def plan_rewrite(
     inputs: Sequence[SegmentRow],
-    mappings: Iterable[Mapping],
+    mappings: Iterable[SegmentRange],
     most_of: Callable[[int], int] = no_limit,
 ) -> Iterator[Rewrite | None]:
     """The longest run of the inputs in which the mappings of every partition join, and have
@@ -57,13 +57,13 @@ def plan_rewrite(
     A generator, so that the event loop may run between its steps: the last value is the plan, those
     before it are None.
     """
-    by_number: dict[int, list[Mapping]] = {}
+    by_number: dict[int, list[SegmentRange]] = {}
     for done, mapping in enumerate(mappings, 1):
         by_number.setdefault(mapping.number, []).append(mapping)
         if done % MAPPINGS_PER_STEP == 0:
             yield None
     needed = {mapping.segment_id for part in by_number.values() for mapping in part}
-    longest: list[Mapping] = max(by_number.values(), key=len, default=[])
+    longest: list[SegmentRange] = max(by_number.values(), key=len, default=[])
     inputs = _in_order([row for row in inputs if row.id in needed], longest)
     order = {row.id: at for at, row in enumerate(inputs)}
     first = [0] * len(inputs)  # the first input that one which ends here may begin with
@@ -84,7 +84,7 @@ def plan_rewrite(
     yield rewrite
 
 
-def _in_order(inputs: Sequence[SegmentRow], part: Iterable[Mapping]) -> list[SegmentRow]:
+def _in_order(inputs: Sequence[SegmentRow], part: Iterable[SegmentRange]) -> list[SegmentRow]:
     """The inputs, those of one partition in the order of its offsets: after a restart the order in
     which they were cut is not known for certain."""
     ids = [row.segment_id for row in sorted(part, key=lambda row: row.base_offset)]
@@ -93,7 +93,7 @@ def _in_order(inputs: Sequence[SegmentRow], part: Iterable[Mapping]) -> list[Seg
     return [by_id[next(wanted)] if row.id in known else row for row in inputs]
 
 
-def _bound(part: list[Mapping], order: dict[int, int], first: list[int], most: int) -> None:
+def _bound(part: list[SegmentRange], order: dict[int, int], first: list[int], most: int) -> None:
     """What one partition says of the inputs that may go together."""
     low = size = 0
     for at, mapping in enumerate(part):

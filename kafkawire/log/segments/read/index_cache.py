@@ -9,7 +9,7 @@ from __future__ import annotations
 from kafkawire.codec.damage import BadBatches, sound_run
 from kafkawire.codec.segment.format import FormatError, SparseIndex
 from kafkawire.codec.types import Buffer
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 
 MAX_INDEX_BYTES = 16 << 20
 """Sparse indexes kept in memory: those of two gigabytes of segments that are being read."""
@@ -92,7 +92,7 @@ class WarmIndexes:
 
 
 def sound_part(
-    index: SparseIndex, position: int, data: memoryview, offset: int, mapping: Mapping
+    index: SparseIndex, position: int, data: memoryview, offset: int, mapping: SegmentRange
 ) -> tuple[int, memoryview, int]:
     """What can be read of a damaged block at `offset`: the position of sound batches, they
     themselves, and where the block ends.
@@ -113,7 +113,7 @@ def sound_part(
     return position + start, data[start:stop], position + length
 
 
-def read_index(body: Buffer, mapping: Mapping) -> WarmIndex:
+def read_index(body: Buffer, mapping: SegmentRange) -> WarmIndex:
     """The index of a mapping from its bytes. DamagedSegment if the checksum does not fit."""
     try:
         index = SparseIndex(

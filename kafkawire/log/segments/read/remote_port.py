@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafkawire.codec.configs.settings import TierLevel
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -52,7 +52,7 @@ class Exchanged(Exception):
 class Cold(Protocol):
     """Reads segments that are in a remote tier."""
 
-    async def take(self, ask: RemoteReadRequest, mapping: Mapping, segment: Segment) -> Taken:
+    async def take(self, ask: RemoteReadRequest, mapping: SegmentRange, segment: Segment) -> Taken:
         """Batches out of the row `mapping` of the partition, which covers the offset. None of
         them, and `whole` not set, if they did not come in time: they are kept when they come.
 
@@ -66,7 +66,7 @@ class Cold(Protocol):
         ...
 
     async def since(
-        self, partition: Partition, mapping: Mapping, segment: Segment, timestamp: int
+        self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
     ) -> int:
         """From which offset of the row on there may be a record at or after a time (ms); the
         row's end if there is none. Raises as `take`."""

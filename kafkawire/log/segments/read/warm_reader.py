@@ -34,7 +34,7 @@ from kafkawire.log.segments.read.remote_port import (
     local_log_start,
 )
 from kafkawire.log.segments.store import NotLocal, Segment, SegmentStore
-from kafkawire.offsets.catalog.port import Mapping
+from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
@@ -170,7 +170,7 @@ class WarmReader:
         return await self._take_local(ask)
 
     async def _take_either(
-        self, ask: RemoteReadRequest, cold: Cold, mapping: Mapping, segment: Segment
+        self, ask: RemoteReadRequest, cold: Cold, mapping: SegmentRange, segment: Segment
     ) -> Taken:
         """From the local file, or from the object if the file is damaged or cannot be read."""
         try:
@@ -211,7 +211,7 @@ class WarmReader:
             return await self._env.offload.submit("warm", file.cached, length, position)
 
     @staticmethod
-    def _row(ask: RemoteReadRequest) -> Mapping:
+    def _row(ask: RemoteReadRequest) -> SegmentRange:
         if ask.offset < ask.partition.log_start:  # which has moved since the plan was made
             raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
         segments = ask.partition.segments
@@ -235,7 +235,7 @@ class WarmReader:
             self._in_flight.give(size)
 
     async def _index(
-        self, segment: Segment, file: File, mapping: Mapping, partition: Partition
+        self, segment: Segment, file: File, mapping: SegmentRange, partition: Partition
     ) -> WarmIndex:
         key = mapping.segment_id, mapping.number
         warm = self.indexes.find(key)
@@ -249,7 +249,7 @@ class WarmReader:
 
     @asynccontextmanager
     async def _opened(
-        self, mapping: Mapping, partition: Partition
+        self, mapping: SegmentRange, partition: Partition
     ) -> AsyncIterator[tuple[Segment, File]]:
         """Open the file of a mapping. Raises as SegmentStore.opened; where the whole file is
         damaged or missing, the offsets of the partition that are in it are logged."""
@@ -280,12 +280,12 @@ class WarmReader:
         return DamagedOffsets(damage.end, text)
 
 
-def load_index(file: File, mapping: Mapping) -> WarmIndex:
+def load_index(file: File, mapping: SegmentRange) -> WarmIndex:
     """Runs in a thread. DamagedSegment if the checksum does not fit."""
     return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
 
 
-def take(file: File, warm: WarmIndex, mapping: Mapping, ask: RemoteReadRequest) -> Taken:
+def take(file: File, warm: WarmIndex, mapping: SegmentRange, ask: RemoteReadRequest) -> Taken:
     """What is asked for out of a local file; runs in a thread. DamagedSegment if the batch at the
     offset is not what was written."""
     stop, offset = mapping.start + mapping.length, ask.offset
@@ -304,7 +304,7 @@ def take(file: File, warm: WarmIndex, mapping: Mapping, ask: RemoteReadRequest) 
 
 
 def _read(
-    file: File, warm: WarmIndex, position: int, length: int, mapping: Mapping, offset: int
+    file: File, warm: WarmIndex, position: int, length: int, mapping: SegmentRange, offset: int
 ) -> tuple[int, memoryview, int]:
     """Where they begin, sound batches from `position` on, and where the blocks that were read end:
     fewer than asked for if a later block is bad; of a first block that is bad those around

@@ -28,7 +28,7 @@ from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
 from kafkawire.metadata.catalog import Catalog
-from kafkawire.offsets.catalog.port import Mapping, OffsetStorage, SegmentRow
+from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRange, SegmentRow
 
 logger = logging.getLogger(__name__)
 
@@ -41,8 +41,8 @@ class Written:
     """A segment without what is lost: its row and mappings, those it stands for, the account."""
 
     row: SegmentRow
-    mappings: list[Mapping]
-    removed: list[Mapping]
+    mappings: list[SegmentRange]
+    removed: list[SegmentRange]
     lost: list[Lost]
 
 
@@ -55,7 +55,7 @@ class SkipWriter:
         self,
         env: Env,
         catalog: Catalog,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         folder: str,
         node_id: int,
         run: Callable[[SkipArguments], Awaitable[SkipResult]],
@@ -101,7 +101,7 @@ class SkipWriter:
         made = [mapping._replace(due_ms=dues[mapping.number]) for mapping in made]
         return Written(row, made, mappings, list(unpack_all(result.lost)))
 
-    async def _entries(self, mappings: Sequence[Mapping]) -> list[bytes]:
+    async def _entries(self, mappings: Sequence[SegmentRange]) -> list[bytes]:
         """What the metadata says of a segment, in the form of its directory."""
         packed: list[bytes] = []
         ordered = sorted(mappings, key=lambda mapping: mapping.number)
@@ -110,7 +110,7 @@ class SkipWriter:
             await self._env.sleep(0)
         return packed
 
-    def _entry(self, mapping: Mapping) -> PartitionEntry:
+    def _entry(self, mapping: SegmentRange) -> PartitionEntry:
         place = self._catalog.locate(mapping.number)
         topic = (bytes(16), "", 0) if place is None else (place.topic_id, place.topic, place.index)
         return PartitionEntry(
@@ -130,7 +130,7 @@ class Skipper:
         env: Env,
         config: BrokerConfig,
         catalog: Catalog,
-        storage: OffsetStorage,
+        storage: SegmentCatalog,
         store: SegmentStore,
         swapper: Swapper,
         node_id: int,

@@ -35,7 +35,7 @@ from kafkawire.metadata.checkpoint import (
     unpack_epochs,
     unpack_producers,
 )
-from kafkawire.offsets.catalog.port import Mapping, ObjectRow, SegmentRow, TierRow
+from kafkawire.offsets.catalog.port import ObjectRow, SegmentRange, SegmentRow, TierRow
 
 FORMAT = b"\2"
 FORMAT_BEFORE = b"\1"
@@ -112,7 +112,7 @@ def segment_key(segment_id: int) -> bytes:
     return b"s" + _U64.pack(segment_id)
 
 
-def member_key(row: Mapping) -> bytes:
+def member_key(row: SegmentRange) -> bytes:
     """The key that says that a mapping is in its segment."""
     return b"i" + _TRIPLE.pack(row.segment_id, row.number, row.base_offset)
 
@@ -122,7 +122,7 @@ def member_of(segment_id: int) -> bytes:
     return b"i" + _U64.pack(segment_id)
 
 
-def due_key(row: Mapping) -> bytes:
+def due_key(row: SegmentRange) -> bytes:
     """The key that says when a mapping is due."""
     return b"d" + _TRIPLE.pack(row.due_ms, row.number, row.base_offset)
 
@@ -166,16 +166,16 @@ def unpack_totals(value: bytes | None) -> Totals:
     return Totals() if value is None else Totals(*_unpack(_TOTALS, value))
 
 
-def pack_mapping(row: Mapping) -> bytes:
+def pack_mapping(row: SegmentRange) -> bytes:
     """A mapping as stored under its key."""
     return _MAPPING.pack(row.segment_id, *row[3:])
 
 
-def unpack_mapping(key: bytes, value: bytes) -> Mapping:
+def unpack_mapping(key: bytes, value: bytes) -> SegmentRange:
     """The mapping stored under a key. FormatError."""
     _, number, _, base_offset = _unpack(_MAPPING_KEY, key)
     segment_id, *others = _unpack(_MAPPING, value)
-    return Mapping(number, segment_id, base_offset, *others)
+    return SegmentRange(number, segment_id, base_offset, *others)
 
 
 def pack_segment(row: SegmentRow) -> bytes:

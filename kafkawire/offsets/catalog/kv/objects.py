@@ -6,8 +6,7 @@ atomic write.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkawire.offsets.catalog import object_rules as rules
@@ -20,8 +19,8 @@ from kafkawire.offsets.catalog.port import (
     COPY_STARTED,
     DELETE_STARTED,
     LIVE,
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     Swap,
     TierRow,
@@ -35,7 +34,7 @@ class KeyValueObjects(KeyValueBase):
     """The part of `kv_storage.KeyValueStorage` that knows of objects."""
 
     async def start_objects(
-        self, rows: Sequence[ObjectRow], dispatched: Map[int, int]
+        self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
         """See `OffsetStorage.start_objects`."""
 
@@ -51,7 +50,7 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("start_objects", work)
 
     async def finish_objects(
-        self, uuids: Sequence[bytes], committed: Map[int, int]
+        self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
         """See `OffsetStorage.finish_objects`."""
 
@@ -152,7 +151,7 @@ class KeyValueObjects(KeyValueBase):
 
         return await self._write("set_local", work)
 
-    async def save_tiering_offsets(self, offsets: Map[int, tuple[int, int]]) -> None:
+    async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
         """See `OffsetStorage.save_tiering_offsets`."""
 
         def work(writes: Writes) -> None:
@@ -194,7 +193,7 @@ class KeyValueObjects(KeyValueBase):
             lambda: [layout.unpack_tier(*pair) for pair in self._store.scan(b"t", b"u")]
         )
 
-    async def relocate_objects(self, moved: Map[bytes, ObjectRow]) -> list[SegmentRow]:
+    async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
         """See `OffsetStorage.relocate_objects`."""
 
         def work(writes: Writes) -> list[SegmentRow]:
@@ -212,7 +211,7 @@ class KeyValueObjects(KeyValueBase):
         return await self._write("relocate_objects", work)
 
     async def enter_remote(
-        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[Mapping]]]
+        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
         """See `OffsetStorage.enter_remote`."""
 
@@ -244,7 +243,7 @@ class KeyValueObjects(KeyValueBase):
         rows = [layout.unpack_object(key, value) for key, value in found if value is not None]
         return {row.uuid: row for row in rows}
 
-    def _raise(self, writes: Writes, offsets: Map[int, tuple[int, int]]) -> None:
+    def _raise(self, writes: Writes, offsets: Mapping[int, tuple[int, int]]) -> None:
         numbers = list(offsets)
         stored = self._store.get([layout.offsets_key(number) for number in numbers])
         for number, value in zip(numbers, stored, strict=True):

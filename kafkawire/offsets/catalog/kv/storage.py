@@ -8,8 +8,7 @@ Where the work runs, and who leads a partition, is in `kv_base`; objects of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Iterable, Mapping, Sequence
 
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.offsets.catalog.kv import layout
@@ -20,8 +19,8 @@ from kafkawire.offsets.catalog.port import (
     DELETING,
     EVERYTHING,
     NEVER,
-    Mapping,
     PartitionRow,
+    SegmentRange,
     SegmentRow,
     StorageMetrics,
     StoredStats,
@@ -98,12 +97,12 @@ class KeyValueStorage(KeyValueObjects):
         await self._write("finish_segments", work)
 
     async def remove_mappings(
-        self, below: Map[int, int], delete_after_ms: int = 0
+        self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
         """See `OffsetStorage.remove_mappings`."""
 
         def work(writes: Writes) -> list[SegmentRow]:
-            gone: list[Mapping] = []
+            gone: list[SegmentRange] = []
             for number, log_start in below.items():
                 low = layout.partition_key(number, layout.MAPPING)
                 high = layout.partition_end(number)
@@ -158,10 +157,10 @@ class KeyValueStorage(KeyValueObjects):
 
         return await self._read(work)
 
-    async def segment_mappings(self, segment_ids: Sequence[int]) -> list[Mapping]:
+    async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
         """See `OffsetStorage.segment_mappings`."""
 
-        def work() -> list[Mapping]:
+        def work() -> list[SegmentRange]:
             keys = [
                 key
                 for segment_id in sorted(set(segment_ids))
@@ -171,11 +170,11 @@ class KeyValueStorage(KeyValueObjects):
 
         return await self._read(work)
 
-    async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[Mapping]]:
+    async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
         """See `OffsetStorage.mappings`."""
         return await self._read(lambda: [self._covering(*each) for each in ranges])
 
-    def _covering(self, number: int, start: int, stop: int) -> list[Mapping]:
+    def _covering(self, number: int, start: int, stop: int) -> list[SegmentRange]:
         if start >= stop or stop <= 0:
             return []
         start = max(start, 0)
@@ -188,12 +187,12 @@ class KeyValueStorage(KeyValueObjects):
         rows = [layout.unpack_mapping(*pair) for pair in self._store.scan(low, high)]
         return [row for row in rows if row.end_offset > start]
 
-    async def expiring(self, before_ms: int, limit: int) -> list[Mapping]:
+    async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
         """See `OffsetStorage.expiring`."""
 
-        def work() -> list[Mapping]:
+        def work() -> list[SegmentRange]:
             low, high = layout.due_from(0), layout.due_from(max(before_ms, 0))
-            found: list[Mapping] = []
+            found: list[SegmentRange] = []
             while len(found) < limit:
                 keys = [key for key, _ in self._store.scan(low, high, limit)]
                 rows = self._targets(keys)
@@ -219,7 +218,7 @@ class KeyValueStorage(KeyValueObjects):
 
         await self._write("set_due", work)
 
-    def _all_mappings(self, numbers: Sequence[int] | None) -> Iterable[Mapping]:
+    def _all_mappings(self, numbers: Sequence[int] | None) -> Iterable[SegmentRange]:
         if numbers is None:
             ranges = [(b"p", b"q")]
         else:
@@ -297,7 +296,7 @@ class KeyValueStorage(KeyValueObjects):
 
         return await self._read(work)
 
-    def _targets(self, index_keys: Sequence[bytes]) -> list[Mapping]:
+    def _targets(self, index_keys: Sequence[bytes]) -> list[SegmentRange]:
         keys = [layout.index_target(key) for key in index_keys]
         values = self._store.get(keys)
         return [

@@ -16,7 +16,7 @@ from kafkawire.offsets.catalog.port import (
     LIVE,
     NEVER,
     STARTED,
-    Mapping,
+    SegmentRange,
     SegmentRow,
     StaleSwap,
     Swap,
@@ -62,7 +62,7 @@ class SwapPlan:
         return rows
 
     def _put_totals(self, writes: Writes) -> None:
-        changed: dict[int, tuple[list[Mapping], list[Mapping]]] = {}
+        changed: dict[int, tuple[list[SegmentRange], list[SegmentRange]]] = {}
         for at, rows in enumerate((self._all_added(), self._swap.removed)):
             for each in rows:
                 changed.setdefault(each.number, ([], []))[at].append(each)
@@ -70,7 +70,7 @@ class SwapPlan:
             totals = totals_of(self._store, number, added, gone, self._now_ms)
             writes.put(layout.partition_key(number, layout.TOTALS), layout.pack_totals(totals))
 
-    def _all_added(self) -> list[Mapping]:
+    def _all_added(self) -> list[SegmentRange]:
         return [row for _, rows in self._added for row in rows]
 
     def _check_removed(self) -> None:
@@ -92,7 +92,7 @@ class SwapPlan:
         for row in rows:
             self._check_free(row, free)
 
-    def _check_free(self, row: Mapping, free: Collection[bytes]) -> None:
+    def _check_free(self, row: SegmentRange, free: Collection[bytes]) -> None:
         """Nothing but removed mappings may cover the offsets of an added one."""
         first = layout.partition_key(row.number, layout.MAPPING)
         start = layout.mapping_key(row.number, row.base_offset)
@@ -104,7 +104,7 @@ class SwapPlan:
             raise StaleSwap(f"offsets of partition {row.number} at {row.base_offset} are taken")
 
     def _finish(
-        self, row: SegmentRow, added: list[Mapping], generation: int, writes: Writes
+        self, row: SegmentRow, added: list[SegmentRange], generation: int, writes: Writes
     ) -> None:
         key = layout.segment_key(row.id)
         value = self._store.get([key])[0]
@@ -120,7 +120,7 @@ class SwapPlan:
         _put_mappings(added, writes)
 
 
-def _put_mappings(added: Iterable[Mapping], writes: Writes) -> None:
+def _put_mappings(added: Iterable[SegmentRange], writes: Writes) -> None:
     for each in added:
         target = layout.mapping_key(each.number, each.base_offset)
         writes.put(target, layout.pack_mapping(each))
@@ -130,10 +130,10 @@ def _put_mappings(added: Iterable[Mapping], writes: Writes) -> None:
 
 
 def removed_from(
-    store: KeyValueStore, removed: Iterable[Mapping], delete_after_ms: int, writes: Writes
+    store: KeyValueStore, removed: Iterable[SegmentRange], delete_after_ms: int, writes: Writes
 ) -> dict[int, SegmentRow]:
     """Takes mappings out; the segments they were in, by id, as they are then."""
-    of: dict[int, list[Mapping]] = {}
+    of: dict[int, list[SegmentRange]] = {}
     for row in removed:
         target = layout.mapping_key(row.number, row.base_offset)
         stored = store.get([target])[0]
@@ -163,8 +163,8 @@ def removed_from(
 def totals_of(
     store: KeyValueStore,
     number: int,
-    added: Iterable[Mapping],
-    gone: Iterable[Mapping],
+    added: Iterable[SegmentRange],
+    gone: Iterable[SegmentRange],
     now_ms: int | None = None,
 ) -> layout.Totals:
     """A partition's totals after these changes; `now_ms` when they are activity."""

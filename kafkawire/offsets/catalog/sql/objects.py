@@ -6,8 +6,7 @@ and writes what has changed: some hundred rows at a time, never all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Mapping as Map
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from kafkawire.metadata.session import Session, insert, numbers_text, parts
@@ -19,8 +18,8 @@ from kafkawire.offsets.catalog.port import (
     DELETE_STARTED,
     DELETING,
     LIVE,
-    Mapping,
     ObjectRow,
+    SegmentRange,
     SegmentRow,
     StaleSwap,
     TierRow,
@@ -47,7 +46,7 @@ class SqlObjects:
         self._now_ms = now_ms
 
     async def start_objects(
-        self, rows: Sequence[ObjectRow], dispatched: Map[int, int]
+        self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
         """See `OffsetStorage.start_objects`."""
         now_ms = self._now_ms()
@@ -63,7 +62,7 @@ class SqlObjects:
         return await self._transact(work)
 
     async def finish_objects(
-        self, uuids: Sequence[bytes], committed: Map[int, int]
+        self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
         """See `OffsetStorage.finish_objects`."""
         now_ms = self._now_ms()
@@ -152,7 +151,7 @@ class SqlObjects:
 
         return await self._transact(work)
 
-    async def save_tiering_offsets(self, offsets: Map[int, tuple[int, int]]) -> None:
+    async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
         """See `OffsetStorage.save_tiering_offsets`."""
         now_ms = self._now_ms()
 
@@ -188,7 +187,7 @@ class SqlObjects:
         query = "SELECT id, url, state, created_ms FROM tiers ORDER BY id"
         return [TierRow(*row) for row in await self._transact(lambda s: s.rows(query))]
 
-    async def relocate_objects(self, moved: Map[bytes, ObjectRow]) -> list[SegmentRow]:
+    async def relocate_objects(self, moved: Mapping[bytes, ObjectRow]) -> list[SegmentRow]:
         """See `OffsetStorage.relocate_objects`."""
 
         def work(session: Session) -> list[SegmentRow]:
@@ -208,7 +207,7 @@ class SqlObjects:
         return await self._transact(work)
 
     async def enter_remote(
-        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[Mapping]]]
+        self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
         """See `OffsetStorage.enter_remote`."""
         now_ms = self._now_ms()
@@ -216,7 +215,7 @@ class SqlObjects:
 
         def work(session: Session) -> list[int]:
             led = set(sql.led(session, numbers, self._node_id))
-            added: list[Mapping] = []
+            added: list[SegmentRange] = []
             ids: list[int] = []
             for row, made, mappings in rows:
                 kept = [each for each in mappings if each.number in led]
@@ -248,7 +247,7 @@ def by_uuid(session: Session, uuids: Iterable[bytes]) -> list[ObjectRow]:
     return rows
 
 
-def raise_offsets(session: Session, offsets: Map[int, tuple[int, int]], now_ms: int) -> None:
+def raise_offsets(session: Session, offsets: Mapping[int, tuple[int, int]], now_ms: int) -> None:
     """Raises dispatch and commit offsets."""
     higher = ", ".join(
         f"{name} = CASE WHEN excluded.{name} > tiering_offsets.{name}"
@@ -309,7 +308,7 @@ def _point(session: Session, rows: Iterable[SegmentRow]) -> None:
 
 
 def _enter_segment(
-    session: Session, row: SegmentRow, made: ObjectRow, mappings: Sequence[Mapping]
+    session: Session, row: SegmentRow, made: ObjectRow, mappings: Sequence[SegmentRange]
 ) -> int:
     session.run(
         "INSERT INTO segments (uuid, node_id, state, size_bytes, live_bytes, generation,"

@@ -19,8 +19,8 @@ from kafkawire.metadata.checkpoint import (
 from kafkawire.metadata.session import Session, among, insert, numbers_text, parts, values_text
 from kafkawire.offsets.catalog.port import (
     DELETING,
-    Mapping,
     PartitionRow,
+    SegmentRange,
     SegmentRow,
     StorageMetrics,
     StoredStats,
@@ -93,7 +93,7 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
     """All that is stored of these partitions. FormatError."""
     states: dict[int, PartitionCheckpoint] = {}
     tiered: dict[int, list[int]] = {}
-    mappings: dict[int, list[Mapping]] = defaultdict(list)
+    mappings: dict[int, list[SegmentRange]] = defaultdict(list)
     for part in parts(numbers):
         some = among("partition_number", part)
         stored = session.rows(
@@ -114,9 +114,9 @@ def load_rows(session: Session, numbers: Sequence[int]) -> list[PartitionRow]:
     ]
 
 
-def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[list[Mapping]]:
+def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
     """For each (number, from, to) the mappings that cover an offset of [from, to)."""
-    made: list[list[Mapping]] = [[] for _ in ranges]
+    made: list[list[SegmentRange]] = [[] for _ in ranges]
     wanted = [(at, *each) for at, each in enumerate(ranges) if each[1] < each[2]]
     for part in parts(wanted):
         # The last mapping that begins at or before `low` is the first that may cover it.
@@ -129,13 +129,13 @@ def covering(session: Session, ranges: Sequence[tuple[int, int, int]]) -> list[l
             " WHERE b.partition_number = w.number AND b.base_offset <= w.low), w.low)"
         )
         for row in found:
-            made[row[0]].append(Mapping._make(row[1:]))
+            made[row[0]].append(SegmentRange._make(row[1:]))
     for rows in made:
         rows.sort(key=_offset)  # sorted already, unless the database took another way
     return made
 
 
-def _offset(row: Mapping) -> int:
+def _offset(row: SegmentRange) -> int:
     return row.base_offset
 
 
@@ -143,9 +143,9 @@ def _of(table: str, columns: str) -> str:
     return ", ".join(f"{table}.{name.strip()}" for name in columns.split(","))
 
 
-def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[Mapping]:
+def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[SegmentRange]:
     """The mappings that end at or below the log start of (number, log start)."""
-    made: list[Mapping] = []
+    made: list[SegmentRange] = []
     for part in parts(below):
         found = session.rows(
             f"WITH wanted(number, low) AS (VALUES {values_text(part)})"
@@ -153,14 +153,14 @@ def ended(session: Session, below: Sequence[tuple[int, int]]) -> list[Mapping]:
             " WHERE m.partition_number = w.number"
             " AND m.base_offset < w.low AND m.end_offset <= w.low"
         )
-        made += map(Mapping._make, found)
+        made += map(SegmentRange._make, found)
     return made
 
 
-def mappings_where(session: Session, condition: str) -> list[Mapping]:
+def mappings_where(session: Session, condition: str) -> list[SegmentRange]:
     """Mappings. The condition, with the order, is text of this package, never of a user."""
     found = session.rows(f"SELECT {MAPPING} FROM offset_mappings WHERE {condition}")
-    return list(map(Mapping._make, found))
+    return list(map(SegmentRange._make, found))
 
 
 def led_by(node_id: int) -> str:
@@ -171,7 +171,7 @@ def led_by(node_id: int) -> str:
     )
 
 
-def add_mappings(session: Session, rows: Sequence[Mapping], now_ms: int) -> bool:
+def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) -> bool:
     """Adds mappings of new segments; False if offsets of one are taken: then undo it all."""
     head = f"INSERT INTO offset_mappings ({MAPPING}, created_at)"
     insert(session, head, [(*row, now_ms) for row in rows], "ON CONFLICT DO NOTHING")
@@ -192,7 +192,7 @@ def add_mappings(session: Session, rows: Sequence[Mapping], now_ms: int) -> bool
     return count == len(rows)
 
 
-def delete_mappings(session: Session, rows: Sequence[Mapping]) -> int:
+def delete_mappings(session: Session, rows: Sequence[SegmentRange]) -> int:
     """Takes mappings away, if they are as given; how many."""
     count = 0
     for part in parts(rows):
@@ -206,7 +206,7 @@ def delete_mappings(session: Session, rows: Sequence[Mapping]) -> int:
 
 
 def release_segments(
-    session: Session, gone: Iterable[Mapping], delete_after_ms: int
+    session: Session, gone: Iterable[SegmentRange], delete_after_ms: int
 ) -> list[SegmentRow]:
     """After mappings have gone: their segments hold less; DELETING when nothing is left."""
     bytes_of: dict[int, int] = defaultdict(int)
@@ -238,7 +238,7 @@ def segments_where(session: Session, condition: str, limit: int = -1) -> list[Se
 
 
 def add_totals(
-    session: Session, added: Iterable[Mapping], gone: Iterable[Mapping], now_ms: int
+    session: Session, added: Iterable[SegmentRange], gone: Iterable[SegmentRange], now_ms: int
 ) -> None:
     """Enters what mappings bring and take with the partitions they are of; `now_ms` -1 when
     that is no activity."""

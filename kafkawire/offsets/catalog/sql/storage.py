@@ -7,8 +7,7 @@ SQLite file a broker may use it before SQLAlchemy is imported. The statements ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping as Map
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kafkawire.metadata.checkpoint import Checkpoint
 from kafkawire.metadata.schema import ORPHANED
@@ -18,8 +17,8 @@ from kafkawire.offsets.catalog.port import (
     EVERYTHING,
     LIVE,
     STARTED,
-    Mapping,
     PartitionRow,
+    SegmentRange,
     SegmentRow,
     StaleSwap,
     StorageMetrics,
@@ -89,7 +88,7 @@ class SqlStorage(SqlObjects):
             raise StaleSwap("a mapping that is to be replaced has changed")
         old = sql.release_segments(session, swap.removed, swap.delete_after_ms)
         generation = 1 + max((row.generation for row in old), default=-1)
-        added: list[Mapping] = []
+        added: list[SegmentRange] = []
         for segment, rows in swap.finished:
             kept = [row._replace(segment_id=segment.id) for row in rows if row.number in led]
             self._finish(session, segment, kept, generation, swap.delete_after_ms)
@@ -103,7 +102,7 @@ class SqlStorage(SqlObjects):
         self,
         session: Session,
         segment: SegmentRow,
-        rows: Sequence[Mapping],
+        rows: Sequence[SegmentRange],
         generation: int,
         delete_after_ms: int,
     ) -> None:
@@ -125,7 +124,7 @@ class SqlStorage(SqlObjects):
             raise StaleSwap(f"segment {segment.id} is not being written")
 
     async def remove_mappings(
-        self, below: Map[int, int], delete_after_ms: int = 0
+        self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
         """See `OffsetStorage.remove_mappings`."""
         if not below:
@@ -174,11 +173,11 @@ class SqlStorage(SqlObjects):
 
         return await self._transact(work)
 
-    async def segment_mappings(self, segment_ids: Sequence[int]) -> list[Mapping]:
+    async def segment_mappings(self, segment_ids: Sequence[int]) -> list[SegmentRange]:
         """See `OffsetStorage.segment_mappings`."""
 
-        def work(session: Session) -> list[Mapping]:
-            found: list[Mapping] = []
+        def work(session: Session) -> list[SegmentRange]:
+            found: list[SegmentRange] = []
             for part in parts(sorted(set(segment_ids))):
                 some = f"segment_id IN ({numbers_text(part)})"
                 order = "segment_id, partition_number, base_offset"
@@ -187,11 +186,11 @@ class SqlStorage(SqlObjects):
 
         return await self._transact(work)
 
-    async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[Mapping]]:
+    async def mappings(self, ranges: Sequence[tuple[int, int, int]]) -> list[list[SegmentRange]]:
         """See `OffsetStorage.mappings`."""
         return await self._transact(lambda session: sql.covering(session, ranges))
 
-    async def expiring(self, before_ms: int, limit: int) -> list[Mapping]:
+    async def expiring(self, before_ms: int, limit: int) -> list[SegmentRange]:
         """See `OffsetStorage.expiring`."""
         due = f"due_ms >= 0 AND due_ms < {before_ms:d} AND {sql.led_by(self._node_id)}"
         order = f"due_ms, partition_number, base_offset LIMIT {limit:d}"
