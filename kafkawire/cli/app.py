@@ -1,4 +1,4 @@
-"""The `kafkawire` command: what can be typed, with its help; the work is in the other modules.
+"""The `kafkawire` command line: commands and options with their help; other modules do the work.
 
 Each command imports its module when it runs. Plain help without rich markup: it loads faster and
 can be piped. Called by kafkawire.cli.main, which reads the plain form of `serve` itself.
@@ -22,7 +22,7 @@ from kafkawire.cli.tier.app import tier_app
 
 
 class CommandGroup(TyperGroup):
-    """The commands; Ctrl-C ends any of them without a word."""
+    """Command group in which Ctrl-C ends any command without a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that `ctx` names."""

@@ -1,9 +1,9 @@
-"""`kafkawire consume TOPIC`: print records, from any place, of any Kafka.
+"""`kafkawire consume TOPIC`: print records of any Kafka broker, from any start offset.
 
-Where to begin is a subscription (kafkawire.offsets.subscription) for each partition. Reads to the
-end there was at the start, or on and on with --follow. With --group it commits where it got to, as
-a consumer that is in no group would; the broker refuses that while the group has members. Called by
-kafkawire.cli.offsets.app.
+The start of each partition is resolved by a subscription (kafkawire.offsets.subscription). Reads up
+to the log end offset at the start, or without end with --follow. With --group it commits the
+offsets it has reached, without joining the group; the broker refuses that while the group has
+members. Called by kafkawire.cli.offsets.app.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ WAIT_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class ConsumeOptions:
-    """What the command was given."""
+    """Options of the command."""
 
     topic: str
     start: str = "earliest"
@@ -61,7 +61,7 @@ class ConsumeOptions:
 
 
 def parse_start(text: str) -> tuple[OffsetType, int]:
-    """One of PLACES as the type of a subscription's start and its value. OptionError."""
+    """Parse one of PLACES into the offset type of a subscription and its value. OptionError."""
     if text in _PLAIN:
         return _PLAIN[text], 0
     word, colon, value = text.partition(":")
@@ -83,7 +83,7 @@ def _time_ms(text: str, value: str) -> int:
 
 
 def consume(server: str, options: ConsumeOptions) -> None:
-    """The whole command."""
+    """Run the command: print the records of a topic."""
     try:
         offset_type, value = parse_start(options.start)
         if offset_type in _RESUMING and not options.group:
@@ -185,7 +185,7 @@ def _print(place: Partition, record: Record, as_json: bool) -> None:
 
 
 def _text(value: bytes | None) -> Any:
-    """UTF-8 as text, other bytes as {"base64": ...}."""
+    """Return UTF-8 as text, other bytes as {"base64": ...}."""
     if value is None:
         return None
     try:

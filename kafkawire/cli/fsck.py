@@ -1,7 +1,7 @@
-"""`kafkawire fsck --data DIR`: is everything in a data folder that should be, and as it should be?
+"""`kafkawire fsck --data DIR`: consistency check of the data folder of a stopped broker.
 
-For a broker that is stopped. Exit code 0: nothing is wrong (any more), 1: something is, 2: it could
-not be looked at. The checks are kafkawire.log.fsck's. Called by kafkawire.cli.app.
+Exit code 0: no problem (left), 1: problems found, 2: the folder could not be checked. The checks
+are kafkawire.log.fsck's. Called by kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kafkawire.offsets.catalog.open import ROCKSDB, SQL, holds_rocks, open_stora
 
 
 def run(data: str, metadata_url: str, repair: bool, skip_lost: bool, as_json: bool) -> None:
-    """The whole command; ends the process with the exit code of the module."""
+    """Run the command; ends the process with the exit code described in the module."""
     logging.disable(logging.CRITICAL)  # what is found is told once, below
     folder = os.path.abspath(data)
     try:
@@ -58,7 +58,7 @@ def run(data: str, metadata_url: str, repair: bool, skip_lost: bool, as_json: bo
 
 
 def node_ids(folder: str) -> list[int]:
-    """The brokers that have something in a data folder. LogError if there is none."""
+    """Return the IDs of the brokers with data in a folder. LogError if there is none."""
     home = os.path.join(folder, "brokers")
     try:
         names = [name for name in os.listdir(home) if name.isdigit()]
@@ -70,7 +70,7 @@ def node_ids(folder: str) -> list[int]:
 
 
 def check_sqlite(path: str) -> None:
-    """MetadataError unless the SQLite file is there and sound in every page."""
+    """Raise MetadataError unless the SQLite file exists and passes its integrity check."""
     command = rebuild_command(os.path.dirname(path))
     if not os.path.isfile(path):
         raise MetadataError(f"{path} does not exist: rebuild it with {command}")
@@ -123,7 +123,7 @@ async def _all(
 
 
 async def _mismatch(env: Env, folder: str, home: str, node: int, metadata: SqlStore) -> str:
-    """Why the folder and the metadata do not belong together, in a sentence; empty: they do."""
+    """Return why folder and metadata do not belong together, in one sentence; empty if they do."""
     stored = await metadata.transact(lambda session: pairing.load(session, node))
     try:
         check_pairing(inspect_folder(env.fs, folder, home, node), stored, metadata.name)
@@ -133,7 +133,7 @@ async def _mismatch(env: Env, folder: str, home: str, node: int, metadata: SqlSt
 
 
 def distrust(report: FsckReport, why: str) -> None:
-    """The metadata belongs to another folder: what it says is no reason to move or remove."""
+    """Report that the metadata belongs to another folder, so nothing is repaired by it."""
     for problem in report.problems:
         problem.harmless, problem.repair, problem.fix, problem.skip = False, "", None, None
     report.add("metadata", why)

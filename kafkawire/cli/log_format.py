@@ -1,8 +1,8 @@
-"""How the broker's log lines look: text for people, one JSON object a line for machines.
+"""Format of the broker's log lines: text, or one JSON object per line.
 
-Both go to standard error; standard output carries only the line that says where the broker
-listens. Uses the standard library's logging and the machine's clock, so this is for the real
-process only. Called by kafkawire.cli.serve before anything is opened.
+Both go to standard error; standard output has only the line with the addresses the broker listens
+on. Uses the standard library's logging and the system clock, so it is not for simulations. Called
+by kafkawire.cli.serve before anything is opened.
 
 JSON fields: time (UTC, ISO 8601, milliseconds), level, logger, message; exception (the traceback)
 where there is one; and every `extra` of the logging call under its own name.
@@ -28,7 +28,7 @@ def setup(level: str, log_format: str) -> None:
 
 
 def _utc(record: logging.LogRecord) -> str:
-    """2026-01-31T12:00:00.123Z"""
+    """Return a time as in 2026-01-31T12:00:00.123Z."""
     seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
     return f"{seconds}.{int(record.msecs):03d}Z"
 
@@ -40,7 +40,7 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """UTC, so that lines of several machines can be laid side by side."""
+        """Return the time in UTC, so that logs of several machines can be compared."""
         return _utc(record)
 
 
@@ -48,7 +48,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line; newlines inside it are escaped, so a line is always whole."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """A value that JSON does not know is written as its text."""
+        """Format one record; values that JSON does not know are written as text."""
         line: dict[str, object] = {
             "time": _utc(record),
             "level": record.levelname.lower(),

@@ -1,9 +1,9 @@
-"""Where the `kafkawire` command begins: straight to `serve`, or through typer to the rest.
+"""Entry point of the `kafkawire` command: directly to `serve`, or through typer to the rest.
 
-typer (with pydantic, which it loads when it runs) is a fifth of a broker's start-up, so the plain
-form of `serve` is read here by hand. Whatever is not plain (--help, a mistake, another command)
-goes to kafkawire.cli.app, which declares the same options with their help; a test holds the two
-to the same reading. Called by kafkawire.__main__ and by the `kafkawire` script.
+typer (with pydantic, which it loads when it runs) takes a fifth of a broker's start-up time, so the
+plain form of `serve` is parsed here by hand. Anything else (--help, a mistake, another command)
+goes to kafkawire.cli.app, which declares the same options with their help; a test checks that both
+parse alike. Called by kafkawire.__main__ and by the `kafkawire` script.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
-    """The whole program; ends by SystemExit. Nothing is imported before it runs, so that Ctrl-C
-    ends it without a traceback from its first moment on."""
+    """Run the program; ends with SystemExit. Imports are inside, so that Ctrl-C never shows a
+    traceback."""
     try:
         code = _run()
     except KeyboardInterrupt:
@@ -42,7 +42,7 @@ def _run() -> int:
 
 
 def plain_serve(arguments: Sequence[str]) -> Given | None:
-    """What `serve` was given, or None where typer must read it."""
+    """Options of a plain `serve`, or None if typer must parse the arguments."""
     if arguments[:1] != ["serve"]:
         return None
     from kafkawire.cli.serve import Given

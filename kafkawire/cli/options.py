@@ -1,4 +1,4 @@
-"""Addresses and other values of the command line, from text to ServeOptions.
+"""Addresses and other values of the command line, parsed into ServeOptions.
 
 Pure: no file, no environment (that is kafkawire.cli.sources). Every error is an OptionError
 whose text is one sentence with the option, the value and what is allowed. Called by
@@ -20,14 +20,14 @@ WILDCARDS = ("", "0.0.0.0", "::", "*")
 
 
 class OptionError(ValueError):
-    """A wrong value, said in one sentence."""
+    """An invalid value of an option; the text is one sentence."""
 
     def __init__(self, option: str, value: object, allowed: str) -> None:
         super().__init__(f"{option}={value}: it must be {allowed}")
 
 
 def parse_address(option: str, text: str) -> tuple[str | None, str, int]:
-    """`[NAME://]HOST:PORT` -> (name or None, host without brackets, port 0-65535)."""
+    """Parse `[NAME://]HOST:PORT` into (name or None, host without brackets, port 0-65535)."""
     found = split_address(text)
     if found is None:
         raise OptionError(option, text, "[NAME://]HOST:PORT with a port from 0 to 65535")
@@ -35,14 +35,14 @@ def parse_address(option: str, text: str) -> tuple[str | None, str, int]:
 
 
 def parse_choice(option: str, text: str, choices: Sequence[str]) -> str:
-    """One of `choices`, in any case."""
+    """Return the text if it is one of `choices`, ignoring case. OptionError."""
     if text.lower() not in choices:
         raise OptionError(option, text, "one of " + ", ".join(choices))
     return text.lower()
 
 
 def parse_listeners(texts: Sequence[str]) -> list[Listener]:
-    """Every --listen; an address without a name is called PLAINTEXT, as in Kafka."""
+    """Parse all --listen addresses; one without a name is called PLAINTEXT, as in Kafka."""
     listeners: list[Listener] = []
     for text in texts:
         name, host, port = parse_address("listen", text)
@@ -65,8 +65,8 @@ def _same_place(a: Listener, b: Listener) -> bool:
 def parse_advertised(
     texts: Sequence[str], listeners: Sequence[Listener]
 ) -> dict[str, tuple[str, int]]:
-    """What clients of each listener are told: --advertise where given, else the address it
-    listens on; a listener on all addresses advertises this machine's host name."""
+    """Advertised address of each listener: from --advertise if given, else the address it listens
+    on; a listener on all addresses advertises this machine's host name."""
     given: dict[str, tuple[str, int]] = {}
     names = [listener.name for listener in listeners]
     for text in texts:
@@ -88,7 +88,7 @@ def parse_advertised(
 
 
 def split_pair(option: str, text: str) -> tuple[str, str]:
-    """`NAME=VALUE` -> (name, value)."""
+    """Parse `NAME=VALUE` into (name, value)."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise OptionError(option, text, "NAME=VALUE")

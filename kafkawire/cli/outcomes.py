@@ -1,6 +1,6 @@
-"""What the admin commands share: connect and end well, print outcomes, name error codes.
+"""Helpers of the admin commands: connect, print results, name error codes.
 
-Called by kafkawire.cli.topics, groups and reset.
+Called by kafkawire.cli.topics, kafkawire.cli.groups and others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kafkawire.codec.errors import ErrorCode
 
 
 def command(server: str, work: Callable[[Cluster], bool]) -> None:
-    """Connect, do `work`; a ClientError or a False from it ends with exit code 1."""
+    """Connect and run `work`; if it raises ClientError or returns False, end with exit code 1."""
     try:
         with Cluster(server) as cluster:
             if not work(cluster):
@@ -28,7 +28,7 @@ def command(server: str, work: Callable[[Cluster], bool]) -> None:
 def print_results(
     rows: Sequence[dict[str, Any]], columns: Sequence[str], title: str, as_json: bool
 ) -> None:
-    """The outcome per item, as JSON or as a table."""
+    """Print the result per item, as JSON or as a table."""
     if as_json:
         print_json(list(rows))
     else:
@@ -36,7 +36,7 @@ def print_results(
 
 
 def error_text(code: int, message: str | None = None) -> str | None:
-    """None for 0, else `NAME: sentence`."""
+    """Return None for code 0, else `NAME: sentence`."""
     if not code:
         return None
     known = ErrorCode(code) if code in set(ErrorCode) else None
@@ -46,7 +46,7 @@ def error_text(code: int, message: str | None = None) -> str | None:
 
 
 def report(title: str, rows: list[dict[str, Any]], columns: Sequence[str], as_json: bool) -> bool:
-    """Print what was done, and each error on standard error; whether all went well."""
+    """Print the results, and each error on standard error; return whether all succeeded."""
     failed = [row for row in rows if row["error"] is not None]
     if as_json:
         print_json(rows)

@@ -1,4 +1,4 @@
-"""What the commands print: tables for people (rich), JSON for programs, sentences for errors.
+"""Output of the commands: tables (rich), JSON, and error sentences.
 
 The only place that writes to standard output. rich is imported when a table is printed, never
 by `kafkawire serve`. Called by every command.
@@ -17,17 +17,18 @@ WIDE = 4000
 
 
 def print_json(value: Any) -> None:
-    """One JSON document, keys in the order given."""
+    """Print one JSON document, keys in the given order."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def print_json_line(value: Any) -> None:
-    """One JSON document on a line of its own, for streams."""
+    """Print one JSON document on a line of its own, for streams."""
     print(json.dumps(value, ensure_ascii=False))
 
 
 def print_table(rows: Sequence[Mapping[str, object]], columns: Sequence[str], title: str) -> None:
-    """Rows as a table with these columns; numbers to the right; none: the title and "none"."""
+    """Print rows as a table with these columns, numbers right-aligned; without rows, the title and
+    "none"."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -61,12 +62,12 @@ def _cell(value: object) -> str:
 
 
 def without_password(text: str) -> str:
-    """A text with URLs as it may be shown."""
+    """Return the text without the passwords in its URLs."""
     return re.sub(r"(:/{1,2}[^:/@\s]*):[^@/\s]*@", r"\1:***@", text)
 
 
 def fail(sentence: object, code: int = 1) -> NoReturn:
-    """Say what is wrong on standard error and end: 1 it did not work, 2 it was asked wrongly.
-    A URL may stand in the sentence; its password does not."""
+    """Print an error on standard error and exit: code 1 for a failure, 2 for invalid arguments.
+    Passwords in URLs are removed from the sentence."""
     print(f"kafkawire: {without_password(str(sentence))}", file=sys.stderr)
     raise SystemExit(code)

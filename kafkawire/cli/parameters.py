@@ -1,6 +1,6 @@
-"""Arguments and options that several commands have. Part of kafkawire.cli.app.
+"""Arguments and options shared by several commands.
 
-An option that one command has stands with that command.
+Part of kafkawire.cli.app. Options of only one command are declared with that command.
 """
 
 from __future__ import annotations

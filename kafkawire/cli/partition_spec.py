@@ -1,6 +1,6 @@
-"""Partitions as commands take them: `TOPIC` for all of a topic, `TOPIC:0,1` for some.
+"""Partition arguments of commands: `TOPIC` for all partitions of a topic, `TOPIC:0,1` for some.
 
-Called by kafkawire.cli.groups.reset_offsets and offset_report.
+Called by kafkawire.cli.groups.reset_offsets and kafkawire.cli.offsets.report.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ INDEX_DIGITS = 10
 
 
 def parse_partitions(option: str, text: str) -> tuple[str, list[int] | None]:
-    """`TOPIC` (all partitions) or `TOPIC:0,1` -> name and indexes or None. OptionError."""
+    """Parse `TOPIC` (all partitions) or `TOPIC:0,1` into name and indexes or None. OptionError."""
     name, colon, indexes = text.partition(":")
     if not colon and name:
         return name, None
@@ -30,7 +30,7 @@ def parse_partitions(option: str, text: str) -> tuple[str, list[int] | None]:
 def select(
     cluster: Cluster, chosen: Sequence[tuple[str, list[int] | None]]
 ) -> dict[Partition, int]:
-    """The partitions that were named, with their leaders. ClientError if one does not exist."""
+    """Return the named partitions with their leaders. ClientError if one does not exist."""
     known = leaders(cluster, [name for name, _ in chosen])
     selected: dict[Partition, int] = {}
     for name, indexes in chosen:

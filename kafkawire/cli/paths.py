@@ -1,7 +1,7 @@
-"""Whether folders, databases and tiers that were given can be what they are given for.
+"""Checks of folders, databases and tiers given on the command line.
 
-Looks at the disk, changes nothing. Every error is an OptionError: one sentence with the option, its
-value and what is allowed. Called by kafkawire.cli.serve and by commands that take such places.
+Reads the disk, changes nothing. Every error is an OptionError: one sentence with the option, its
+value and what is allowed. Called by kafkawire.cli.serve and by commands with such options.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DATABASES = ("sqlite", "sqlite+aiosqlite", "postgresql", "postgresql+asyncpg")
 
 
 def check_data_folder(option: str, path: str) -> None:
-    """The folder is one that this user can write in, or can be created."""
+    """Check that the folder is writable or can be created."""
     folder = os.path.abspath(path)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         raise OptionError(option, path, "a folder, not a file")
@@ -28,7 +28,7 @@ def check_data_folder(option: str, path: str) -> None:
 
 
 def check_metadata_url(option: str, url: str) -> None:
-    """Empty, an SQLite file or a PostgreSQL database."""
+    """Check that the URL is empty or names an SQLite file or a PostgreSQL database."""
     if not url:
         return
     scheme, separator, rest = url.partition("://")
@@ -48,7 +48,7 @@ def _check_file(option: str, url: str, path: str) -> None:
 
 
 def check_tier_apart(option: str, tier: str, data: str) -> None:
-    """The tier and the data folder do not lie in one another."""
+    """Check that neither of tier and data folder contains the other."""
     from kafkawire.objectstore.overlap import tier_in_data
 
     if tier_in_data(tier, data):

@@ -1,7 +1,7 @@
-"""Progress of long commands: bars on a terminal, a plain line now and then elsewhere.
+"""Progress of long commands: bars on a terminal, plain lines elsewhere.
 
-On standard error, so that what a command prints can be piped. Called by the commands that read a
-whole data folder.
+Written to standard error, so that the output of a command can be piped. Called by the commands that
+read a whole data folder.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ PARTS = 10
 
 
 class Told(Protocol):
-    """What is worked on, how many of them are done, how many there are (0: not known)."""
+    """Progress callback: name of the items, number done, total (0: not known)."""
 
     def __call__(self, what: str, done: int, of: int) -> None: ...
 
 
 @contextmanager
 def bars() -> Iterator[Told]:
-    """Something to tell progress to, shown until the end of the block."""
+    """Yield a progress callback that is shown until the end of the block."""
     if not sys.stderr.isatty():
         yield _Lines()
         return

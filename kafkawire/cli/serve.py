@@ -34,7 +34,7 @@ from kafkawire.codec.configs.settings import BROKER_CONFIGS, ConfigError, text_o
 
 
 def serve_options(sources: Sources) -> ServeOptions:
-    """The options of the server from what was collected. OptionError in one sentence."""
+    """Return the options of the server from the collected sources. OptionError."""
     listeners = parse_listeners(sources.options["listen"].values)
     _check_tier(sources)
     _check_backups(sources)
@@ -53,7 +53,7 @@ def serve_options(sources: Sources) -> ServeOptions:
 
 
 def _check_monitors(sources: Sources) -> None:
-    """Where /metrics is answered."""
+    """Return the address of the listener for /metrics, or None."""
     given = sources.settings.get("metrics.listener")
     if given is not None and given.text.strip():
         name, _, _ = parse_address("metrics.listener", given.text)
@@ -62,7 +62,7 @@ def _check_monitors(sources: Sources) -> None:
 
 
 def _check_tier(sources: Sources) -> None:
-    """What the table of settings cannot know: whether a tier can be meant by this, and prices."""
+    """Settings of the tier, checked beyond the table of settings: its URL and its price file."""
     tier, prices = (sources.settings.get(name) for name in ("tier.url", "tier.prices"))
     if tier is not None and tier.text.strip():
         from kafkawire.objectstore.url import parse_tier
@@ -86,7 +86,8 @@ def _check_tier(sources: Sources) -> None:
 
 
 def _check_backups(sources: Sources) -> None:
-    """Backups lie apart from the data folder and from the tier, which a scrub clears up."""
+    """Check that backups lie outside the data folder and the tier, whose orphans a scrub
+    deletes."""
     given, tier = (sources.settings.get(name) for name in ("backup.url", "tier.url"))
     if given is None or not given.text.strip():
         return
@@ -105,7 +106,7 @@ def _check_backups(sources: Sources) -> None:
 
 @dataclass(slots=True)
 class Given:
-    """What the command line gave. `options` by name without dashes (listen, data, ...), only
+    """Arguments of the command line. `options` by name without dashes (listen, data, ...), only
     those that were given; `settings` as NAME=VALUE; `config` the path of a TOML file."""
 
     options: Mapping[str, Sequence[str]]
@@ -115,7 +116,7 @@ class Given:
 
 
 def run(given: Given, environ: Mapping[str, str]) -> int:
-    """Serve until told to stop (or print the settings and leave). The exit code."""
+    """Serve until stopped by a signal, or print the settings; return the exit code."""
     try:
         sources = read(given, environ)
         chosen = serve_options(sources)
@@ -134,13 +135,13 @@ def run(given: Given, environ: Mapping[str, str]) -> int:
 
 
 def read(given: Given, environ: Mapping[str, str]) -> Sources:
-    """Everything from its sources; the file is read again at each call."""
+    """Collect all settings from their sources; the file is read again at each call."""
     pairs = [split_pair("set", text) for text in given.settings]
     return collect(given.options, pairs, environ, given.config)
 
 
 def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
-    """What somebody would otherwise wonder about: which name clients are sent to."""
+    """Warnings for the operator: listeners that advertise the host name of this machine."""
     told = []
     for listener in chosen.listeners:
         host, _ = chosen.advertised[listener.name]
@@ -157,7 +158,7 @@ def notes(chosen: ServeOptions, sources: Sources) -> list[str]:
 
 
 def show(sources: Sources) -> None:
-    """Every option and setting: name, value, source; the strongest source is told first."""
+    """Print every option and setting with value and source."""
     from kafkawire.cli.output import print_table
 
     rows: list[dict[str, object]] = [

@@ -1,14 +1,13 @@
-"""Where a value comes from: command line, then environment, then TOML file, then default.
+"""Sources of settings: command line, then environment, then TOML file, then default.
 
-Reads the environment and the file, checks every value where it is found (so that an error names
-its source) and keeps the source beside the value for `--show-config`. Not here: what a value
-means (kafkawire.cli.options, kafkawire.codec.configs.settings). Called by kafkawire.cli.serve.
+Reads the environment and the file, checks every value where it is found (so that an error names its
+source) and keeps the source with the value for `--show-config`. Not here: what a value means
+(kafkawire.cli.options, kafkawire.codec.configs.settings). Called by kafkawire.cli.serve.
 
 Environment: KAFKAWIRE_LISTEN and KAFKAWIRE_ADVERTISE (commas between addresses), KAFKAWIRE_DATA,
 KAFKAWIRE_METADATA, KAFKAWIRE_TIER, KAFKAWIRE_CONFIG, KAFKAWIRE_LOG_LEVEL, KAFKAWIRE_LOG_FORMAT, and
 any setting as KAFKAWIRE_SET_ with its dots as underscores: KAFKAWIRE_SET_NUM_PARTITIONS=3. Other
-KAFKAWIRE_* variables are not looked at: Kubernetes makes some of its own beside a service named
-kafkawire.
+KAFKAWIRE_* variables are ignored: Kubernetes sets some for a service named kafkawire.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ ALIASES = {"tier": "tier.url"}
 
 @dataclass(frozen=True, slots=True)
 class Sourced:
-    """A value (one text; several for --listen and --advertise) and where it was found."""
+    """A value (one text; several for --listen and --advertise) and its source."""
 
     values: tuple[str, ...]
     source: str
@@ -57,13 +56,13 @@ class Sourced:
 
 @dataclass(slots=True)
 class Sources:
-    """Everything that was given, the winner for each name only."""
+    """All given values, for each name only the one of the strongest source."""
 
     options: dict[str, Sourced] = field(default_factory=dict)
     settings: dict[str, Sourced] = field(default_factory=dict)
 
     def offer_option(self, name: str, value: Sourced) -> None:
-        """Take a value unless an earlier, stronger source gave one."""
+        """Take a value unless a stronger source gave one before."""
         if name not in self.options:
             _check_option(name, value)
             self.options[name] = value
@@ -71,7 +70,7 @@ class Sources:
                 self.offer_setting(ALIASES[name], value.text, value.source)
 
     def offer_setting(self, name: str, text: str, source: str) -> None:
-        """As `offer_option`, for a broker setting."""
+        """Take a broker setting unless a stronger source gave it before."""
         if name not in self.settings:
             try:
                 validate(find(name, BROKER_CONFIGS), text)
@@ -86,8 +85,8 @@ def collect(
     environ: Mapping[str, str],
     config_file: str | None,
 ) -> Sources:
-    """All sources in order of strength. `options` holds what the command line gave (empty: not
-    given); a setting given twice on it: the last wins. ConfigError or OptionError in a sentence."""
+    """Collect all sources in order of precedence. `options` are those of the command line (empty:
+    not given); of a setting given twice there the last one wins. ConfigError, OptionError."""
     found = Sources()
     for name, values in options.items():
         if values:
@@ -164,7 +163,7 @@ def _texts(name: str, value: Any, source: str) -> tuple[str, ...]:
 
 
 def _flat(table: Mapping[str, Any], before: str) -> Iterator[tuple[str, str]]:
-    """TOML reads `num.partitions = 3` as a table in a table: back to dotted names."""
+    """Yield dotted names: TOML parses `num.partitions = 3` as a table in a table."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")

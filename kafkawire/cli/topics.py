@@ -1,6 +1,6 @@
 """`kafkawire topics`: list, describe, create, delete, against any Kafka broker.
 
-Each function is one command: ask, print, end with exit code 1 where any topic failed.
+Each function is one command; it ends with exit code 1 if any topic failed.
 Called by kafkawire.cli.app.
 """
 
@@ -23,7 +23,7 @@ OWN_SOURCE = 1
 
 
 def list_topics(server: str, internal: bool, as_json: bool) -> None:
-    """All topics by name."""
+    """List all topics by name."""
 
     def work(cluster: Cluster) -> bool:
         rows = [
@@ -43,7 +43,7 @@ def list_topics(server: str, internal: bool, as_json: bool) -> None:
 
 
 def describe_topics(server: str, names: Sequence[str], as_json: bool) -> None:
-    """Partitions with leader, replicas and offsets, and the settings of each topic itself."""
+    """Show partitions with leader, replicas and offsets, and topic-level settings."""
 
     def work(cluster: Cluster) -> bool:
         described = [_describe(cluster, topic) for topic in cluster.metadata(names).topics]
@@ -106,7 +106,7 @@ def create_topics(
     settings: Sequence[str],
     as_json: bool,
 ) -> None:
-    """Create topics that are alike; -1 leaves the number to the broker."""
+    """Create topics with equal settings; -1 leaves a number to the broker."""
     from kafkawire.messages.create_topics import (
         CreatableTopic,
         CreatableTopicConfig,

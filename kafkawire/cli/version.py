@@ -1,4 +1,4 @@
-"""`kafkawire version`: what is installed, for bug reports. Called by kafkawire.cli.app."""
+"""`kafkawire version`: the installed version, for bug reports. Called by kafkawire.cli.app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of brokers and listeners, from text. Pure."""
+"""Parsing of broker and listener addresses. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _ADDRESS = re.compile(
 
 
 def split_address(text: str) -> tuple[str | None, str, int] | None:
-    """`[NAME://]HOST:PORT` -> (name or None, host without brackets, port 0-65535); None: it is
-    no address."""
+    """Parse `[NAME://]HOST:PORT` into (name or None, host without brackets, port 0-65535); None if
+    it is not an address."""
     found = _ADDRESS.fullmatch(text.strip())
     if found is None or len(found["port"]) > 5 or int(found["port"]) > 65535:
         return None
@@ -24,9 +24,9 @@ def split_address(text: str) -> tuple[str | None, str, int] | None:
 
 
 def parse_servers(option: str, text: str) -> list[tuple[str, int]]:
-    """`HOST:PORT[,HOST:PORT...]`, brokers to connect to; a NAME:// before one is ignored.
+    """Parse `HOST:PORT[,HOST:PORT...]`, brokers to connect to; a NAME:// prefix is ignored.
 
-    ClientError names `option`, which `text` was given as.
+    ClientError names `option`, the source of `text`.
     """
     servers: list[tuple[str, int]] = []
     for each in text.split(","):

@@ -12,10 +12,10 @@ from kafkawire.client.errors import ClientError, check
 
 
 class Cluster:
-    """The brokers behind one address, or several; use it as a context manager.
+    """Connections to the brokers of one cluster; a context manager.
 
-    `server`: HOST:PORT[,HOST:PORT...], of which the first that answers is taken; `option`: how
-    messages call it.
+    `server`: HOST:PORT[,HOST:PORT...], of which the first that answers is used; `option`: its name
+    in error messages.
     """
 
     def __init__(self, server: str, option: str = "--server") -> None:
@@ -24,11 +24,11 @@ class Cluster:
         self._addresses: dict[int, tuple[str, int]] = {}
 
     def request(self, key: int, message: object, *, at_most: int | None = None) -> Any:
-        """Ask the broker that was named; for APIs that any broker answers."""
+        """Send a request to the given broker; for APIs that any broker answers."""
         return self.first.request(key, message, at_most=at_most)
 
     def node(self, node_id: int) -> ClientConnection:
-        """A connection to the broker `node_id`, by the address the cluster advertises."""
+        """Return a connection to the broker `node_id`, by the address the cluster advertises."""
         if node_id not in self._by_node:
             if node_id not in self._addresses:
                 self.metadata([])
@@ -38,12 +38,12 @@ class Cluster:
         return self._by_node[node_id]
 
     def nodes(self) -> list[int]:
-        """The ids of all brokers."""
+        """Return the IDs of all brokers."""
         self.metadata([])
         return sorted(self._addresses)
 
     def metadata(self, topics: Iterable[str] | None) -> Any:
-        """A MetadataResponse on these topics (None: all); never creates one."""
+        """Return a MetadataResponse on these topics (None: all) without creating any."""
         from kafkawire.messages.metadata import MetadataRequest, MetadataRequestTopic
 
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
@@ -54,7 +54,7 @@ class Cluster:
         return answer
 
     def coordinator(self, group: str) -> ClientConnection:
-        """A connection to the broker that coordinates `group`."""
+        """Return a connection to the coordinator of `group`."""
         from kafkawire.messages.find_coordinator import FindCoordinatorRequest
 
         asked = FindCoordinatorRequest(key=group, coordinator_keys=[group])

@@ -41,11 +41,11 @@ class ClientConnection:
             raise
 
     def close(self) -> None:
-        """Close the socket; more than once is fine."""
+        """Close the socket; may be called more than once."""
         self._socket.close()
 
     def version(self, key: int, at_most: int | None = None) -> int:
-        """The newest version of an API that both sides know."""
+        """Return the newest version of an API that both sides support."""
         spec = APIS[key]
         lowest, highest = self._versions.get(key, (0, -1))
         version = min(highest, spec.max_version, highest if at_most is None else at_most)
@@ -54,11 +54,11 @@ class ClientConnection:
         return version
 
     def request(self, key: int, message: object, *, at_most: int | None = None) -> Any:
-        """Send a request, wait for its response, and return that, decoded."""
+        """Send a request and return its decoded response."""
         return self._exchange(key, self.version(key, at_most), message)
 
     def request_own(self, key: int, message: object) -> Any:
-        """As `request`, for an API of our own, of which ApiVersions says nothing: any other Kafka
+        """Send a request of kafkawire's own API, which ApiVersions does not list: any other broker
         closes the connection."""
         try:
             return self._exchange(key, OWN[key].max_version, message)

@@ -1,4 +1,4 @@
-"""What goes wrong between a client and a broker: each a sentence."""
+"""Errors between a client and a broker; each text is one sentence."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from kafkawire.codec.errors import ErrorCode
 
 
 class ClientError(Exception):
-    """It did not work; the text is one sentence."""
+    """A request failed; the text is one sentence."""
 
 
 class Closed(ClientError):
-    """The broker closed the connection instead of answering, or it broke."""
+    """The connection failed, or the broker closed it instead of answering."""
 
 
 class BrokerError(ClientError):
@@ -25,6 +25,6 @@ class BrokerError(ClientError):
 
 
 def check(what: str, code: int, message: str | None = None) -> None:
-    """BrokerError unless `code` is 0."""
+    """Raise BrokerError unless `code` is 0."""
     if code:
         raise BrokerError(what, code, message)

@@ -1,4 +1,4 @@
-"""Reading record batches of any Kafka: one partition a request, by name, without a session."""
+"""Reading record batches: one partition per Fetch request, by name, without a session."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PART_BYTES = 4 << 20
 
 @dataclass(slots=True)
 class Fetched:
-    """What one Fetch of a partition brought. `aborted`: (producer id, first offset) of aborted
-    transactions with records in it, if it was asked for with READ_COMMITTED."""
+    """Result of one Fetch of a partition. `aborted`: (producer id, first offset) of aborted
+    transactions with records in it, if READ_COMMITTED was requested."""
 
     log_start: int
     high_watermark: int
@@ -33,20 +33,22 @@ class Fetched:
     aborted: list[tuple[int, int]] = field(default_factory=list)
 
     def batches(self) -> Iterator[tuple[int, BatchHead]]:
-        """(position, head) of each whole batch. ClientError where the bytes are no batches."""
+        """Return (position, head) of each complete batch. ClientError if the bytes are not
+        batches."""
         try:
             yield from iter_batches(self.records)
         except KafkaError as error:
             raise ClientError(f"the broker sent invalid record batches: {error}") from None
 
     def sound(self, position: int, head: BatchHead) -> bool:
-        """Whether the CRC of a batch is right."""
+        """Return True if the CRC of a batch matches."""
         body = memoryview(self.records)[position + CRC_FROM : position + head.size_bytes]
         return crc32c.crc32c(body) == head.crc
 
 
 def sound_records(got: Fetched, offset: int) -> Iterator[Record]:
-    """The records from `offset` on, without control records. ClientError for a damaged batch."""
+    """Return the records from `offset` on, without control records. ClientError for a damaged
+    batch."""
     for position, head in got.batches():
         if head.attributes & CONTROL:
             continue
@@ -70,9 +72,9 @@ def fetch(
     max_bytes: int = PART_BYTES,
     isolation: int = READ_UNCOMMITTED,
 ) -> Fetched:
-    """Batches from the one that holds `offset` on; waits up to `wait_ms` for one. ClientError.
+    """Fetch batches from the one with `offset` on; wait up to `wait_ms` for one. ClientError.
 
-    At most `max_bytes`, of which the last batch may be cut off, or one whole larger batch
+    Returns at most `max_bytes`, of which the last batch may be cut off, or one whole larger batch
     (KIP-74).
     """
     from kafkawire.messages.fetch import FetchPartition, FetchRequest, FetchTopic

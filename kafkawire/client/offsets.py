@@ -1,4 +1,4 @@
-"""Offsets of partitions and groups: log ends, committed, by time; and committing them."""
+"""Offsets of partitions and groups: log start and end, by time, committed; and commits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Partition = tuple[str, int]
 
 
 def leaders(cluster: Cluster, topics: Iterable[str]) -> dict[Partition, int]:
-    """The leader of each partition of these topics (-1: none). Unknown topic: BrokerError."""
+    """Return the leader of each partition of these topics (-1: none). BrokerError for an unknown
+    topic."""
     found: dict[Partition, int] = {}
     names = sorted(set(topics))
     if names:
@@ -39,8 +40,8 @@ def list_offsets(
     led_by: Mapping[Partition, int],
     isolation: int = READ_UNCOMMITTED,
 ) -> dict[Partition, int]:
-    """Per partition the offset for its timestamp in `wanted` (LATEST, EARLIEST or ms since 1970:
-    the first record from then on, -1 where there is none). LATEST is the last stable offset with
+    """Return per partition the offset for its timestamp in `wanted` (LATEST, EARLIEST or ms since
+    1970: the first record from then on, -1 if there is none). LATEST is the last stable offset with
     READ_COMMITTED, else the high watermark. Partitions without a leader are left out."""
     from kafkawire.messages.list_offsets import (
         ListOffsetsPartition,
@@ -69,7 +70,7 @@ def list_offsets(
 
 
 def committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | None]]:
-    """Offset and metadata of everything a group has committed; empty where it is unknown."""
+    """Return offset and metadata of all commits of a group; empty for an unknown group."""
     from kafkawire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
     coordinator = cluster.coordinator(group)
@@ -92,7 +93,7 @@ def committed(cluster: Cluster, group: str) -> dict[Partition, tuple[int, str | 
 
 
 def commit(cluster: Cluster, group: str, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Commit offsets as a consumer without a group membership would; error codes by partition."""
+    """Commit offsets without joining the group; return error codes by partition."""
     from kafkawire.messages.offset_commit import (
         OffsetCommitRequest,
         OffsetCommitRequestPartition,
@@ -124,8 +125,8 @@ COORDINATOR_S, RETRY_S = 15.0, 0.2
 
 
 def coordinated(call: Callable[[], T]) -> T:
-    """What `call` returns once the coordinator of its group is there: a new cluster's first group
-    makes the topic that coordinators need."""
+    """Result of `call`, retried until the coordinator is available: the first group of a new
+    cluster creates the topic that coordinators need."""
     deadline = time.monotonic() + COORDINATOR_S
     while True:
         try:

@@ -1,6 +1,6 @@
-"""Appending records to one partition of any Kafka: one batch a request, acks=all.
+"""Appending records to one partition: one batch per Produce request, acks=all.
 
-No transactions, no idempotence: a caller that tries again after a failure may append twice.
+No transactions, no idempotence: a caller that retries after a failure may append twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def produce(
     records: Sequence[tuple[bytes | None, bytes | None]],
     timestamp_ms: int,
 ) -> int:
-    """Append (key, value) pairs; the offset of the first. ClientError, BrokerError."""
+    """Append (key, value) pairs; return the offset of the first. ClientError, BrokerError."""
     from kafkawire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
     topic, index = partition

@@ -18,8 +18,8 @@
 A record: length varint, attributes i8, timestamp delta varlong, offset delta varint, key, value
 (varint length, -1 null), header count varint, headers (key, value as above).
 
-This module trusts nothing it reads but refuses nothing it need not understand; what a producer
-may send is `codec.validate`. Called by the log, the coordinators, tools and tests.
+All input is checked against its bounds, but fields that need not be interpreted are accepted; the
+rules for producers are in `codec.validate`. Called by the log, the coordinators, tools and tests.
 """
 
 from __future__ import annotations
@@ -146,14 +146,15 @@ class Record:
 
 
 def read_head(buf: Buffer, pos: int = 0) -> BatchHead:
-    """The head of the batch at `pos`. KafkaError(CORRUPT_MESSAGE) if 61 bytes are not there."""
+    """Return the head of the batch at `pos`. KafkaError(CORRUPT_MESSAGE) if there are fewer than 61
+    bytes."""
     if len(buf) - pos < HEAD_BYTES:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a batch head is cut off")
     return BatchHead(HEAD.unpack_from(buf, pos))
 
 
 def iter_batches(buf: Buffer) -> Iterator[tuple[int, BatchHead]]:
-    """(position, head) of each whole batch of `buf`; a cut-off last one is left out.
+    """Yield (position, head) of each complete batch of `buf`; an incomplete last one is left out.
 
     Raises KafkaError(CORRUPT_MESSAGE) at a length that no batch can have.
     """
@@ -169,25 +170,27 @@ def iter_batches(buf: Buffer) -> Iterator[tuple[int, BatchHead]]:
 
 
 def unpacked_limit(size_bytes: int) -> int:
-    """How far a batch of `size_bytes` may unpack.
+    """Return the maximum decompressed size of a batch of `size_bytes`.
 
-    64 MiB is 64 times the default max.message.bytes, more than honest data shrinks in a batch of
-    that size; where an operator allows larger batches four times their size is honoured too.
-    One batch is unpacked at a time, so this is also what a bomb can cost.
+    64 MiB is 64 times the default max.message.bytes, more than real data shrinks in a batch of that
+    size; for larger batches four times their size is allowed too. One batch is decompressed at a
+    time, so this also bounds the memory of a decompression bomb.
     """
     return max(_UNPACKED_BYTES_MIN, 4 * size_bytes)
 
 
 def payload(buf: Buffer, pos: int, head: BatchHead) -> Buffer:
-    """The records of the batch at `pos`, unpacked. Raises KafkaError as `decompress` does."""
+    """Return the decompressed records section of the batch at `pos`. KafkaError as for
+    `decompress`."""
     packed = memoryview(buf)[pos + HEAD_BYTES : pos + head.size_bytes]
     return decompress(head.codec, packed, unpacked_limit(head.size_bytes))
 
 
 def records(buf: Buffer, pos: int = 0) -> Iterator[Record]:
-    """The records of the batch at `pos`, its CRC unchecked.
+    """Return the records of the batch at `pos`, without checking its CRC.
 
-    Raises KafkaError: CORRUPT_MESSAGE where bytes do not fit, MESSAGE_TOO_LARGE for a bomb.
+    Raises KafkaError: CORRUPT_MESSAGE for invalid bytes, MESSAGE_TOO_LARGE for a decompression
+    bomb.
     """
     head = read_head(buf, pos)
     if not HEAD_BYTES <= head.size_bytes <= len(buf) - pos or head.magic != MAGIC:
@@ -273,7 +276,8 @@ def pack(
     attributes: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """A batch of `items`, at least one, whose offsets rise; the first gives the base.
+    """Build a batch of `items`, at least one, with rising offsets; the first one is the base
+    offset.
 
     `codec` goes into bits 0-2 of `attributes`.
     """
@@ -318,7 +322,7 @@ def build(
     attributes: int = 0,
     leader_epoch: int = -1,
 ) -> bytearray:
-    """A batch of (key, value) pairs of one timestamp, without headers; see `pack`."""
+    """Build a batch of (key, value) pairs of one timestamp, without headers, with `pack`."""
     return pack(
         [Record(base_offset + i, timestamp_ms, k, v) for i, (k, v) in enumerate(pairs)],
         codec=codec,
@@ -332,8 +336,8 @@ def build(
 
 
 def empty_batches(first: int, end: int) -> bytearray:
-    """Batches without records that cover the offsets [first, end), as Kafka's cleaner leaves them:
-    consumers go on after them, also where nothing follows."""
+    """Build batches without records that cover the offsets [first, end), as Kafka's log cleaner
+    leaves them: consumers continue after them, also at the end of the log."""
     out = bytearray()
     while first < end:
         delta = min(end - first, LAST_DELTA_MAX + 1) - 1
@@ -351,10 +355,10 @@ def resum(buf: bytearray | memoryview, pos: int, length: int) -> None:
 
 
 def stamp(buf: bytearray | memoryview, max_timestamp: int, *, log_append: bool) -> None:
-    """Give the batch filling `buf` a max timestamp, in place, and sum it again.
+    """Set the max timestamp of the batch that fills `buf`, in place, and update its CRC.
 
-    With `log_append` that is the time of every record (message.timestamp.type=LogAppendTime):
-    readers take it instead of the records' own, so the records need no change.
+    With `log_append` it is the time of every record (message.timestamp.type=LogAppendTime): readers
+    use it instead of the records' own, so the records need no change.
     """
     (attributes,) = _ATTRIBUTES.unpack_from(buf, ATTRIBUTES_AT)
     if log_append:

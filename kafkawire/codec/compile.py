@@ -1,8 +1,8 @@
 """Encoders and decoders of declared messages, one of each per (message, version).
 
-Each is flat Python source made from the declaration on first use, compiled once and cached: nothing
-is interpreted per field. Decoding raises `DecodeError` for any garbage and nothing else. Called by
-the server, the handlers, the groups and the command line's client; knows no message itself.
+Each is flat Python source generated from the declaration on first use, compiled once and cached:
+nothing is interpreted per field. Decoding raises `DecodeError` for invalid input and nothing else.
+Called by the server, the handlers, the groups and the client; independent of any message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _sliced_encoders: dict[tuple[type, int], Any] = {}
 
 
 def decoder(cls: type[T], version: int) -> Callable[[Buffer, int, int], tuple[T, int]]:
-    """`(buffer, position, end) -> (message, position after it)`; raises DecodeError.
+    """Return a decoder `(buffer, position, end) -> (message, position after it)`, which raises
+    DecodeError.
 
     Strings and bytes are copied out of the buffer, `Records` fields are memoryviews onto it.
     ValueError here when the message has no such version.
@@ -54,7 +55,8 @@ def decoder(cls: type[T], version: int) -> Callable[[Buffer, int, int], tuple[T,
 
 
 def encoder(cls: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
-    """`(message, parts)`: appends the encoded message; `Records` are appended uncopied.
+    """Return an encoder `(message, parts)` that appends the encoded message; `Records` are not
+    copied.
 
     Raises ValueError, TypeError, AttributeError or struct.error when a value cannot be written.
     ValueError here when the message has no such version.
@@ -68,9 +70,9 @@ def encoder(cls: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
 def sliced_decoder(
     cls: type[T], version: int
 ) -> Callable[[Buffer, int, int, list[T]], Generator[None, None, int]]:
-    """As `decoder`, as a generator that stops after every `emit.STEP` array elements, appends the
-    message to the list it is given and returns the position after it. The buffer must stay as it
-    is until then. After a DecodeError the list has what was decoded, which may be long to free."""
+    """Return a decoder as a generator that yields after every `emit.STEP` array elements, appends
+    the message to the given list and returns the position after it. The buffer must stay as it is
+    until then. After a DecodeError the list has what was decoded, which may be long to free."""
     made = _sliced_decoders.get((cls, version))
     if made is None:
         made = _sliced_decoders[cls, version] = _make_sliced_decoder(cls, version)
@@ -80,7 +82,7 @@ def sliced_decoder(
 def sliced_encoder(
     cls: type[T], version: int
 ) -> Callable[[T, list[Buffer]], Generator[None, None, None]]:
-    """As `encoder`, as a generator that stops after every `emit.STEP` array elements."""
+    """Return an encoder as a generator that yields after every `emit.STEP` array elements."""
     made = _sliced_encoders.get((cls, version))
     if made is None:
         made = _sliced_encoders[cls, version] = _make_encoder(cls, cls, version, sliced=True)
@@ -88,7 +90,8 @@ def sliced_encoder(
 
 
 def part_encoder(message: type, part: type[T], version: int) -> Callable[[T, list[Buffer]], None]:
-    """As `encoder`, for a struct inside `message`: long answers are encoded piece by piece."""
+    """Return an encoder for a struct inside `message`: long responses are encoded piece by
+    piece."""
     made = _encoders.get((part, version))
     if made is None:
         made = _encoders[part, version] = _make_encoder(message, part, version)
@@ -96,14 +99,14 @@ def part_encoder(message: type, part: type[T], version: int) -> Callable[[T, lis
 
 
 def encode(message: object, version: int) -> bytes:
-    """The whole message as bytes."""
+    """Return the whole message as bytes."""
     parts: list[Buffer] = []
     encoder(type(message), version)(message, parts)
     return b"".join(parts)
 
 
 def decode(cls: type[T], version: int, data: Buffer) -> T:
-    """The message that fills `data` exactly; DecodeError also for bytes left over."""
+    """Decode the message that fills `data` exactly; DecodeError also for trailing bytes."""
     message, position = decoder(cls, version)(data, 0, len(data))
     if position != len(data):
         raise DecodeError(f"{len(data) - position} bytes after {cls.__name__} v{version}")
@@ -111,12 +114,12 @@ def decode(cls: type[T], version: int, data: Buffer) -> T:
 
 
 def encode_versioned(message: object, version: int) -> bytes:
-    """With the int16 version in front, as internal topics store keys and values."""
+    """Encode with a leading int16 version, as internal topics store keys and values."""
     return _VERSION.pack(version) + encode(message, version)
 
 
 def version_of(data: Buffer) -> int:
-    """The int16 version in front of a stored key or value."""
+    """Return the leading int16 version of a stored key or value."""
     if len(data) < 2:
         raise DecodeError("no version")
     found: int = _VERSION.unpack_from(data)[0]
@@ -124,7 +127,7 @@ def version_of(data: Buffer) -> int:
 
 
 def decode_versioned(cls: type[T], data: Buffer) -> T:
-    """What `encode_versioned` wrote; DecodeError for a version the declaration lacks."""
+    """Message decoded from what `encode_versioned` wrote; DecodeError for an undeclared version."""
     version = version_of(data)
     info = info_of(cls)
     if not info.min_version <= version <= info.max_version:
@@ -133,7 +136,7 @@ def decode_versioned(cls: type[T], data: Buffer) -> T:
 
 
 def _check_version(cls: type, version: int) -> bool:
-    """Whether this version is flexible."""
+    """Return True if this version is flexible (KIP-482)."""
     info = info_of(cls)
     if not info.min_version <= version <= info.max_version:
         raise ValueError(f"{cls.__name__} has no version {version}")

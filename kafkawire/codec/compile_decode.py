@@ -1,4 +1,4 @@
-"""Writes the source of one decoder: bytes to an instance of a declared class, for one version.
+"""Generation of decoder source: bytes to an instance of a declared class, for one version.
 
 How the generated code stays safe without a check at every field: positions only grow, so one
 comparison of the final position with `end` catches every overrun; reads beyond the buffer raise
@@ -46,7 +46,7 @@ one."""
 
 
 def allowed_elements(size_bytes: int) -> int:
-    """How many array elements and tagged fields a request of this size may have."""
+    """Return how many array elements and tagged fields a request of this size may have."""
     return min(
         SMALL_REQUEST_ELEMENTS + size_bytes // SMALL_ELEMENT_BYTES,
         LARGE_REQUEST_ELEMENTS + size_bytes // LARGE_ELEMENT_BYTES,
@@ -84,7 +84,7 @@ class DecodeWriter:
         source.space.update(numbers=emit.read_numbers, Struct=struct.Struct)
 
     def message(self, cls: type, target: str, end: str, *, made: bool = False) -> None:
-        """Makes an instance of `cls` in the local `target`, or fills the one that is there."""
+        """Make an instance of `cls` in the local `target`, or fills the one that is there."""
         line = self.source.line
         name = self.source.constant(cls, cls.__name__)
         if not made:
@@ -121,7 +121,7 @@ class DecodeWriter:
         self._codes += code
 
     def _flush(self) -> None:
-        """Reads the pending run with one unpack."""
+        """Read the pending run with one unpack."""
         if not self._targets:
             return
         name = self.source.method(self._codes, "unpack_from")
@@ -134,7 +134,7 @@ class DecodeWriter:
         self._targets, self._codes = [], ""
 
     def _length(self, code: str, old_style: bool) -> None:
-        """Leaves a length in `n`, -1 for null."""
+        """Leave a length in `n`, -1 for null."""
         if old_style or not self.flexible:
             self._fixed("n", code)
             self._flush()
@@ -151,13 +151,13 @@ class DecodeWriter:
         self.source.line("n -= 1")
 
     def _count(self, number: str) -> None:
-        """Counts elements of a request against what it may have."""
+        """Count elements of a request against what it may have."""
         if self.bounded:
             self.source.line(f"left -= {number}")
             self.source.line("if left < 0: raise DecodeError('more elements than its size allows')")
 
     def _step(self) -> None:
-        """Ends one element of a loop: a place where the caller may pause."""
+        """End one element of a loop: a point where the caller may pause."""
         if self.sliced:
             self.source.line("k += 1")
             self.source.line(f"if not k & {emit.STEP - 1}: yield")
@@ -178,7 +178,7 @@ class DecodeWriter:
             self.source.dedent()
 
     def _branch_on_null(self, field: Field, target: str) -> None:
-        """Handles n < 0 and leaves the source indented for n >= 0."""
+        """Handle n < 0 and leaves the source indented for n >= 0."""
         line = self.source.line
         line("if n < 0:")
         if field.nullable(self.version):
@@ -326,7 +326,7 @@ class DecodeWriter:
 
 
 def minimum_size(field: Field, version: int, flexible: bool) -> int:
-    """The fewest bytes one element of an array can take; at least 1."""
+    """Return the minimum size of an array element in bytes, at least 1."""
     if field.kind.code:
         return field.kind.size_bytes
     if field.kind is not STRUCT:

@@ -1,4 +1,4 @@
-"""Writes the source of one encoder: an instance of a declared class to bytes, for one version.
+"""Generation of encoder source: an instance of a declared class to bytes, for one version.
 
 A value that cannot be written (out of range, None where null is not allowed, a uuid of another
 size) raises ValueError, TypeError, AttributeError or struct.error: a mistake of the caller, never
@@ -46,7 +46,7 @@ class EncodeWriter:
         source.space.update(uuid_of=uuid_of, Struct=struct.Struct, join=b"".join)
 
     def message(self, cls: type, value: str) -> None:
-        """Writes the instance of `cls` in the local `value`."""
+        """Write the instance of `cls` in the local `value`."""
         if self.checked:
             self._refuse_drops(cls, value)
         present = fields_in(cls, self.version)
@@ -85,13 +85,13 @@ class EncodeWriter:
         return f"{self.source.method(codes, 'pack')}({', '.join(values)})"
 
     def _flush(self) -> None:
-        """Writes the pending run with one pack."""
+        """Write the pending run with one pack."""
         if self._codes:
             self.source.line(f"{self.put}({self._packed(self._codes, self._values)})")
         self._values, self._codes = [], ""
 
     def _length(self, code: str, old_style: bool) -> None:
-        """Writes the length in `n` (-1 for null) in the form of this version."""
+        """Write the length in `n` (-1 for null) in the form of this version."""
         if old_style or not self.flexible:
             self._fixed("n", code)
             self._flush()
@@ -196,7 +196,7 @@ class EncodeWriter:
         self.source.dedent()
 
     def _step(self) -> None:
-        """Ends one element of a loop: a place where the caller may pause."""
+        """End one element of a loop: a point where the caller may pause."""
         if self.sliced:
             self.source.line("k += 1")
             self.source.line(f"if not k & {emit.STEP - 1}:")
@@ -235,7 +235,7 @@ class EncodeWriter:
         line(f"{self.put}({some} if {condition} else {none})")
 
     def _tagged(self, field: Field, place: str, known: str) -> None:
-        """Encodes one tagged field apart, since its size comes first, if it is to be sent."""
+        """Encode one tagged field apart, since its size comes first, if it is to be sent."""
         line, outer = self.source.line, self.put
         condition = self._differs(field, place)
         if field.absent_is_none:

@@ -1,12 +1,12 @@
 """The four codecs of record batches: gzip, snappy, lz4, zstd, through cramjam.
 
-Decompression is bounded: it writes into a buffer of a size we chose and stops when that is full,
-so a bomb costs at most the limit. Snappy is read raw and in snappy-java's framing (magic, two
-int32 versions, then int32-prefixed raw blocks) and written in that framing, which every client
+Decompression is bounded: it writes into a buffer of a chosen size and stops when that is full, so a
+decompression bomb costs at most the limit. Snappy is read raw and in snappy-java's framing (magic,
+two int32 versions, then int32-prefixed raw blocks) and written in that framing, which every client
 reads. LZ4 frames are written with independent blocks: Kafka's Java reader takes no others.
 
-Not here: what a codec id means in a batch head (`codec.batches`) and what `compression.type` of a
-topic asks for (`codec.validate`). Called by those two.
+Not here: the codec id in a batch head (`codec.batches`) and the `compression.type` of a topic
+(`codec.validate`). Called by those two.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,8 @@ _GZIP_DEFAULT_LEVEL = 6  # what Kafka's -1 means to zlib
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
-    """`data` compressed; `level` as in `compression.<codec>.level`, None for the codec's own."""
+    """Compress `data`; `level` as in `compression.<codec>.level`, None for the default of the
+    codec."""
     if codec == GZIP:
         gzip_level = _GZIP_DEFAULT_LEVEL if level is None or level < 0 else level
         return bytes(cramjam.gzip.compress(data, gzip_level))
@@ -58,7 +59,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
 
 
 def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
-    """`data` decompressed, at most `limit_bytes` of it (`data` itself for codec 0).
+    """Decompress `data` to at most `limit_bytes` (returns `data` itself for codec 0).
 
     Raises KafkaError: MESSAGE_TOO_LARGE past the limit, CORRUPT_MESSAGE for damaged input,
     UNSUPPORTED_COMPRESSION_TYPE for an unknown codec.
@@ -81,7 +82,8 @@ def decompress(codec: int, data: Buffer, limit_bytes: int) -> Buffer:
 
 
 def _grow(into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int) -> bytearray:
-    """Try larger and larger buffers: the formats need not say how much they hold.
+    """Decompress into larger and larger buffers: the formats need not contain the decompressed
+    size.
 
     Each is four times the one before, so all tries together cost little more than the last.
     """

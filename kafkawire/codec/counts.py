@@ -1,4 +1,4 @@
-"""Plain integers that hot paths add to and the metrics page reads when it is asked.
+"""Counters of the hot paths, plain integers that the metrics page reads.
 
 A labelled counter of a metrics library costs more than a tenth of a request; adding to an
 attribute costs nothing that can be measured. Nothing here is durable: all count since the start.
@@ -16,7 +16,7 @@ to a disk that hangs."""
 
 
 class Histogram:
-    """How often a value was at or below each of `bounds`, and beyond the last; and their sum."""
+    """Histogram: number of values up to each of `bounds` and above the last one, and their sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -31,7 +31,7 @@ class Histogram:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """(upper bound as text, how many at or below it), as Prometheus has them."""
+        """Return (upper bound as text, number of values up to it), cumulative as in Prometheus."""
         running = 0
         found: list[tuple[str, float]] = []
         for bound, count in zip([*map(str, self.bounds), "+Inf"], self.counts, strict=True):
@@ -41,12 +41,12 @@ class Histogram:
 
 
 class Counts:
-    """What clients asked of one broker.
+    """Counters of requests to one broker.
 
-    `requests` by API key: those of hot handlers (`produces`, `fetches`, `heartbeats`) have
-    integers of their own. `connections_closed` by reason. `errors`: (API's name, error code) -> how
-    often it was answered, of Produce and Fetch per partition. `loop_lag_s` is the longest the loop
-    was late since it was last read.
+    `requests` by API key: those of hot handlers (`produces`, `fetches`, `heartbeats`) have separate
+    integers. `connections_closed` by reason. `errors`: (API name, error code) -> number of answers,
+    for Produce and Fetch per partition. `loop_lag_s` is the longest delay of the event loop since
+    it was last read.
     """
 
     __slots__ = (
@@ -75,6 +75,6 @@ class Counts:
         self.errors: dict[tuple[str, int], int] = {}
 
     def failed(self, api: str, code: int) -> None:
-        """An error was answered."""
+        """Count one error response."""
         key = api, code
         self.errors[key] = self.errors.get(key, 0) + 1

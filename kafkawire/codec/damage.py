@@ -1,8 +1,9 @@
-"""Which batches of a damaged stretch are bad: found by each batch's own checksum.
+"""Location of damaged batches by each batch's own checksum.
 
-A segment's index has one checksum for each block of batches. Where one does not fit, the batches of
-the block are checked one by one, so that the others can still be read. Bytes that are no batch end
-where the next sound one begins. Pure; called by readers of segments, by scrub and by repair.
+A segment's index has one checksum for each block of batches. If one does not match, the batches of
+the block are checked one by one, so that the valid ones can still be read. Bytes that are not a
+batch end where the next valid batch begins. Pure; called by readers of segments, by scrub and by
+repair.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ _MAGIC = bytes((MAGIC,))
 
 
 class BadBatches(NamedTuple):
-    """Damaged bytes [start, stop) of a stretch, and the offsets [first, end) that they held at
-    most: those between the sound batches around them. Where compaction has left gaps, the batch
-    after the damage may be among them."""
+    """Damaged bytes [start, stop) of a block, and the largest range of offsets [first, end) that
+    they may have held: those between the valid batches around them. Where compaction has left gaps,
+    the batch after the damage may be among them."""
 
     start: int
     stop: int
@@ -37,9 +38,10 @@ class BadBatches(NamedTuple):
 
 
 def bad_batches(data: Buffer, first: int, end: int) -> list[BadBatches]:
-    """The damaged runs of `data`, batches with offsets [first, end) whose block checksum does not
-    fit. All of it, if each batch's checksum fits or they are not in order: base offset, length and
-    leader epoch are under the block's checksum alone, so it is not known which of them is bad.
+    """Return the damaged runs of `data`, batches with offsets [first, end) whose block checksum
+    does not match. All of it is damaged if each batch's checksum matches or they are not in order:
+    base offset, length and leader epoch are covered by the block's checksum alone, so it is not
+    known which of them is wrong.
     """
     runs, in_order = search(data, first, end)
     if runs and in_order:
@@ -48,8 +50,8 @@ def bad_batches(data: Buffer, first: int, end: int) -> list[BadBatches]:
 
 
 def search(data: Buffer, first: int, end: int) -> tuple[list[BadBatches], bool]:
-    """The runs of `data` that are no sound batches; whether the sound ones are in order within
-    [first, end)."""
+    """Return the runs of `data` that are not valid batches, and whether the valid ones are in order
+    within [first, end)."""
     view = memoryview(data)
     runs: list[BadBatches] = []
     at, size, following = 0, len(view), first
@@ -67,9 +69,9 @@ def search(data: Buffer, first: int, end: int) -> tuple[list[BadBatches], bool]:
 
 
 def sound_run(data: Buffer, first: int, end: int, offset: int) -> tuple[int, int] | BadBatches:
-    """For a reader at `offset`: (start, stop) of the sound batches of a damaged block from the
-    last damage before the offset on; or the damage that has the offset, or is the next thing after
-    it. `first`, `end`: as in `bad_batches`."""
+    """Return for a reader at `offset` (start, stop) of the valid batches of a damaged block after
+    the last damage before the offset; or the damage that contains the offset or follows it
+    directly. `first`, `end`: as in `bad_batches`."""
     start = 0
     for run in bad_batches(data, first, end):
         if offset < run.first and start < run.start:
@@ -81,7 +83,8 @@ def sound_run(data: Buffer, first: int, end: int, offset: int) -> tuple[int, int
 
 
 def _sound(view: memoryview, at: int) -> tuple[int, int, int] | None:
-    """(where it ends, base offset, offset after it) of the batch at `at` if its checksum fits."""
+    """Return (end position, base offset, next offset) of the batch at `at` if its checksum
+    matches."""
     if len(view) - at < HEAD_BYTES:
         return None
     base, length, magic, crc, delta, count = _BATCH.unpack_from(view, at)
@@ -94,8 +97,8 @@ def _sound(view: memoryview, at: int) -> tuple[int, int, int] | None:
 
 
 def _next_sound(view: memoryview, at: int, following: int, end: int) -> tuple[int, int]:
-    """(position, base offset) of the next sound batch after the bad one at `at`; (size, `end`) if
-    there is none. Where the bad one says that it ends is tried first."""
+    """Return (position, base offset) of the next valid batch after the damaged one at `at`; (size,
+    `end`) if there is none. The end according to the damaged one's length is tried first."""
     if len(view) - at >= HEAD_BYTES:
         claimed = at + _BATCH.unpack_from(view, at)[1] + PREFIX_BYTES
         if claimed == len(view):
@@ -118,8 +121,9 @@ def _next_sound(view: memoryview, at: int, following: int, end: int) -> tuple[in
 
 
 def _follows(view: memoryview, found: tuple[int, int, int], following: int, end: int) -> bool:
-    """Whether the base offset of a sound batch after a bad one is right. Damage may reach into it,
-    and its own checksum does not cover it: so it must fit to the offsets after it."""
+    """Return True if the base offset of a valid batch after a damaged one is plausible. Damage may
+    reach into it, and the batch's checksum does not cover it: so it must match the offsets after
+    it."""
     stop, base, after = found
     upper = end if stop == len(view) else int.from_bytes(view[stop : stop + 8], "big", signed=True)
     return following <= base and after == upper <= end

@@ -1,4 +1,4 @@
-"""What both code generators share: source lines, names, and the helpers generated code calls.
+"""Shared parts of both code generators: source lines, names, and helpers for generated code.
 
 Generated functions are flat: nested structs are inlined, adjacent fixed-size fields share one
 `struct.Struct`. They are made by `compile_decode` and `compile_encode`, called by `compile` only.
@@ -45,7 +45,7 @@ class FunctionSource:
         return f"{prefix}{self._counter}"
 
     def constant(self, value: Any, prefix: str) -> str:
-        """The global name under which generated code finds `value`."""
+        """Return the global name of `value` in generated code."""
         for name, known in self.space.items():
             if known is value:
                 return name
@@ -54,7 +54,8 @@ class FunctionSource:
         return name
 
     def method(self, codes: str, name: str) -> str:
-        """The global name of `pack` or `unpack_from` of the Struct for these format codes."""
+        """Return the global name of `pack` or `unpack_from` of the Struct for these format
+        codes."""
         known = f"{name}_{codes.replace('?', 'z')}"
         if known not in self.space:
             self.space[known] = getattr(struct_of(codes), name)
@@ -72,7 +73,7 @@ _structs: dict[str, struct.Struct] = {}
 
 
 def struct_of(codes: str) -> struct.Struct:
-    """One shared Struct per run of format codes."""
+    """Return the shared Struct for a run of format codes."""
     made = _structs.get(codes)
     if made is None:
         made = _structs[codes] = struct.Struct(">" + codes)
@@ -84,7 +85,7 @@ _packers: dict[str, tuple[Any, ...]] = {}
 
 
 def array_unpackers(kind: Kind) -> tuple[Any, ...]:
-    """`[n](buffer, position)` unpacks n numbers, for n below SHORT_ARRAY."""
+    """Return functions: `[n](buffer, position)` unpacks n numbers, for n below SHORT_ARRAY."""
     made = _unpackers.get(kind.name)
     if made is None:
         made = tuple(struct.Struct(f">{n}{kind.code}").unpack_from for n in range(SHORT_ARRAY))
@@ -93,7 +94,8 @@ def array_unpackers(kind: Kind) -> tuple[Any, ...]:
 
 
 def array_packers(kind: Kind, length_code: str) -> tuple[Any, ...]:
-    """`[n](length, *numbers)` packs a length and n numbers, for n below SHORT_ARRAY."""
+    """Return functions: `[n](length, *numbers)` packs a length and n numbers, for n below
+    SHORT_ARRAY."""
     made = _packers.get(length_code + kind.name)
     if made is None:
         formats = [f">{length_code}{n}{kind.code}" for n in range(SHORT_ARRAY)]
@@ -103,9 +105,9 @@ def array_packers(kind: Kind, length_code: str) -> tuple[Any, ...]:
 
 
 def read_uvarint(data: Any, position: int, first: int) -> tuple[int, int]:
-    """The rest of an unsigned varint of at most 5 bytes whose first byte had its high bit set.
+    """Read the rest of an unsigned varint of at most 5 bytes whose first byte had its high bit set.
 
-    Values beyond int32 are refused: every length and tag in Kafka is an int32 in the end.
+    Values beyond int32 are refused: every length and tag in Kafka is an int32.
     """
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
@@ -122,7 +124,7 @@ def read_uvarint(data: Any, position: int, first: int) -> tuple[int, int]:
 def read_numbers(
     data: Any, position: int, end: int, first: int, code: str, size_bytes: int
 ) -> tuple[list[Any], int]:
-    """The rest of a compact array of numbers whose length begins with the byte `first`."""
+    """Read the rest of a compact array of numbers whose length begins with the byte `first`."""
     count = first
     if first > 127:
         count, position = read_uvarint(data, position, first)
@@ -144,7 +146,7 @@ def uvarint(value: int) -> bytes:
 
 
 def read_unknown_tag(tags: dict[int, bytes] | None, number: int, value: Any) -> dict[int, bytes]:
-    """Adds one unknown tagged field."""
+    """Add one unknown tagged field."""
     if tags is None:
         tags = {}
     tags[number] = bytes(value)

@@ -1,12 +1,11 @@
 """Every error code of the Kafka protocol, and the one exception that carries a code.
 
 The table is `ErrorCode` itself: code, name, whether a client may try again, and a sentence for
-people. Names, numbers and the retriable column are Kafka's (`common.protocol.Errors` and its
+users. Names, numbers and the retriable column are Kafka's (`common.protocol.Errors` and its
 exception classes, up to 4.4); the sentences are ours.
 
-Not here: which code answers which situation (that is decided where the situation is seen), and
-how a code gets into a response (each message has its own field for it). Raised and read by
-every floor.
+Not here: the choice of a code for a situation (made where the situation is detected), and its field
+in a response (each message has its own). Used by all packages.
 """
 
 from enum import IntEnum
@@ -94,7 +93,7 @@ class ErrorCode(IntEnum):
     REASSIGNMENT_IN_PROGRESS = 60, False, "The partition is being moved."
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "Delegation tokens are not enabled."
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "There is no such delegation token."
-    DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "The token belongs to somebody else."
+    DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "The token belongs to another principal."
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = 64, False, "Tokens cannot be asked for on this channel."
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, False, "Not allowed for this delegation token."
     DELEGATION_TOKEN_EXPIRED = 66, False, "The delegation token has expired."
@@ -168,7 +167,7 @@ class ErrorCode(IntEnum):
 
 
 class ErrorRow(NamedTuple):
-    """One line of the table of codes, for documentation and tools."""
+    """One row of the table of codes, for documentation and tools."""
 
     code: int
     name: str
@@ -182,11 +181,11 @@ ERRORS: tuple[ErrorRow, ...] = tuple(
 
 
 class KafkaError(Exception):
-    """A request, or one item of it, is answered with `code`.
+    """A request, or one item of it, failed with `code`.
 
-    `message` is the sentence for the client where the response has room for one; without it
-    clients show their own text for the code. `record_errors` holds (index of the record in its
-    batch, sentence) for a refused batch (KIP-467).
+    `message` is the sentence for the client if the response has a field for one; without it clients
+    show their own text for the code. `record_errors` holds (index of the record in its batch,
+    sentence) for a refused batch (KIP-467).
     """
 
     __slots__ = ("code", "message", "record_errors")
@@ -212,7 +211,7 @@ class KafkaError(Exception):
 
 
 class DamagedOffsets(KafkaError):
-    """Stored records are damaged: the offset that was asked for and all up to `end`."""
+    """Stored records are damaged: the requested offset and all up to `end`."""
 
     __slots__ = ("end",)
 
@@ -222,7 +221,8 @@ class DamagedOffsets(KafkaError):
 
 
 def code_of(error: BaseException) -> ErrorCode:
-    """The code that answers `error`: its own, that of a timeout or the disk, else unknown."""
+    """Return the code for `error`: its own, that of a timeout or the disk, else
+    UNKNOWN_SERVER_ERROR."""
     if isinstance(error, KafkaError):
         return error.code
     if isinstance(error, TimeoutError):  # an OSError since Python 3.11, but no disk's

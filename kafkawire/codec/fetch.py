@@ -1,8 +1,8 @@
-"""Fetch, flat: the hot request and response without an object per topic and partition.
+"""Flat codec of Fetch: the hot request and response without an object per topic and partition.
 
-The declarations in `messages.fetch` say the same thing readably, and a test holds the two equal
-byte for byte in every version. A response is a list of buffers: small packed heads, and between
-them the stored batches as the views the log gave, never copied. Called by `handlers.fetch` alone.
+The declarations in `messages.fetch` describe the same format readably, and a test checks that both
+are equal byte for byte in every version. A response is a list of buffers: small packed heads, and
+between them views of the stored batches, never copied. Called by `handlers.fetch` alone.
 
 Sources: FetchRequest.json, FetchResponse.json (v4-18); KIP-227, KIP-320, KIP-392, KIP-516, KIP-595.
 """
@@ -47,7 +47,7 @@ class FetchAsk:
 
 @dataclass(slots=True)
 class FetchResult:
-    """What one partition is told: `records` are `size_bytes` of whole batches, uncopied."""
+    """Response for one partition: `records` are `size_bytes` of whole batches, uncopied."""
 
     topic: Topic
     index: int
@@ -73,7 +73,7 @@ _ITEM_V12 = Struct(">iiqiqi")
 
 
 def read_request(buf: memoryview, pos: int, end: int, version: int) -> FetchAsk:
-    """The request body in buf[pos:end]. Raises DecodeError for any length that does not fit,
+    """Decode the request body in buf[pos:end]. DecodeError for any length that does not fit,
     ManyItems for a request that must be decoded in slices."""
     try:
         ask, pos = _read_head(buf, pos, version)
@@ -226,10 +226,10 @@ def write_response(
     error_code: int = 0,
     session_id: int = 0,
 ) -> list[Buffer]:
-    """The response body as buffers, records as they are. One topic's results lie together.
+    """Encode the response body as buffers, records uncopied. Results of one topic are adjacent.
 
-    Aborted transactions are null for read_uncommitted and empty for read_committed, as Kafka
-    answers where nothing was aborted.
+    Aborted transactions are null for read_uncommitted and empty for read_committed, as in Kafka's
+    responses without aborted transactions.
     """
     parts: list[Buffer] = []
     head = bytearray(_THROTTLE)

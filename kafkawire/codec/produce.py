@@ -1,9 +1,9 @@
-"""Produce, flat: the hot request and response without an object per topic and partition.
+"""Flat codec of Produce: the hot request and response without an object per topic and partition.
 
-The declarations in `messages.produce` say the same thing readably, and a test holds the two
-equal byte for byte in every version. Here a request becomes one list of tuples whose batches are
-(start, stop) places in the receive buffer, so nothing is copied before it is written to the log;
-a response is packed straight from the results. Called by `handlers.produce` alone.
+The declarations in `messages.produce` describe the same format readably, and a test checks that
+both are equal byte for byte in every version. Here a request becomes one list of tuples whose
+batches are (start, stop) positions in the receive buffer, so nothing is copied before it is written
+to the log; a response is packed directly from the results. Called by `handlers.produce` alone.
 
 Sources: ProduceRequest.json, ProduceResponse.json (v3-13); KIP-467 (record errors), KIP-951.
 """
@@ -43,7 +43,7 @@ MAX_TAGS = 64
 
 
 class ManyItems(Exception):
-    """The request has more than MAX_ITEMS partitions: it is to be decoded in slices, by its
+    """The request has more than MAX_ITEMS partitions: it must be decoded in slices, by its
     declaration."""
 
 
@@ -57,10 +57,10 @@ _PARTITION = Struct(">ii")  # index, records length
 def read_request(
     buf: memoryview, pos: int, end: int, version: int
 ) -> tuple[str | None, int, list[ProduceItem]]:
-    """(transactional id, acks, items) of the request body in buf[pos:end].
+    """Decode (transactional id, acks, items) of the request body in buf[pos:end].
 
-    The timeout is read over: one node never waits for replicas. Raises DecodeError for any
-    length that does not fit the bytes that are there.
+    The timeout is skipped: one node never waits for replicas. DecodeError for any length that
+    exceeds the available bytes.
     """
     try:
         if version >= FLEXIBLE_FROM:
@@ -167,13 +167,15 @@ def _text(buf: memoryview, start: int, stop: int, end: int) -> tuple[str, int]:
 
 
 def _check_count(count: int, room: int, smallest: int) -> None:
-    """An array can't hold more elements than its remaining bytes allow; null is not allowed."""
+    """Check that an array has not more elements than its remaining bytes allow; null is not
+    allowed."""
     if count < 0 or count * smallest > room:
         raise DecodeError(f"Produce request: an array of {count} elements in {room} bytes")
 
 
 def skip_tags(buf: memoryview, pos: int, end: int) -> int:
-    """The position after a tagged-field section (KIP-482) at `pos`; DecodeError if it is cut."""
+    """Return the position after a tagged-field section (KIP-482) at `pos`; DecodeError if it is
+    incomplete."""
     count, pos = read_uvarint(buf, pos)
     if count > MAX_TAGS:
         raise DecodeError(f"a section of {count} tagged fields")
@@ -195,7 +197,8 @@ _THROTTLE = bytes(4)
 
 
 def write_response(results: list[ProduceResult], version: int) -> bytes:
-    """The response body. `results` keep the order of the request: one topic's lie together."""
+    """Encode the response body. `results` are in the order of the request: those of one topic are
+    adjacent."""
     if version >= FLEXIBLE_FROM:
         return _write_flexible(results, version)
     out = bytearray()

@@ -1,4 +1,4 @@
-"""How a message is declared: decorators, field markers, and the list of fields of one version.
+"""Declaration of messages: decorators, field markers, and the list of fields of one version.
 
     @request(key=3, versions=(0, 13), flexible_from=9)
     class MetadataRequest:
@@ -7,9 +7,9 @@
         unknown_tags: UnknownTags = None
 
 A declared class behaves like `@dataclass(slots=True)` (type checkers see one, through
-`dataclass_transform`), but costs 20 us to make instead of a millisecond, which the start of the
-broker feels: `__init__` is compiled when the first instance is made. A list as a default means a
-fresh list for each instance. Not here: bytes (see `codec.compile`), and what the messages mean.
+`dataclass_transform`), but takes 20 us to create instead of a millisecond, which shortens the start
+of the broker: `__init__` is compiled when the first instance is made. A list as a default means a
+fresh list for each instance. Not here: encoding (`codec.compile`), and the meaning of messages.
 
 Versions are Kafka's: a field without `since`/`until` is in every version of its message.
 """
@@ -32,7 +32,7 @@ _ALWAYS = 32767  # versions are int16 on the wire
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """One fact in a field's `Annotated`; made by the functions below."""
+    """One marker in a field's `Annotated`, made by functions such as `since`."""
 
     name: str
     value: int
@@ -70,7 +70,7 @@ inflexible = Marker("inflexible", 1)
 
 @dataclass(frozen=True, slots=True)
 class MessageInfo:
-    """What the decorators say about a top-level message."""
+    """Properties of a top-level message given by its decorator."""
 
     kind: str  # request, response, stored, header
     key: int | None
@@ -84,7 +84,7 @@ class MessageInfo:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field as declared, for all versions."""
+    """A declared field, for all versions."""
 
     name: str
     kind: Kind
@@ -111,7 +111,7 @@ class Field:
 
 
 def fresh(factory: Callable[[], T]) -> T:
-    """A default made anew for each instance: `assignment: Assignment = fresh(Assignment)`."""
+    """A default created for each instance: `assignment: Assignment = fresh(Assignment)`."""
     return typing.cast(T, _Fresh(factory))
 
 
@@ -124,7 +124,7 @@ class _Fresh:
 
 @dataclass_transform()
 def struct(cls: type[T]) -> type[T]:
-    """Declares a structure that is part of messages."""
+    """Declare a structure that is part of messages."""
     return _slotted(cls)
 
 
@@ -132,7 +132,7 @@ def struct(cls: type[T]) -> type[T]:
 def request(
     *, key: int, versions: tuple[int, int], flexible_from: int | None
 ) -> Callable[[type[T]], type[T]]:
-    """Declares a request: API key, first and last version, first flexible version or None."""
+    """Declare a request: API key, first and last version, first flexible version or None."""
     return _message(MessageInfo("request", key, *versions, flexible_from))
 
 
@@ -140,7 +140,7 @@ def request(
 def response(
     *, key: int, versions: tuple[int, int], flexible_from: int | None
 ) -> Callable[[type[T]], type[T]]:
-    """Declares a response; arguments as for `request`."""
+    """Declare a response; arguments as for `request`."""
     return _message(MessageInfo("response", key, *versions, flexible_from))
 
 
@@ -148,13 +148,13 @@ def response(
 def stored(
     *, versions: tuple[int, int], flexible_from: int | None = None
 ) -> Callable[[type[T]], type[T]]:
-    """Declares a key or value of an internal topic, or a group protocol's payload."""
+    """Declare a key or value of an internal topic, or a group protocol's payload."""
     return _message(MessageInfo("stored", None, *versions, flexible_from))
 
 
 @dataclass_transform()
 def header(*, versions: tuple[int, int], flexible_from: int) -> Callable[[type[T]], type[T]]:
-    """Declares a request or response header."""
+    """Declare a request or response header."""
     return _message(MessageInfo("header", None, *versions, flexible_from))
 
 
@@ -168,7 +168,7 @@ def _message(info: MessageInfo) -> Callable[[type[T]], type[T]]:
 
 
 def info_of(cls: type) -> MessageInfo:
-    """The version range of a top-level message."""
+    """Return the version range of a top-level message."""
     info = cls.__dict__.get("__message__")
     if not isinstance(info, MessageInfo):
         raise TypeError(f"{cls.__name__} is not a top-level message")
@@ -176,7 +176,7 @@ def info_of(cls: type) -> MessageInfo:
 
 
 def _slotted(cls: type[T]) -> type[T]:
-    """The class again, with slots and without its defaults as class attributes."""
+    """Return a copy of the class with slots and without its defaults as class attributes."""
     space = dict(cls.__dict__)
     names = tuple(space.get("__annotations__", ()))
     defaults = {name: space.pop(name) for name in names}  # KeyError: every field has a default
@@ -194,7 +194,7 @@ def _slotted(cls: type[T]) -> type[T]:
 
 
 def _first_init(self: Any, *args: Any, **kwargs: Any) -> None:
-    """Compiles the real `__init__` of the class, puts it in its place and calls it."""
+    """Compile the real `__init__` of the class, puts it in its place and calls it."""
     cls = type(self)
     arguments, body, names = [], [], {"_absent": object()}
     for name, default in cls.__wire_defaults__.items():
@@ -219,7 +219,7 @@ def _equal(self: Any, other: Any) -> Any:
 
 
 def _show(self: Any) -> str:
-    """Only what differs from the defaults: messages are mostly defaults."""
+    """Return a text with the fields that differ from their defaults."""
     shown = []
     for name, default in self.__wire_defaults__.items():
         value = getattr(self, name, "<unset>")
@@ -229,7 +229,7 @@ def _show(self: Any) -> str:
 
 
 def fields_of(cls: type) -> list[Field]:
-    """Every declared field of a message or struct, in wire order; `unknown_tags` is left out."""
+    """Return all declared fields of a message or struct, in wire order, without `unknown_tags`."""
     found: list[Field] | None = cls.__dict__.get("__wire_fields__")
     if found is None:
         hints = typing.get_type_hints(cls, include_extras=True)
@@ -240,7 +240,7 @@ def fields_of(cls: type) -> list[Field]:
 
 
 def fields_in(cls: type, version: int) -> list[Field]:
-    """The fields that are in one version."""
+    """Return the fields of one version."""
     return [field for field in fields_of(cls) if field.present(version)]
 
 
@@ -270,7 +270,8 @@ def _field(cls: type, name: str, hint: Any) -> Field:
 
 
 def _resolve(hint: Any, markers: dict[str, int]) -> tuple[Kind, type | None, bool, bool]:
-    """(kind, struct class, is an array, may be None); collects the markers met on the way."""
+    """Return (kind, struct class, is an array, may be None) of a type hint; collects its
+    markers."""
     kind: Kind | None = None
     if typing.get_origin(hint) is typing.Annotated:
         for extra in hint.__metadata__:

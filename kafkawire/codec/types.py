@@ -1,8 +1,8 @@
-"""The types that Kafka's wire knows, as annotations for message declarations.
+"""The types of Kafka's wire protocol, as annotations for message declarations.
 
 `int16`, `int32`, ... are plain `int` to a type checker and carry the width for the compiler; `str`,
 `bool` and `bytes` mean themselves, `float` is Kafka's float64, and a uuid is 16 bytes. This module
-only names things: `codec.schema` reads the annotations, `codec.compile` makes code of them.
+only declares them: `codec.schema` reads the annotations, `codec.compile` generates code.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class DecodeError(ValueError):
-    """The bytes are not the message they claim to be. The only error decoding raises."""
+    """The bytes are not a valid message. The only error raised by decoding."""
 
 
 class Kind:
-    """What one value is on the wire; `code` and `size_bytes` only where the size is fixed."""
+    """Wire type of one value; `code` and `size_bytes` only if the size is fixed."""
 
     __slots__ = ("code", "name", "size_bytes")
 
@@ -66,12 +66,12 @@ ZERO_UUID = bytes(16)
 
 
 def uuid_text(value: bytes) -> str:
-    """The 22 characters Kafka prints for a uuid: url-safe base64 without padding."""
+    """Return the 22 characters Kafka prints for a uuid: url-safe base64 without padding."""
     return base64.urlsafe_b64encode(value).rstrip(b"=").decode("ascii")
 
 
 def uuid_parse(text: str) -> bytes:
-    """The 16 bytes of what `uuid_text` printed. ValueError for anything else."""
+    """Parse the text of `uuid_text` into 16 bytes. ValueError for anything else."""
     try:
         value = base64.b64decode(text + "==", altchars=b"-_", validate=True)
     except binascii.Error as error:

@@ -1,7 +1,9 @@
-"""What a producer's batch must be before it may enter the log. The hot function of every produce.
+"""Validation of a producer's batch before it enters the log. Hot for every Produce.
 
-`check_batch` looks at the head and the checksum and costs a microsecond; `walk` looks at every
-record; `convert` makes the stored form where that is not the sent one (compression.type).
+`check_batch` checks head and checksum in about a microsecond; `walk` checks every record; `convert`
+makes the stored form if that differs from the sent one (compression.type).
+
+
 The order of the checks and their codes are Kafka's (ProduceRequest.validateRecords, UnifiedLog,
 LogValidator), stricter in three points: bytes after the batch, offset deltas other than 0..n-1 and
 the timestamp type bit are always refused.
@@ -73,14 +75,14 @@ _REFUSED = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 
 class LongBatch(Exception):
-    """Looking at the records of a batch, or converting it, takes too long for the event loop in
-    one go. Nothing has been changed."""
+    """Checking or converting the records of a batch would block the event loop for too long.
+    Nothing has been changed."""
 
 
 def check_batch(buf: memoryview, max_message_bytes: int, zstd: bool = True) -> Head:
-    """The head of the one batch that must fill `buf`, checked with its CRC.
+    """Return the head of the one batch that must fill `buf`, checked with its CRC.
 
-    `zstd` is False below Produce v7. Raises KafkaError; the records are not looked at.
+    `zstd` is False below Produce v7. Raises KafkaError; the records are not checked.
     """
     size = len(buf)
     if size < _LEAD_BYTES:
@@ -164,9 +166,9 @@ def _invalid(text: str) -> KafkaError:
 
 
 def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
-    """Look at every record of a checked batch; the largest record timestamp.
+    """Check every record of a checked batch; return the largest record timestamp.
 
-    The caller stamps the batch where its head says another one (`batches.stamp`).
+    The caller stamps the batch if its head has another one (`batches.stamp`).
     Raises KafkaError with `record_errors`: INVALID_TIMESTAMP if any record's time is outside the
     topic's bounds (under LogAppendTime there are none), INVALID_RECORD for a null key in a
     compacted topic; without them for records that do not fit their bytes. LongBatch where that
@@ -188,7 +190,7 @@ def walk(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
 
 
 def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> int:
-    """Walk at once. Raises LongBatch, and then nothing has been done that takes long."""
+    """Walk a batch in one go. LongBatch if that would take too long; nothing has been done then."""
     codec, size = head[5] & CODEC_MASK, len(buf)
     if head[12] > MAX_RECORDS_AT_ONCE or size > MAX_BYTES_AT_ONCE:
         raise LongBatch
@@ -211,8 +213,8 @@ def _walk_all(buf: memoryview, head: Head, config: TopicConfig, now_ms: int) -> 
 
 
 def _unpacked(codec: int, packed: Buffer, limit: int, at_once: int) -> Buffer:
-    """The records unpacked. LongBatch if they have more than `at_once` bytes and may have `limit`;
-    MESSAGE_TOO_LARGE if they have more than that."""
+    """Return the decompressed records. LongBatch if they have more than `at_once` but at most
+    `limit` bytes; MESSAGE_TOO_LARGE above that."""
     if len(packed) > MAX_PACKED_AT_ONCE.get(codec, len(packed)) and limit > at_once:
         raise LongBatch
     try:
@@ -224,7 +226,7 @@ def _unpacked(codec: int, packed: Buffer, limit: int, at_once: int) -> Buffer:
 
 
 def unpack_long(buf: memoryview, head: Head) -> Buffer:
-    """The records of a checked batch, unpacked; to be run in a thread."""
+    """Return the decompressed records of a checked batch; to be run in a thread."""
     packed = buf[HEAD_BYTES:]
     if not head[5] & CODEC_MASK:
         return bytes(packed)
@@ -234,7 +236,8 @@ def unpack_long(buf: memoryview, head: Head) -> Buffer:
 def walk_long(
     data: bytes | bytearray, head: Head, config: TopicConfig, now_ms: int
 ) -> Generator[None, None, int]:
-    """As `walk`, of the unpacked records, as a generator that stops every millisecond or so."""
+    """Walk decompressed records as `walk` does, as a generator that yields about every
+    millisecond."""
     walked = Walked(0)
     try:
         yield from walk_steps(data, walked, head[12], head[7])
@@ -248,7 +251,7 @@ def walk_long(
 def _judge(
     data: bytes | bytearray, pos: int, head: Head, config: TopicConfig, now_ms: int, walked: Walked
 ) -> Generator[None, None, None]:
-    """Raise if a record's time or key is none that the topic takes."""
+    """Raise if the timestamp or key of a record is not allowed in the topic."""
     lowest, highest = _INT64_MIN, _INT64_MAX  # base and delta may be more together
     if not config.timestamp_type:
         lowest = max(lowest, now_ms - config.before_max_ms)
@@ -259,9 +262,9 @@ def _judge(
 
 
 def _is_plain(buf: memoryview, head: Head, compacted: bool) -> bool:
-    """Whether the one record of a batch is sound and of the commonest form: at the base time,
-    without headers, lengths of one or two bytes. What these must be follows from the batch's size.
-    Half of what small produces cost to look at."""
+    """Return True if the one record of a batch is valid and of the most common form: at the base
+    time, without headers, lengths of one or two bytes, which follow from the batch's size. Takes
+    half the time of the general check for small batches."""
     _, _, _, _, _, _, _, _, _, _, _, _, _, length, moved, key, value = head
     size = len(buf)
     if size > _SHORT_BYTES_MAX:
@@ -289,7 +292,7 @@ def _is_plain(buf: memoryview, head: Head, compacted: bool) -> bool:
 def _blame(
     data: bytes | bytearray, pos: int, head: Head, compacted: bool, lowest: int, highest: int
 ) -> Generator[None, None, NoReturn]:
-    """Raise with the list of bad records; slow, for a batch already known to have one."""
+    """Raise with the list of invalid records; slow, for a batch already known to have one."""
     errors: list[tuple[int, str]] = []
     code = ErrorCode.INVALID_RECORD
     count = 0
@@ -312,7 +315,7 @@ def _blame(
 def _keys_and_times(
     data: bytes | bytearray, pos: int, head: Head
 ) -> Generator[tuple[int, bool], None, None]:
-    """(timestamp, key is null) of each record of `data`, which the walk has found sound."""
+    """Yield (timestamp, key is null) of each record of `data`, which the walk has validated."""
     for _ in range(head[12]):
         n, pos = read_uvarint(data, pos)
         stop = pos + (n >> 1)
@@ -336,12 +339,12 @@ def convert(
     *,
     at_once: bool = False,
 ) -> bytearray:
-    """The batch as it is to be stored: under `codec` (compression.type) and, where that is not
-    None, with `log_append_time` (ms) as the time of every record.
+    """Return the batch to store: under `codec` (compression.type) and, if not None, with
+    `log_append_time` (ms) as the time of every record.
 
     A batch of the same codec keeps its records' bytes, whatever their level, as in Kafka. The
-    result may be larger than `buf`: the caller checks max.message.bytes again.
-    `at_once` raises LongBatch for what should be packed in a thread instead.
+    result may be larger than `buf`: the caller checks max.message.bytes again. With `at_once`,
+    LongBatch for a batch that should be compressed in a thread.
     """
     current = head[5] & CODEC_MASK
     if codec == current:

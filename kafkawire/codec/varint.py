@@ -1,11 +1,11 @@
-"""Variable-length integers as Kafka writes them: seven bits a byte, the lowest first.
+"""Variable-length integers of Kafka: seven bits per byte, lowest first.
 
 Unsigned ones (KIP-482) are lengths and tags of flexible messages; zig-zag ones (32 and 64 bits)
-are everything inside a record. Hot loops keep the one- and two-byte cases inline and come here
-for the rest. Called by the message compiler, the flat Produce and Fetch codecs and batches.
+are everything inside a record. Hot loops handle the one- and two-byte cases inline and call this
+module for the rest. Called by the message compiler, the flat Produce and Fetch codecs and batches.
 
-Readers take (buffer, position) and give (value, next position). The one error for bytes that end
-early or run on too long is IndexError, which the callers turn into their own.
+Readers take (buffer, position) and return (value, next position). The only error, for bytes that
+end early or are too long, is IndexError, which the callers convert.
 """
 
 from kafkawire.codec.types import Buffer
@@ -15,7 +15,7 @@ _U64_LAST_SHIFT = 63  # a tenth byte adds bit 63
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned 32-bit varint: 1 to 5 bytes."""
+    """Read an unsigned 32-bit varint: 1 to 5 bytes."""
     value = buf[pos]
     pos += 1
     if value < 0x80:
@@ -24,7 +24,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def read_uvarlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """An unsigned 64-bit varint: 1 to 10 bytes."""
+    """Read an unsigned 64-bit varint: 1 to 10 bytes."""
     value = buf[pos]
     pos += 1
     if value < 0x80:
@@ -48,13 +48,13 @@ def _more(buf: Buffer, pos: int, value: int, last_shift: int, last_max: int) -> 
 
 
 def read_varint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A zig-zag 32-bit varint."""
+    """Read a zig-zag 32-bit varint."""
     value, pos = read_uvarint(buf, pos)
     return (value >> 1) ^ -(value & 1), pos
 
 
 def read_varlong(buf: Buffer, pos: int) -> tuple[int, int]:
-    """A zig-zag 64-bit varint."""
+    """Read a zig-zag 64-bit varint."""
     value, pos = read_uvarlong(buf, pos)
     return (value >> 1) ^ -(value & 1), pos
 

@@ -1,7 +1,7 @@
-"""The records of a batch looked at one after the other, without making objects of them.
+"""Validation of the records of a batch one by one, without creating objects.
 
 `walk_records` is the hot loop of every batch that must be walked, in one go or up to a position;
-`walk_steps` takes it through a batch of any length, a piece at a time: a batch of 1 MB can hold a
+`walk_steps` applies it to a batch of any length in steps: a batch of 1 MB can hold a
 million records, and a record ten million headers. Pure. Called by `codec.validate` alone.
 """
 
@@ -24,7 +24,7 @@ MAX_HEADERS = 256
 
 
 class Walked:
-    """What has been seen of a batch: `count` records, which end at `pos`. `unmoved`: one was at the
+    """Progress of a walk: `count` records so far, which end at `pos`. `unmoved`: one was at the
     base time, which `end` takes into account; `keyless`: one had no key."""
 
     __slots__ = ("count", "keyless", "newest", "oldest", "pos", "unmoved")
@@ -38,7 +38,7 @@ class Walked:
         self.unmoved = False
 
     def end(self, data: bytes | bytearray, base: int) -> None:
-        """All records have been seen. IndexError if bytes are left."""
+        """End the walk after the last record. IndexError if bytes are left."""
         if self.pos != len(data):
             raise IndexError("bytes are left after the last")
         if self.unmoved:  # the first record, as a rule: its time is the base
@@ -51,7 +51,7 @@ class Walked:
 def walk_records(  # noqa: C901 (hot: no calls)
     data: bytes | bytearray, walked: Walked, last: int, base: int, until: int = NEVER
 ) -> None:
-    """Look at the records from `walked` on, up to the number `last` or the first that begins at or
+    """Check the records from `walked` on, up to the number `last` or the first that begins at or
     after the position `until`; it stops before one with more than MAX_HEADERS. IndexError for one
     that does not fit its bytes.
 
@@ -119,7 +119,7 @@ def walk_records(  # noqa: C901 (hot: no calls)
 def walk_steps(
     data: bytes | bytearray, walked: Walked, count: int, base: int
 ) -> Generator[None, None, None]:
-    """Look at all records; it stops after each piece. IndexError as `walk_records`."""
+    """Check all records, yielding after each step. IndexError as for `walk_records`."""
     while walked.count < count:
         before = walked.count
         last = min(count, before + STEP_RECORDS)
@@ -130,7 +130,7 @@ def walk_steps(
 
 
 def _long_record(data: bytes | bytearray, walked: Walked, base: int) -> Generator[None, None, None]:
-    """The next record, which has many headers."""
+    """Check the next record, which has many headers."""
     time, key, pos, stop = _walk_fields(data, walked.pos, walked.count)
     count, pos = read_uvarint(data, pos)
     if count & 1 or count >> 1 > stop - pos:
@@ -154,8 +154,8 @@ def _long_record(data: bytes | bytearray, walked: Walked, base: int) -> Generato
 
 
 def _walk_one(data: bytes | bytearray, pos: int, delta: int) -> tuple[int, int, int]:
-    """(zig-zag timestamp delta, key length, next position) of any record at `pos`; the position is
-    -1 if it has more than MAX_HEADERS."""
+    """Return (zig-zag timestamp delta, key length, next position) of any record at `pos`; the
+    position is -1 if it has more than MAX_HEADERS."""
     time, key, pos, stop = _walk_fields(data, pos, delta)
     count, pos = read_uvarint(data, pos)
     if count & 1 or count >> 1 > stop - pos:
@@ -170,7 +170,7 @@ def _walk_one(data: bytes | bytearray, pos: int, delta: int) -> tuple[int, int, 
 
 
 def _walk_fields(data: bytes | bytearray, pos: int, delta: int) -> tuple[int, int, int, int]:
-    """(zig-zag timestamp delta, key length, where the headers begin, where the record ends)."""
+    """Return (zig-zag timestamp delta, key length, start of the headers, end of the record)."""
     n, pos = read_uvarint(data, pos)
     stop = pos + (n >> 1)
     if n & 1 or stop > len(data):

@@ -43,7 +43,7 @@ class AddPartitionsToTxnRequest:
 
 @struct
 class AddPartitionsToTxnPartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_index: int32 = 0
     partition_error_code: int16 = 0

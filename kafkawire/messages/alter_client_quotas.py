@@ -45,7 +45,7 @@ class AlterClientQuotasRequest:
 
 @struct
 class ResponseEntryData:
-    """How one entity fared."""
+    """Result for one entity."""
 
     error_code: int16 = 0
     error_message: str | None = ""

@@ -27,7 +27,7 @@ class AlterConfigsResource:
 
 @request(key=33, versions=(0, 2), flexible_from=2)
 class AlterConfigsRequest:
-    """What is not named falls back to its default."""
+    """Resources with all their settings; a setting that is not named returns to its default."""
 
     resources: list[AlterConfigsResource] = []
     validate_only: bool = False
@@ -36,7 +36,7 @@ class AlterConfigsRequest:
 
 @struct
 class AlterConfigsResourceResponse:
-    """How one resource fared."""
+    """Result for one resource."""
 
     error_code: int16 = 0
     error_message: str | None = ""

@@ -34,7 +34,7 @@ class AlterReplicaLogDirsRequest:
 
 @struct
 class AlterReplicaLogDirPartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0

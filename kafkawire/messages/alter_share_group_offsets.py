@@ -35,7 +35,7 @@ class AlterShareGroupOffsetsRequest:
 
 @struct
 class AlterShareGroupOffsetsResponsePartition:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0

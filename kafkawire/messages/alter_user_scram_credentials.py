@@ -38,7 +38,7 @@ class AlterUserScramCredentialsRequest:
 
 @struct
 class AlterUserScramCredentialsResult:
-    """How one user fared."""
+    """Result for one user."""
 
     user: str = ""
     error_code: int16 = 0

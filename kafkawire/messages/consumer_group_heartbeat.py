@@ -39,7 +39,7 @@ class ConsumerGroupHeartbeatRequest:
 
 @struct
 class Assignment:
-    """What a member holds."""
+    """Assigned partitions of one member."""
 
     topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None

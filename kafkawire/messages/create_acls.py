@@ -30,7 +30,7 @@ class CreateAclsRequest:
 
 @struct
 class AclCreationResult:
-    """How one rule fared."""
+    """Result for one rule."""
 
     error_code: int16 = 0
     error_message: str | None = ""

@@ -62,7 +62,7 @@ class CreatableTopicConfigs:
 
 @struct
 class CreatableTopicResult:
-    """How one topic fared."""
+    """Result for one topic."""
 
     name: str = ""
     topic_id: Annotated[uuid, since(7)] = ZERO_UUID

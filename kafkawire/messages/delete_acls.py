@@ -46,7 +46,7 @@ class DeleteAclsMatchingAcl:
 
 @struct
 class DeleteAclsFilterResult:
-    """What one filter did."""
+    """Result of one filter."""
 
     error_code: int16 = 0
     error_message: str | None = ""

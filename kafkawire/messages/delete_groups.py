@@ -18,7 +18,7 @@ class DeleteGroupsRequest:
 
 @struct
 class DeletableGroupResult:
-    """How one group fared."""
+    """Result for one group."""
 
     group_id: str = ""
     error_code: int16 = 0

@@ -34,7 +34,7 @@ class DeleteShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition: int32 = 0
     error_code: int16 = 0

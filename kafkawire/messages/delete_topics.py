@@ -29,7 +29,7 @@ class DeleteTopicsRequest:
 
 @struct
 class DeletableTopicResult:
-    """How one topic fared."""
+    """Result for one topic."""
 
     name: Annotated[str | None, nullable(6)] = ""
     topic_id: Annotated[uuid, since(6)] = ZERO_UUID

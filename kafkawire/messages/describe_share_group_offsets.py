@@ -36,7 +36,7 @@ class DescribeShareGroupOffsetsRequest:
 
 @struct
 class DescribeShareGroupOffsetsResponsePartition:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_index: int32 = 0
     start_offset: int64 = 0

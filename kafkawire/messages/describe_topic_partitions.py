@@ -35,7 +35,7 @@ class DescribeTopicPartitionsRequest:
 
 @struct
 class DescribeTopicPartitionsResponsePartition:
-    """How one partition fared."""
+    """Result for one partition."""
 
     error_code: int16 = 0
     partition_index: int32 = 0

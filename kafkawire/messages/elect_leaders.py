@@ -29,7 +29,7 @@ class ElectLeadersRequest:
 
 @struct
 class PartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_id: int32 = 0
     error_code: int16 = 0

@@ -54,7 +54,7 @@ class ForgottenTopic:
 
 @request(key=1, versions=(4, 18), flexible_from=12)
 class FetchRequest:
-    """What to read from where, how much, and how long to wait for it.
+    """Partitions to read with their offsets, size limits, and the time to wait for data.
 
     Partitions are served in the order given. v5 adds the follower's log start; v7 sessions; v9 the
     leader epoch; v10 allows zstd; v11 the rack; v12 the epoch last fetched; v13 names topics by id;

@@ -1,4 +1,4 @@
-"""FindCoordinator (key 10): who looks after a group, a transaction or a share partition."""
+"""FindCoordinator (key 10): the coordinator of a group, a transaction or a share partition."""
 
 from __future__ import annotations
 

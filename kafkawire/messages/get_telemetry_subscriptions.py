@@ -16,7 +16,7 @@ class GetTelemetrySubscriptionsRequest:
 
 @response(key=71, versions=(0, 0), flexible_from=0)
 class GetTelemetrySubscriptionsResponse:
-    """What to send, how often and how packed."""
+    """Metrics to send, the interval and the accepted compression types."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -37,7 +37,7 @@ class IncrementalAlterConfigsRequest:
 
 @struct
 class AlterConfigsResourceResponse:
-    """How one resource fared."""
+    """Result for one resource."""
 
     error_code: int16 = 0
     error_message: str | None = ""

@@ -36,7 +36,7 @@ class InitializeShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition: int32 = 0
     error_code: int16 = 0

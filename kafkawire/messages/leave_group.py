@@ -30,7 +30,7 @@ class LeaveGroupRequest:
 
 @struct
 class MemberResponse:
-    """How one leaving member fared."""
+    """Result for one leaving member."""
 
     member_id: str = ""
     group_instance_id: str | None = ""

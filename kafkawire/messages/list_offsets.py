@@ -29,8 +29,8 @@ class ListOffsetsTopic:
 
 @request(key=2, versions=(1, 11), flexible_from=6)
 class ListOffsetsRequest:
-    """Times to look up; -1 latest, -2 earliest, -3 largest timestamp, -4 earliest on local disk, -5
-    last tiered, -6 earliest not yet tiered.
+    """Timestamps to find offsets for; -1 latest, -2 earliest, -3 largest timestamp, -4 earliest on
+    local disk, -5 last tiered, -6 earliest not yet tiered.
 
     v2 adds the isolation level; v4 the leader epoch; v7 allows -3, v8 -4, v9 -5, v11 -6; v10 adds
     the time to wait for remote storage.

@@ -48,7 +48,7 @@ class OffsetCommitRequest:
 
 @struct
 class OffsetCommitResponsePartition:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0

@@ -31,7 +31,7 @@ class OffsetDeleteRequest:
 
 @struct
 class OffsetDeleteResponsePartition:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0

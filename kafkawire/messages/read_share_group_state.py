@@ -46,7 +46,7 @@ class StateBatch:
 
 @struct
 class PartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition: int32 = 0
     error_code: int16 = 0

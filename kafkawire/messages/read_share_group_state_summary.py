@@ -37,7 +37,7 @@ class ReadShareGroupStateSummaryRequest:
 
 @struct
 class PartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition: int32 = 0
     error_code: int16 = 0

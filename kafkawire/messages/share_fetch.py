@@ -47,7 +47,8 @@ class ForgottenTopic:
 
 @request(key=78, versions=(1, 2), flexible_from=0)
 class ShareFetchRequest:
-    """What to acquire, and acknowledgements on the way. v2 adds the acquire mode and renewals."""
+    """Records to acquire, and acknowledgements to send along. v2 adds the acquire mode and
+    renewals."""
 
     group_id: str | None = None
     member_id: str | None = ""

@@ -29,7 +29,7 @@ class TopicPartitions:
 
 @struct
 class Assignment:
-    """What a member holds."""
+    """Assigned partitions of one member."""
 
     topic_partitions: list[TopicPartitions] = []
     unknown_tags: UnknownTags = None

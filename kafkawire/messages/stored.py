@@ -89,7 +89,8 @@ class TopicPartition:
 
 @stored(versions=(0, 3))
 class ConsumerProtocolSubscription:
-    """What a consumer offers when it joins. v1 adds owned partitions, v2 their generation, v3 rack.
+    """Subscription of a consumer, sent when it joins. v1 adds owned partitions, v2 their
+    generation, v3 rack.
 
     Kafka's readers take a subscription of a newer version as one of the newest they know.
     """
@@ -103,7 +104,8 @@ class ConsumerProtocolSubscription:
 
 @stored(versions=(0, 3))
 class ConsumerProtocolAssignment:
-    """What the leader of a group gave one consumer. All versions are the same bytes."""
+    """Assignment of one consumer, made by the leader of its group. All versions are the same
+    bytes."""
 
     assigned_partitions: list[TopicPartition] = []
     user_data: bytes | None = None

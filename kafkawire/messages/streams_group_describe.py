@@ -89,7 +89,7 @@ class TaskIds:
 
 @struct
 class Assignment:
-    """What a member holds."""
+    """Assigned partitions of one member."""
 
     active_tasks: list[TaskIds] = []
     standby_tasks: list[TaskIds] = []
@@ -182,7 +182,7 @@ class StreamsGroupDescribeResponse:
     """Epochs, topology, members and tasks.
 
     v1 adds the topology's description. Not declared: the assignor's name that KIP-1357 adds to v1;
-    look up its place among the fields before serving v1.
+    check its position among the fields before serving v1.
     """
 
     throttle_time_ms: int32 = 0

@@ -133,7 +133,7 @@ class TopicPartition:
 
 @struct
 class EndpointToPartitions:
-    """What one endpoint can be asked for."""
+    """Partitions served by one endpoint."""
 
     user_endpoint: Endpoint = fresh(Endpoint)
     active_partitions: list[TopicPartition] = []

@@ -59,7 +59,7 @@ class StreamsGroupTopologyDescriptionUpdateRequest:
 
 @response(key=93, versions=(0, 0), flexible_from=0)
 class StreamsGroupTopologyDescriptionUpdateResponse:
-    """Whether it was stored."""
+    """Result of storing the description."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

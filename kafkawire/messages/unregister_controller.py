@@ -16,7 +16,7 @@ class UnregisterControllerRequest:
 
 @response(key=94, versions=(0, 0), flexible_from=0)
 class UnregisterControllerResponse:
-    """Whether it is gone."""
+    """Result of the removal."""
 
     throttle_time_ms: int32 = 0
     error_code: int16 = 0

@@ -31,7 +31,7 @@ class UpdateFeaturesRequest:
 
 @struct
 class UpdatableFeatureResult:
-    """How one feature fared (to v1)."""
+    """Result for one feature (to v1)."""
 
     feature: str = ""
     error_code: int16 = 0

@@ -52,7 +52,7 @@ class WriteShareGroupStateRequest:
 
 @struct
 class PartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition: int32 = 0
     error_code: int16 = 0

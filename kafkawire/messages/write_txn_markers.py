@@ -40,7 +40,7 @@ class WriteTxnMarkersRequest:
 
 @struct
 class WritableTxnMarkerPartitionResult:
-    """How one partition fared."""
+    """Result for one partition."""
 
     partition_index: int32 = 0
     error_code: int16 = 0

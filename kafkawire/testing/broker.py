@@ -31,7 +31,7 @@ READY = re.compile(r"kafkawire listens on .*?:([0-9]+)[,;]")
 
 
 class BrokerFailed(AssertionError):
-    """The broker did not start, or ended otherwise than it was told to; carries its output."""
+    """The broker did not start or stop as expected; has its output."""
 
 
 class BrokerProcess:
@@ -64,27 +64,27 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
-        """What clients take as bootstrap servers."""
+        """Value for the bootstrap servers of clients."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
+        """Process ID of the child."""
         assert self._child is not None, "the broker was not started"
         return self._child.pid
 
     @property
     def running(self) -> bool:
-        """Whether the child lives."""
+        """True while the child runs."""
         return self._child is not None and self._child.poll() is None
 
     @property
     def output(self) -> str:
-        """The last lines the broker wrote, over all its starts."""
+        """The last lines of the broker's output, over all its starts."""
         return "".join(self._lines)
 
     def command(self) -> list[str]:
-        """What `start` runs."""
+        """Command line that `start` runs."""
         command = [sys.executable, "-P", "-m", "kafkawire", "serve"]
         command += ["--listen", self.bootstrap, "--data", str(self.data)]
         for name, value in self.settings.items():
@@ -92,7 +92,7 @@ class BrokerProcess:
         return command + self.arguments
 
     def start(self) -> None:
-        """Start the child and wait until it serves; BrokerFailed with its output otherwise."""
+        """Start the child and wait until it serves; BrokerFailed with its output if it does not."""
         assert not self.running, "the broker runs already"
         self._ready.clear()
         inherited = {k: v for k, v in os.environ.items() if not k.startswith("KAFKAWIRE_")}
@@ -121,7 +121,8 @@ class BrokerProcess:
                 raise BrokerFailed(f"the broker was not ready after {limit}\n{self.output}")
 
     def _keep(self, stream: object) -> None:
-        """Read one of the child's streams to its end, so the child never waits for us."""
+        """Read one of the child's streams to its end, so that the child never blocks on a full
+        pipe."""
         for line in stream:  # type: ignore[attr-defined]
             self._lines.append(line)
             found = READY.match(line)
@@ -130,8 +131,8 @@ class BrokerProcess:
                 self._ready.set()
 
     def stop(self, timeout_s: float = 30.0) -> None:
-        """End it as Ctrl-C or SIGTERM does; BrokerFailed if it does not end well or in time.
-        Nothing to do where it does not run."""
+        """Stop the broker with SIGTERM; BrokerFailed if it fails or does not stop in time. Does
+        nothing if it is not running."""
         if not self.running:
             return
         assert self._child is not None
@@ -147,14 +148,14 @@ class BrokerProcess:
             raise BrokerFailed(f"the broker ended with {code}\n{self.output}")
 
     def kill(self) -> None:
-        """End it at once, as a crash does (SIGKILL)."""
+        """Kill the broker with SIGKILL, as a crash does."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
             self._reap()
 
     def restart(self) -> None:
-        """Stop it where it runs, and start it on the same port and data."""
+        """Stop the broker if it runs, and start it on the same port and data."""
         self.stop()
         self.start()
 

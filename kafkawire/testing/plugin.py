@@ -3,17 +3,17 @@
     def test_produce(kafkawire_broker):
         producer = KafkaProducer(bootstrap_servers=kafkawire_broker.bootstrap)
 
-Loaded in every pytest run of everybody who has kafkawire installed, so nothing heavy is
-imported here: kafkawire.testing.broker is imported when a test asks. That module says what a
-broker offers: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `restart()`.
+Loaded in every pytest run where kafkawire is installed, so nothing heavy is imported here:
+kafkawire.testing.broker is imported when a test uses a fixture. That module documents the broker
+object: `bootstrap`, `port`, `data`, `output`, `stop()`, `kill()`, `restart()`.
 
-- `kafkawire_broker`: a broker of this test's own, empty; it may be killed.
-- `kafkawire_session_broker`: one for the whole session, which costs its start only once; tests
-  share its topics, so name them apart, and leave it running.
+- `kafkawire_broker`: an empty broker for one test, which may kill it.
+- `kafkawire_session_broker`: one broker for the whole session; tests share its topics, so use
+  different names, and leave it running.
 - `kafkawire_broker_factory`: starts brokers with settings: `factory(settings={"flush": "os"})`.
 
-All begin with `group.initial.rebalance.delay.ms=0`, as Kafka's own test brokers do: the first
-consumer of a group need not wait three seconds for others. `settings` may say otherwise.
+All start with `group.initial.rebalance.delay.ms=0`, as Kafka's own test brokers do: the first
+consumer of a group does not wait three seconds for others. `settings` may override it.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ QUICK = {"group.initial.rebalance.delay.ms": "0"}
 
 @pytest.fixture(scope="session")
 def kafkawire_broker_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Factory]:
-    """Starts a broker with the keyword arguments of BrokerProcess (`settings`, `arguments`,
-    `environ`, `data`). What still runs at the end of the session is stopped then."""
+    """Factory that starts a broker with the keyword arguments of BrokerProcess (`settings`,
+    `arguments`, `environ`, `data`). Running brokers are stopped at the end of the session."""
     from kafkawire.testing.broker import BrokerProcess
 
     started: list[BrokerProcess] = []
@@ -61,7 +61,7 @@ def kafkawire_session_broker(kafkawire_broker_factory: Factory) -> BrokerProcess
 
 @pytest.fixture
 def kafkawire_broker(kafkawire_broker_factory: Factory) -> Iterator[BrokerProcess]:
-    """A broker of this test's own on a free port, stopped after the test."""
+    """A broker for one test on a free port, stopped after the test."""
     broker = kafkawire_broker_factory()
     yield broker
     broker.stop()

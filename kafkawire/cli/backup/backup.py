@@ -46,7 +46,7 @@ TOPICS_AT_ONCE = 500
 
 
 def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) -> None:
-    """The whole command."""
+    """Run the command: write, verify and report a backup."""
     folder, source = Path(dest), Path(data) / METADATA
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -77,7 +77,7 @@ def backup(server: str, dest: str, data: str, metadata_url: str, as_json: bool) 
 def _build(
     cluster: Cluster, folder: Path, source: str, metadata_url: str
 ) -> tuple[dict[str, Any], int]:
-    """The folder complete, or not at all: its manifest, and how many group records it has."""
+    """Write the complete folder or nothing; return its manifest and the number of group records."""
     building = folder.with_name(f"{folder.name}{UNFINISHED}")
     try:
         if building.exists():  # of a backup that was killed
@@ -97,7 +97,7 @@ def _build(
 
 
 def _copy_groups(cluster: Cluster, folder: Path) -> int:
-    """Snapshots of what is live in __consumer_offsets; how many records."""
+    """Write snapshots of the live records of __consumer_offsets; return their number."""
     (topic,) = cluster.metadata([GROUPS_TOPIC]).topics
     if topic.error_code:  # no group has committed yet
         return 0
@@ -118,7 +118,7 @@ def _copy_groups(cluster: Cluster, folder: Path) -> int:
 
 
 def _live_records(cluster: Cluster, node: int, index: int) -> tuple[dict[bytes, bytes], int]:
-    """The last value of each key that has one, and the end that was read to."""
+    """Return the last value of each key that has one, and the end offset of the read."""
     place = (GROUPS_TOPIC, index)
     offset = list_offsets(cluster, {place: EARLIEST}, {place: node})[place]
     end = list_offsets(cluster, {place: LATEST}, {place: node})[place]
@@ -168,7 +168,7 @@ def _copy_metadata(cluster: Cluster, folder: Path, source: str, url: str) -> Non
 
 
 def _ends(cluster: Cluster, numbers: dict[str, dict[int, int]]) -> list[copying.End]:
-    """Log start and end of every partition that has ever had a record."""
+    """Return log start and log end offset of every partition that ever had a record."""
     found: list[copying.End] = []
     names = sorted(numbers)
     for at in range(0, len(names), TOPICS_AT_ONCE):
@@ -186,7 +186,7 @@ def _ends(cluster: Cluster, numbers: dict[str, dict[int, int]]) -> list[copying.
 
 
 def _write_manifest(folder: Path, pairs: int) -> dict[str, Any]:
-    """Check what was written, then say so, durably."""
+    """Verify the written files, then write the manifest durably."""
     copying.check(str(folder / METADATA))
     files = {
         str(path.relative_to(folder)): describe(path)
@@ -212,14 +212,14 @@ def _write_manifest(folder: Path, pairs: int) -> dict[str, Any]:
 
 
 def describe(path: Path) -> dict[str, Any]:
-    """Size and checksum of a file."""
+    """Return size and checksum of a file."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return {"bytes": path.stat().st_size, "sha256": digest}
 
 
 def sync(folder: Path) -> None:
-    """Make files and folders durable, the folder itself last."""
+    """Sync files and folders to disk, the folder itself last."""
     for path in sorted(folder.rglob("*"), reverse=True):
         if path.is_file():
             with path.open("rb+") as file:

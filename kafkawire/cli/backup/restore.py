@@ -1,9 +1,9 @@
 """`kafkawire restore SRC --data DIR`: a new data folder from a backup.
 
-Everything is checked before anything is written. The folder is built beside its place and renamed
-into it, so there is a whole one or none. It has the topics, settings, groups and offsets of the
-backup and no records: every log begins where it ended, in the next leader epoch. Called by
-kafkawire.cli.offsets.app.
+Everything is checked before anything is written. The folder is built under a temporary name next to
+its final path and renamed, so it exists completely or not at all. It has the topics, settings,
+groups and offsets of the backup and no records: every log begins where it ended, in the next leader
+epoch. Called by kafkawire.cli.offsets.app.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from kafkawire.tiering.store.process import StoreProcess
 
 
 def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
-    """The whole command. `source`: a folder, or the URL of a place with backups."""
+    """Run the command. `source`: a backup folder, or the URL under which backups lie."""
     try:
         with _fetched(source, data) as folder:
             manifest = verify(folder)
@@ -53,7 +53,7 @@ def restore(source: str, data: str, metadata_url: str, as_json: bool) -> None:
 
 @contextmanager
 def _fetched(source: str, data: str) -> Iterator[Path]:
-    """The folder of a backup: the one that is given, or the newest of a URL, downloaded."""
+    """Return the folder of a backup: the given one, or the newest one of a URL, downloaded."""
     if "://" not in source:
         yield Path(source)
         return
@@ -83,7 +83,8 @@ async def _fetch(url: str, folder: Path) -> None:
 
 
 def _below(folder: Path, name: str) -> Path:
-    """Where a file of a backup goes; the index is not trusted to name only files below it."""
+    """Return the target path of a backup file. The manifest is not trusted: other paths are
+    refused."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()):
         raise ClientError(f"the backup manifest names {name!r}, a file that no backup has")
@@ -91,7 +92,7 @@ def _below(folder: Path, name: str) -> Path:
 
 
 def verify(source: Path) -> dict[str, Any]:
-    """The manifest of a backup in which nothing is missing, changed or added. ClientError."""
+    """Return the manifest of a backup. ClientError if a file is missing, changed or added."""
     path = source / MANIFEST
     if not path.is_file():
         raise ClientError(f"{source} is not a backup: it has no {MANIFEST}")

@@ -1,10 +1,9 @@
 """`kafkawire restore --from-log --data DIR`: SQL rebuilt from journals and segments alone.
 
-For a broker that is stopped and whose metadata.db is damaged, gone, older or of another folder.
-Everything is read and decided before anything is written; the new file is built next to its place
-and renamed into it. The one from before is kept as metadata.db.damaged-<n> or, where it was sound,
-as metadata.db.replaced-<n>. What cannot be known any more is said in sentences. Called by
-kafkawire.cli.offsets.app.
+For a stopped broker whose metadata.db is damaged, missing, outdated or from another folder.
+Everything is read and decided before anything is written; the new file is built under a temporary
+name and renamed. The previous file is kept as metadata.db.damaged-<n> or, if it was valid, as
+metadata.db.replaced-<n>. Lost information is listed. Called by kafkawire.cli.offsets.app.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ BESIDE = ("", "-wal", "-shm")
 
 
 def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
-    """The whole command. `tier` empty: the one the folder was last used with."""
+    """Run the command. An empty `tier` means the one the folder was last used with."""
     logging.disable(logging.CRITICAL)  # what is found is told once, below
     folder = os.path.abspath(data)
     try:
@@ -78,8 +77,8 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
 
 @dataclass(slots=True)
 class RestoredMetadata:
-    """What was restored. `kept`: where the metadata from before is (empty: there was none);
-    `cluster_id`: the one the log named, empty: it is a new one."""
+    """Result of a restore. `kept`: path of the previous metadata (empty: none existed);
+    `cluster_id`: as found in the log (empty: a new one was created)."""
 
     rebuilt: Rebuilt
     kept: str
@@ -125,8 +124,8 @@ def _restore(folder: str, url: str, node: int, tier: str, progress: Progress) ->
 
 
 def _replaced(path: str, found: Folder, seen: Evidence) -> str:
-    """Why the file is replaced: `damaged`, or `replaced` for that of another folder or state.
-    MetadataError if it is sound and knows everything that the log does."""
+    """Return why the file is replaced: `damaged`, or `replaced` for a file of another folder or
+    state. MetadataError if it is valid and has everything that the log has."""
     try:
         check_sqlite(path)
     except MetadataError:
@@ -154,8 +153,9 @@ def _replaced(path: str, found: Folder, seen: Evidence) -> str:
 def _join_tier(
     env: Env, found: Folder, home: str, seen: Evidence, tier: str, progress: Progress
 ) -> str:
-    """Add what the remote tier says to the evidence; its URL, empty: there is none. StoreError,
-    ValueError for what is no URL, LogError for the tier of another cluster."""
+    """Add the content of the remote tier to the evidence; return the tier's URL (empty: none).
+    StoreError if it cannot be read, ValueError for an invalid URL, LogError for the tier of another
+    cluster."""
     before = found.identity
     tier = tier or (before.tier if before is not None else "")
     if not tier or holds_rocks(home):  # RocksDB has its rows still
@@ -227,7 +227,7 @@ async def _enter(
 
 
 def _set_aside(env: Env, home: str, rebuilt: Rebuilt) -> None:
-    """Keep segments that no row knows, and have the next start write the local manifest again."""
+    """Keep segments without a metadata row, and let the next start rewrite the local manifest."""
     env.fs.remove(os.path.join(home, ENDED))
     quarantine = Quarantine(env.fs, home)
     for path in rebuilt.aside:
@@ -241,7 +241,7 @@ def _remove(env: Env, path: str) -> None:
 
 
 def _exchange(env: Env, path: str, building: str, why: str) -> str:
-    """Put the new file in the place of the old one, which is kept; where it is then."""
+    """Replace the old file by the new one; return the path under which the old one is kept."""
     with closing(sqlite3.connect(building)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE")  # all of it in one file
     file = env.fs.open(building)

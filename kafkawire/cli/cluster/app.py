@@ -1,4 +1,4 @@
-"""What can be typed about the cluster and settings: `cluster`, `configs`. Part of
+"""Options of the commands about the cluster and its settings: `cluster`, `configs`. Part of
 kafkawire.cli.app."""
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`kafkawire configs`: settings of topics and brokers, shown and changed, against any Kafka broker.
 
-Of each setting its value, where that comes from, and whether it can be changed while the broker
-runs (dynamic) or at its start only (static). Called by kafkawire.cli.cluster.app.
+Shows each setting with value, source, and whether it can be changed at run time (dynamic) or only
+at start-up (static). Called by kafkawire.cli.cluster.app.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Resource = tuple[int, str]
 
 
 def resource_of(topic: str | None, broker: int | None, defaults: bool) -> Resource:
-    """What was named; ends the command unless it is exactly one."""
+    """The named resource; ends the command with an error unless exactly one is named."""
     if (topic is not None) + (broker is not None) + defaults != 1:
         fail("give exactly one of --topic T, --broker N and --brokers-default", 2)
     if topic is not None:
@@ -45,7 +45,7 @@ def resource_of(topic: str | None, broker: int | None, defaults: bool) -> Resour
 
 
 def describe(server: str, resource: Resource, every: bool, as_json: bool) -> None:
-    """The settings that are not at their default, or `every` one."""
+    """Show the settings without a default value, or `every` setting."""
 
     def work(cluster: Cluster) -> bool:
         rows = [row for row in _rows(cluster, resource) if every or row["source"] != "default"]
@@ -59,7 +59,7 @@ def describe(server: str, resource: Resource, every: bool, as_json: bool) -> Non
 def change(
     server: str, resource: Resource, pairs: Sequence[str], names: Sequence[str], as_json: bool
 ) -> None:
-    """Set the `pairs` NAME=VALUE and take the `names` away: all, or none and exit code 1."""
+    """Set the `pairs` NAME=VALUE and remove the `names`: all of them, or none with exit code 1."""
     try:
         wanted = [(*split_pair("NAME=VALUE", pair), SET) for pair in pairs]
     except OptionError as error:
@@ -127,7 +127,7 @@ def _alter(
 
 
 def _asked(cluster: Cluster, resource: Resource, key: int, message: object) -> Any:
-    """Ask who can answer: only a broker itself knows its settings."""
+    """Send the request to a broker that can answer: only a broker itself knows its settings."""
     kind, name = resource
     if kind != BROKER or not name:
         return cluster.request(key, message)

@@ -1,5 +1,5 @@
-"""`kafkawire cluster describe`: the cluster and its brokers, asked of any Kafka or read from a
-data folder. Called by kafkawire.cli.cluster.app.
+"""`kafkawire cluster describe`: the cluster and its brokers, from any Kafka broker or a data
+folder. Called by kafkawire.cli.cluster.app.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STORED = (
 
 
 def describe(server: str, as_json: bool) -> None:
-    """Id, controller and brokers, as the cluster says."""
+    """Show cluster ID, controller and brokers as reported by the cluster."""
 
     def work(cluster: Cluster) -> bool:
         answer = cluster.metadata([])
@@ -53,7 +53,7 @@ def describe(server: str, as_json: bool) -> None:
 
 
 def describe_stored(data: str, as_json: bool) -> None:
-    """What a data folder says of its cluster and brokers; one may serve it meanwhile."""
+    """Show cluster and brokers as stored in a data folder, which a broker may be using."""
     try:
         told = _stored(data)
     except ClientError as error:
@@ -103,7 +103,7 @@ def _stored(data: str) -> dict[str, Any]:
 
 
 def _journals(data: str, node: int) -> int | None:
-    """How many journals a broker has; None: its log is not in this folder."""
+    """Count the journals of a broker; None if its log is not in this folder."""
     try:
         names = os.listdir(os.path.join(data, "brokers", str(node), "journals"))
     except OSError:

@@ -1,4 +1,5 @@
-"""What can be typed about metadata: `kafkawire metadata version`. Part of kafkawire.cli.app."""
+"""Options of the command about metadata: `kafkawire metadata version`. Part of
+kafkawire.cli.app."""
 
 from __future__ import annotations
 

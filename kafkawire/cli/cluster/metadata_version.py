@@ -1,6 +1,7 @@
-"""`kafkawire metadata version`: the revision a metadata database has, and what this program uses.
+"""`kafkawire metadata version`: the schema revision of a metadata database, and that of this
+version.
 
-Reads only, so nothing is migrated; a start of the broker does that. Called by
+Only reads; the broker migrates the database when it starts. Called by
 kafkawire.cli.cluster.metadata_app.
 """
 
@@ -27,7 +28,7 @@ MEANING = {
 
 
 def version(data: str, url: str, as_json: bool) -> None:
-    """The whole command. Exit code 0: a broker of this program can use it, 1: it cannot."""
+    """Run the command. Exit code 0: a broker of this version can use the database, 1: it cannot."""
     try:
         check_metadata_url("--metadata", url)
     except OptionError as error:
@@ -48,7 +49,7 @@ def version(data: str, url: str, as_json: bool) -> None:
 
 
 def _stored(data: str, url: str) -> str | None:
-    """The revision; None where there is no table of it."""
+    """Return the schema revision; None if the database has no revision table."""
     if url and not url.startswith("sqlite"):
         from kafkawire.metadata.database import Database
 

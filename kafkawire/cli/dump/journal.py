@@ -1,7 +1,7 @@
-"""`kafkawire dump FILE`: a journal frame by frame, for people or as JSON, a line a frame.
+"""`kafkawire dump FILE`: a journal frame by frame, as text or as JSON with one line per frame.
 
-Reads the file as it lies there, also while a broker writes to it, and changes nothing. What the
-bytes mean is in kafkawire.log.journal.format and kafkawire.log.journal.dump; segments are shown by
+Only reads the file, also while a broker writes to it. The format is described in
+kafkawire.log.journal.format and kafkawire.log.journal.dump; segments are shown by
 kafkawire.cli.dump.segment, files of a manifest by kafkawire.cli.dump.manifest. Called by
 kafkawire.cli.app.
 """
@@ -31,7 +31,7 @@ NOTHING_WE_KNOW = "not a journal, segment or manifest"
 
 
 def run(path: str, records: bool, as_json: bool) -> None:
-    """The whole command; ends with code 1 for what is neither, or damaged."""
+    """Run the command; exit code 1 for a file that is damaged or of an unknown format."""
     try:
         view = _mapped(path)
         if view[:8] == MAGIC:
@@ -87,7 +87,7 @@ def _dump(view: memoryview, header: JournalHeader, records: bool, as_json: bool)
 
 
 def _print_records(frame: memoryview, as_json: bool) -> None:
-    """What the batches of a frame hold."""
+    """Lines that describe the batches of a frame."""
     for line in records_of(frame):
         if as_json:
             print_json_line(line)
@@ -96,7 +96,7 @@ def _print_records(frame: memoryview, as_json: bool) -> None:
 
 
 def _run(run: int) -> str:
-    """Start and failed writes since, as kafkawire.log.manager counts them."""
+    """Return a run number as text: the start of the broker and the failed writes since then."""
     return f"{run >> 32}.{run & 0xFFFFFFFF}"
 
 

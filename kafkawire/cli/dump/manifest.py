@@ -1,7 +1,7 @@
 """`kafkawire dump FILE` of a delta or snapshot of a tier's manifest.
 
-For people: what it is, and its tables; `--records` shows what is in each object, too. As JSON: a
-line a thing. What the bytes mean is in kafkawire.manifest. Called by kafkawire.cli.dump.journal.
+As text: a summary and its tables, with `--records` also the entries of each object. As JSON: one
+line per item. The format is described in kafkawire.manifest. Called by kafkawire.cli.dump.journal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Time = Callable[[int], object]
 
 
 def dump_manifest(path: str, view: memoryview, with_entries: bool, as_json: bool) -> None:
-    """The whole file; ends with code 1 if it is damaged."""
+    """Show the file; exit code 1 if it is damaged."""
     try:
         content = unpack(view)
     except FormatError as failure:
@@ -105,7 +105,7 @@ def _topic(topic: ManifestTopic, when: Time) -> Row:
 
 
 def _time(ms: int) -> str | None:
-    """None: not known, none."""
+    """Return leader epochs as JSON or text; None if they are not known."""
     return time_text(ms) if ms > 0 else None
 
 

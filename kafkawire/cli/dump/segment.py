@@ -1,8 +1,8 @@
 """`kafkawire dump FILE.segment`: header, sections, directory, and with --records every batch.
 
-For people, or as JSON, a line a thing. What the bytes mean is in kafkawire.codec.segment.format;
-damage is shown where it is met, and makes the command end with code 1. Called by
-kafkawire.cli.dump.journal.
+As text, or as JSON with one line per item. The format is described in
+kafkawire.codec.segment.format. Damage is reported where it is found and results in exit code 1.
+Called by kafkawire.cli.dump.journal.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def dump_segment(path: str, view: memoryview, with_records: bool, as_json: bool) -> None:
-    """The whole segment."""
+    """Show the segment; exit code 1 if it is damaged."""
     problems: list[str] = []
     try:
         header = read_header(view)
@@ -81,7 +81,7 @@ def _section(view: memoryview, trailer: Trailer, kind: int) -> memoryview:
 def _print_header(
     header: Header, trailer: Trailer, view: memoryview, as_json: bool, problems: list[str]
 ) -> None:
-    """What the file says of itself, and its sections."""
+    """Header, trailer and section table of the file, as dictionaries."""
     if header.uuid != trailer.uuid:
         problems.append("its header and its trailer belong to different segments")
     says = {
@@ -162,7 +162,7 @@ def _print_lost(
     as_json: bool,
     problems: list[str],
 ) -> None:
-    """Which offsets were given up, and why, where the file says that there are some."""
+    """Show the lost offset ranges recorded in the file, with their reasons."""
     if trailer.optional(LOST) is None:
         return
     try:
@@ -195,7 +195,7 @@ def _print_origin(
     as_json: bool,
     problems: list[str],
 ) -> None:
-    """Cluster, generation and topics, where the file says them."""
+    """Show cluster, generation and topics, if the file has an origin section."""
     if trailer.optional(ORIGIN) is None:
         return
     try:
@@ -254,7 +254,7 @@ def _state(state: PartitionState) -> dict[str, Any]:
 def _print_batches(
     view: memoryview, entry: PartitionEntry, as_json: bool, problems: list[str]
 ) -> None:
-    """The batches of one partition, and the records in them."""
+    """Show the batches of one partition, and their records."""
     data = view[entry.start : entry.start + entry.length]
     name = f"{entry.topic}-{entry.index}"
     index = view[entry.index_start : entry.index_start + entry.index_length]
@@ -283,7 +283,7 @@ def _print_batches(
 
 
 def records_of(batches: memoryview) -> Iterator[dict[str, Any]]:
-    """The records of some batches, as far as they can be read, a line of names and values each."""
+    """Yield the readable records of some batches, each as a dictionary for one line."""
     try:
         for position, _ in iter_batches(batches):
             for record in records(batches, position):
@@ -301,7 +301,7 @@ def records_of(batches: memoryview) -> Iterator[dict[str, Any]]:
 
 
 def batch_text(batch: BatchHead) -> str:
-    """A batch's head on one line."""
+    """Return the head of a batch as one line of text."""
     words = [
         f"offsets {batch.base_offset}-{batch.last_offset}",
         f"epoch {batch.leader_epoch}",
@@ -317,7 +317,7 @@ def batch_text(batch: BatchHead) -> str:
 
 
 def batch_json(batch: BatchHead) -> dict[str, Any]:
-    """A batch's head as JSON."""
+    """Return the head of a batch as a dictionary for JSON."""
     return {
         "base_offset": batch.base_offset,
         "last_offset": batch.last_offset,
@@ -336,7 +336,7 @@ def _batch_json(name: str, position: int, head: BatchHead) -> dict[str, Any]:
 
 
 def bytes_text(data: bytes | None) -> str | None:
-    """Text where it is text, else hexadecimal."""
+    """Return bytes as text if they are UTF-8, else in hexadecimal."""
     if data is None:
         return None
     try:
@@ -346,7 +346,7 @@ def bytes_text(data: bytes | None) -> str | None:
 
 
 def time_text(ms: int) -> str:
-    """UTC; a number where a producer sent what no calendar has."""
+    """Return a timestamp as UTC text, or as a number if it is outside the calendar."""
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
@@ -354,5 +354,5 @@ def time_text(ms: int) -> str:
 
 
 def codec_name(number: int) -> str:
-    """Of bits 0-2 of a batch's attributes."""
+    """Return the name of the compression codec in bits 0-2 of batch attributes."""
     return CODECS[number] if number < len(CODECS) else f"codec {number}"

@@ -1,6 +1,6 @@
 """`kafkawire groups`: list, describe, delete, against any Kafka broker.
 
-Moving offsets is kafkawire.cli.groups.reset_offsets. Each function is one command. Called by
+Resetting offsets is in kafkawire.cli.groups.reset_offsets. Each function is one command. Called by
 kafkawire.cli.app.
 """
 
@@ -19,7 +19,7 @@ from kafkawire.codec.errors import ErrorCode
 
 
 def list_groups(server: str, states: Sequence[str], as_json: bool) -> None:
-    """The groups of all brokers."""
+    """List the groups of all brokers."""
     from kafkawire.messages.list_groups import ListGroupsRequest
 
     def work(cluster: Cluster) -> bool:
@@ -47,7 +47,7 @@ def list_groups(server: str, states: Sequence[str], as_json: bool) -> None:
 
 
 def describe_groups(server: str, names: Sequence[str], as_json: bool) -> None:
-    """State, members and their partitions, committed offsets and lag of each group."""
+    """Show state, members with their partitions, committed offsets and lag of each group."""
 
     def work(cluster: Cluster) -> bool:
         groups = [_describe(cluster, name) for name in names]
@@ -101,7 +101,8 @@ def _describe(cluster: Cluster, name: str) -> dict[str, Any]:
 
 
 def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[dict[str, Any]]:
-    """One row per partition that is committed or assigned; lag None where it is not known."""
+    """Return one row per partition that is committed or assigned; lag is None if it is not
+    known."""
     offsets = committed(cluster, name)
     partitions = sorted(set(offsets) | set(owner))
     latest: dict[Partition, int] = {}
@@ -131,8 +132,8 @@ def _offsets(cluster: Cluster, name: str, owner: dict[Partition, str]) -> list[d
 
 
 def assignment(data: bytes) -> list[Partition]:
-    """The partitions in a consumer's assignment (ConsumerProtocolAssignment, any version: later
-    ones only add at the end). Bytes that are something else: none."""
+    """Return the partitions in a consumer's assignment (ConsumerProtocolAssignment, any version:
+    later ones only append fields); empty for other bytes."""
     found: list[Partition] = []
     try:
         (count,) = struct.unpack_from(">2xi", data, 0)
@@ -152,7 +153,7 @@ def assignment(data: bytes) -> list[Partition]:
 
 
 def delete_groups(server: str, names: Sequence[str], as_json: bool) -> None:
-    """Delete groups that have no members."""
+    """Delete groups without members."""
     from kafkawire.messages.delete_groups import DeleteGroupsRequest
 
     def work(cluster: Cluster) -> bool:

@@ -1,8 +1,8 @@
-"""`kafkawire groups reset-offsets`: where the offsets of a group would go, and moving them.
+"""`kafkawire groups reset-offsets`: show and commit new offsets for a group.
 
-As Kafka's own tool it only shows the plan unless told to execute, keeps offsets inside the log
-(earliest to latest) and commits as a consumer without a group would, which the broker refuses
-while the group has members. Called by kafkawire.cli.app.
+Like Kafka's own tool it only shows the plan without --execute, keeps offsets inside the log
+(earliest to latest) and commits without joining the group, which the broker refuses while the group
+has members. Called by kafkawire.cli.app.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ COLUMNS = ("topic", "partition", "from", "to")
 
 @dataclass(frozen=True, slots=True)
 class ResetTarget:
-    """Where to go: exactly one of these."""
+    """Target of a reset: exactly one of these is given."""
 
     to_earliest: bool = False
     to_latest: bool = False
@@ -42,7 +42,7 @@ class ResetTarget:
     shift_by: int | None = None
 
     def check(self) -> None:
-        """OptionError unless exactly one is given, and a date that can be read."""
+        """Raise OptionError unless exactly one target is given, and a date is valid."""
         numbers = (self.to_offset, self.to_datetime, self.shift_by)
         given = self.to_earliest + self.to_latest + sum(item is not None for item in numbers)
         if given != 1:
@@ -51,7 +51,7 @@ class ResetTarget:
         self.timestamp_ms()
 
     def timestamp_ms(self) -> int | None:
-        """--to-datetime in ms since 1970; a time without a zone is UTC."""
+        """Return --to-datetime in ms since 1970; a time without a zone is UTC."""
         if self.to_datetime is None:
             return None
         try:
@@ -71,7 +71,7 @@ def reset_offsets(
     execute: bool,
     as_json: bool,
 ) -> None:
-    """The whole command."""
+    """Run the command: show the new offsets and commit them with --execute."""
     try:
         target.check()
         chosen = [parse_partitions("--topic", text) for text in topics]
@@ -108,7 +108,7 @@ def make_plan(
     current: dict[Partition, int],
     target: ResetTarget,
 ) -> dict[Partition, int]:
-    """The new offset of each partition, inside its log."""
+    """Return the new offset of each partition, inside its log."""
     led_by = leaders(cluster, [topic for topic, _ in partitions])
     latest = list_offsets(cluster, dict.fromkeys(partitions, LATEST), led_by)
     earliest = list_offsets(cluster, dict.fromkeys(partitions, EARLIEST), led_by)
@@ -137,7 +137,7 @@ def make_plan(
 
 
 def commit_all(cluster: Cluster, group: str, plan: dict[Partition, int]) -> dict[Partition, str]:
-    """Commit offsets as a consumer without a group would; error texts by partition."""
+    """Commit offsets without joining the group; return error texts by partition."""
     codes = commit(cluster, group, plan)
     texts = {place: error_text(code) for place, code in codes.items()}
     return {place: text for place, text in texts.items() if text is not None}

@@ -1,4 +1,4 @@
-"""What can be typed about offsets: `offsets`, `consume`, `backup`, `restore`. Part of
+"""Options of the commands about offsets: `offsets`, `consume`, `backup`, `restore`. Part of
 kafkawire.cli.app."""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""`kafkawire offsets convert --data DIR --to sql|rocksdb`: the offsets of a stopped broker, moved.
+"""`kafkawire offsets convert --data DIR --to sql|rocksdb`: convert the stored offsets of a stopped
+broker.
 
-Where the setting `offset.storage` is to become another one. The folder is locked, so a running
-broker is refused; run it again after an interruption. Called by kafkawire.cli.offsets.app.
+Used to change the setting `offset.storage`. The folder is locked, so the command fails while a
+broker runs; it is run again after an interruption. Called by kafkawire.cli.offsets.app.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ UNFINISHED = ".unfinished"
 
 
 def run(data: str, metadata_url: str, to: str, as_json: bool) -> None:
-    """The whole command."""
+    """Run the command: move the stored offsets to the storage `to`."""
     try:
         to = parse_choice("--to", to, (SQL, ROCKSDB))
         check_metadata_url("--metadata", metadata_url)

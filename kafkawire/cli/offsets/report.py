@@ -1,4 +1,4 @@
-"""`kafkawire offsets describe|validate|stats TOPIC`: the offsets of a topic, of any Kafka.
+"""`kafkawire offsets describe|validate|stats TOPIC`: the offsets of a topic of any Kafka broker.
 
 `stats --data DIR` reads the metadata of a data folder instead, broker running or not. Called by
 kafkawire.cli.offsets.app.
@@ -37,8 +37,8 @@ PROBLEMS_SHOWN = 20
 
 
 def describe(server: str, text: str, group: str | None, as_json: bool) -> None:
-    """Log start, end and number of offsets of each partition; where a group is and its lag.
-    `text`: TOPIC or TOPIC:0,1, here and below."""
+    """Show log start, log end and number of offsets of each partition; committed offset and lag of
+    a group. `text`: TOPIC or TOPIC:0,1, here and below."""
     topic, indexes = _chosen(text)
 
     def work(cluster: Cluster) -> bool:
@@ -68,7 +68,7 @@ def describe(server: str, text: str, group: str | None, as_json: bool) -> None:
 
 @dataclass(slots=True)
 class Walk:
-    """What reading all batch heads of a partition has found."""
+    """Findings from reading all batch heads of a partition."""
 
     next_offset: int
     batches: int = 0
@@ -79,13 +79,13 @@ class Walk:
     problems: list[str] = field(default_factory=list)
 
     def problem(self, sentence: str) -> None:
-        """Notes one."""
+        """Record one problem."""
         if len(self.problems) < PROBLEMS_SHOWN:
             self.problems.append(sentence)
 
 
 def parse_range(text: str) -> tuple[int, int]:
-    """`START..END`, the end not in it. OptionError."""
+    """Parse `START..END`, END exclusive. OptionError."""
     start, dots, end = text.partition("..")
     if not dots or not start.isdecimal() or not end.isdecimal():
         raise OptionError("--range", text, "START..END, two offsets, the second one exclusive")
@@ -100,8 +100,8 @@ def _chosen(text: str) -> tuple[str, list[int] | None]:
 
 
 def validate(server: str, text: str, offsets: str | None, as_json: bool) -> None:
-    """Read every batch head of every partition, or those of a range of offsets, which each must
-    have; exit code 1 when something is wrong."""
+    """Read the batch heads of every partition, all or those of a range of offsets, which must
+    exist; exit code 1 if there is a problem."""
     try:
         wanted = None if offsets is None else parse_range(offsets)
     except OptionError as error:
@@ -165,7 +165,8 @@ def _walk(
 
 
 def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
-    """The next batch: where it should begin, and as many records as it says."""
+    """Check that the next batch begins at the expected offset and has as many records as
+    offsets."""
     first = walk.batches == 0  # the first may begin below the log start
     if head.base_offset < walk.next_offset and not first:
         walk.problem(
@@ -190,7 +191,8 @@ def _enter(walk: Walk, head: Any, gaps_allowed: bool) -> None:
 
 
 def stats(server: str, text: str, data: str | None, as_json: bool) -> None:
-    """Offsets, bytes and newest record of each partition; or what a data folder has stored."""
+    """Show offsets, bytes and newest record of each partition, or what is stored in a data
+    folder."""
     topic, indexes = _chosen(text)
     if data is not None:
         from kafkawire.cli.offsets.stored import stored_stats

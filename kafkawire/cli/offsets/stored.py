@@ -1,7 +1,7 @@
-"""What a data folder's metadata says of offsets, read beside a broker or without one.
+"""Offsets stored in the metadata of a data folder, whether its broker runs or not.
 
-SQLite only, read-only: nothing is made or migrated. Called by kafkawire.cli.offsets.report and
-offset_app.
+SQLite only, read-only: nothing is created or migrated. Called by kafkawire.cli.offsets.report and
+kafkawire.cli.offsets.app.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TIMEOUT_S = 10.0
 
 @contextmanager
 def opened(data: str) -> Iterator[sqlite3.Connection]:
-    """The metadata file of a data folder, for reading. ClientError in one sentence."""
+    """Open the metadata file of a data folder for reading. ClientError if that fails."""
     path = os.path.join(os.path.abspath(data), "metadata.db")
     if not os.path.isfile(path):
         raise ClientError(
@@ -43,7 +43,7 @@ def opened(data: str) -> Iterator[sqlite3.Connection]:
 
 
 def check_revision(connection: sqlite3.Connection, path: str) -> None:
-    """ClientError unless the tables are those this program knows."""
+    """Raise ClientError unless the schema revision is that of this version."""
     known = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE name = ?", (schema.VERSION_TABLE,)
     ).fetchone()
@@ -59,7 +59,8 @@ def check_revision(connection: sqlite3.Connection, path: str) -> None:
 
 
 def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> list[dict[str, Any]]:
-    """What is stored of each partition of a topic, or of some; times in ms since 1970."""
+    """Rows with the stored state of each partition of a topic, or of some; times in ms since
+    1970."""
     with opened(data) as connection:
         found = connection.execute(
             "SELECT p.idx, p.number FROM partitions p JOIN topics t ON t.id = p.topic_id"
@@ -90,7 +91,7 @@ def stored_stats(data: str, topic: str, indexes: list[int] | None = None) -> lis
 
 
 def show_metrics(data: str, as_json: bool) -> None:
-    """The whole storage of a data folder in numbers."""
+    """Show the number and size of everything stored in a data folder."""
     try:
         with opened(data) as connection:
             found = metrics(SqliteSession(connection))

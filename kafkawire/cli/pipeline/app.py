@@ -1,4 +1,5 @@
-"""What can be typed about Spark tables: `kafkawire pipeline ...`. Part of kafkawire.cli.app."""
+"""Options of the commands about Spark tables: `kafkawire pipeline ...`. Part of
+kafkawire.cli.app."""
 
 from __future__ import annotations
 

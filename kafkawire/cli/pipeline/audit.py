@@ -1,4 +1,5 @@
-"""`kafkawire pipeline audit TABLE`: is every offset there once? Called by pipeline_app."""
+"""`kafkawire pipeline audit TABLE`: check that every offset exists exactly once. Called by
+kafkawire.cli.pipeline.app."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ def audit(
 
 
 def show(report: TableReport, as_json: bool) -> None:
-    """The report; what is wrong on standard error."""
+    """Print the report; problems go to standard error."""
     if as_json:
         print_json(report.plain())
         return

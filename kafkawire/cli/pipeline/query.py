@@ -1,4 +1,5 @@
-"""`kafkawire pipeline query`: SQL over topics, a statement or a prompt. Called by pipeline_app."""
+"""`kafkawire pipeline query`: SQL over topics, one statement or a prompt. Called by
+kafkawire.cli.pipeline.app."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def query(
 
 
 def source_of(text: str, bootstrap: str) -> Any:
-    """A URL or folder, or brokers. SourceError."""
+    """Parse a URL, a folder or broker addresses into a source. SourceError."""
     from kafkawire.client.address import split_address
     from kafkawire.spark.source.model import Source
 
@@ -88,9 +89,9 @@ def source_of(text: str, bootstrap: str) -> Any:
 
 
 def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit: int) -> None:
-    """The statements of `sql`, or those that are typed. SourceError of the first of `sql`'s that
-    fails; of those that are typed it is said, and the next one is taken. From a pipe the command
-    then ends with exit code 1."""
+    """Run the statements of `sql`, or those entered at the prompt. Raises the SourceError of the
+    first failing statement of `sql`; at the prompt it is printed and the next statement is read. If
+    the input is a pipe, the command then ends with exit code 1."""
     from kafkawire.spark.query import Shell, statements_of
     from kafkawire.spark.source.model import SourceError
 
@@ -116,8 +117,9 @@ def run(spark: Any, source: Any, sql: str, told: Callable[[Result], None], limit
 
 
 def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:
-    """In a thread of its own, since Ctrl-C would break a call to Spark's Java in two, which it says
-    at length. Its jobs are cancelled then, until there are none: planning may still begin one."""
+    """Run a statement in its own thread, since Ctrl-C inside a call to Spark's JVM causes long
+    tracebacks. On Ctrl-C its jobs are cancelled until none is left: planning may still start
+    one."""
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(shell.run, statement, limit)
         try:
@@ -129,7 +131,7 @@ def _answer(shell: Shell, spark: Any, statement: str, limit: int) -> Result:
 
 
 def _typed() -> Iterator[str]:
-    """Statements from the terminal, with history, or from a pipe."""
+    """Yield statements from the terminal, with history, or from a pipe."""
     from kafkawire.spark.query import split, statements_of
 
     if not sys.stdin.isatty():
@@ -156,7 +158,7 @@ def _typed() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _history() -> Iterator[None]:
-    """What was typed before can be had back with the arrow keys, where Python has readline."""
+    """Line history for the prompt, where Python has readline."""
     try:
         import readline
     except ImportError:
@@ -176,7 +178,7 @@ def _history() -> Iterator[None]:
 
 
 def show(result: Result, form: str, limit: int) -> None:
-    """Rows in the form asked for; that there are more on standard error."""
+    """Print rows in the requested format; note on standard error if there are more."""
     from kafkawire.spark.query import plain_rows
 
     if form == "csv":
@@ -196,7 +198,7 @@ def show(result: Result, form: str, limit: int) -> None:
 
 
 def unique(columns: Sequence[str]) -> list[str]:
-    """SQL may give one name to several columns: then the second is called `name (2)`."""
+    """Return unique column names: the second of the same name is called `name (2)`."""
     seen: Counter[str] = Counter()
     names = []
     for name in columns:

@@ -1,5 +1,5 @@
-"""`kafkawire pipeline replay TABLE --to TOPIC`: a table's rows written back to a topic. Called by
-pipeline_app."""
+"""`kafkawire pipeline replay TABLE --to TOPIC`: write the rows of a table back to a topic. Called
+by kafkawire.cli.pipeline.app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kafkawire pipeline report NAME`: a ready analysis on Spark, as tables and a picture.
+"""`kafkawire pipeline report NAME`: a predefined analysis on Spark, as tables and an image.
 
 Called by kafkawire.cli.pipeline.app; the work is kafkawire.spark.reports'.
 """
@@ -86,7 +86,7 @@ def report(
 
 
 def _made(name: str, request: Request, master: str, told: Told) -> Report:
-    """Spark is started once it is known that there is something to do."""
+    """Make the report; Spark is started only after the arguments are checked."""
     from kafkawire.spark.reports.jobs import made, nothing, prepared
     from kafkawire.spark.session import open_session
 
@@ -104,7 +104,7 @@ def _made(name: str, request: Request, master: str, told: Told) -> Report:
 
 
 def where(source: str, bootstrap: str) -> Source:
-    """What --source and --bootstrap mean, by the rules of the data source's options."""
+    """Source named by --source and --bootstrap, by the rules of the data source's options."""
     from kafkawire.spark.source.options import parse_options
 
     given = {"source": whole_path(source), "subscribe": "any"}
@@ -114,13 +114,14 @@ def where(source: str, bootstrap: str) -> Source:
 
 
 def whole_path(text: str) -> str:
-    """A folder by its whole path, since tasks run in folders of their own; others as they are."""
+    """Return the absolute path of a folder, since tasks run in other folders; URLs unchanged."""
     here = text.startswith((".", "/")) or os.path.isdir(text) or ":" not in text
     return os.path.abspath(text) if here else text
 
 
 def time_ms(option: str, text: str) -> int | None:
-    """ISO 8601 as ms since 1970, UTC where no zone is given; None for nothing. OptionError."""
+    """Parse ISO 8601 into ms since 1970, UTC if no zone is given; None for an empty text.
+    OptionError."""
     if not text:
         return None
     try:
@@ -133,7 +134,7 @@ def time_ms(option: str, text: str) -> int | None:
 
 
 def show(made: Report, files: list[str], out: str, as_json: bool) -> None:
-    """Tables cut to what a screen takes, then the sentences, then where the files are."""
+    """Print the first rows of the tables, then the findings, then the paths of the files."""
     tables = [table for table in made.tables if table.shown]
     if as_json:
         print_json(
@@ -158,7 +159,7 @@ def show(made: Report, files: list[str], out: str, as_json: bool) -> None:
 
 
 def _rows(table: ReportTable) -> list[dict[str, Any]]:
-    """What is shown: some rows, times as people write them."""
+    """Rows to show, limited in number, with times as text."""
     rows: list[dict[str, Any]] = table.data.slice(0, ROWS_PRINTED).select(table.shown).to_pylist()
     for row in rows:
         for name, value in row.items():

@@ -1,4 +1,4 @@
-"""`kafkawire pipeline run|compact`: what is said of a job while it is done, and after it.
+"""`kafkawire pipeline run|compact`: run a job and print its progress and results.
 
 Called by kafkawire.cli.pipeline.app; the work is kafkawire.spark.pipeline's.
 """
@@ -22,7 +22,7 @@ NEEDED = ("pyspark", "pyarrow", "numba")
 
 
 def run(path: str, master: str, continuous: bool, as_json: bool) -> None:
-    """Exit codes: 0 done, 1 it failed, 2 the job is wrong."""
+    """Run the job of a file. Exit code 0: done, 1: failed, 2: the job file is invalid."""
     job = read_job(path)
     from kafkawire.spark.pipeline.job import CONTINUOUS
     from kafkawire.spark.pipeline.submitted import run_batch, run_continuous
@@ -48,7 +48,7 @@ def _failed(problem: SourceError, wait_s: float) -> None:
 
 
 def compact(path: str, master: str, as_json: bool) -> None:
-    """Exit codes as `run`."""
+    """Compact the table of a job. Exit codes as of `run`."""
     job = read_job(path)
     from kafkawire.spark.pipeline.submitted import engine_of
 
@@ -68,14 +68,14 @@ def compact(path: str, master: str, as_json: bool) -> None:
 
 
 def need(packages: Sequence[str]) -> None:
-    """End the command with exit code 2 if any is not installed, before what imports it is."""
+    """End the command with exit code 2 if a package is not installed, before it is imported."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         fail(f"{', '.join(missing)} is not installed: pip install 'kafkawire[spark]'", 2)
 
 
 def read_job(path: str) -> Job:
-    """The job of a TOML file; ends the command with exit code 2 if it cannot be done here."""
+    """Read the job of a TOML file; ends the command with exit code 2 if it cannot run here."""
     need(NEEDED)
     from kafkawire.spark.pipeline.submitted import read_job as read
 
@@ -86,7 +86,7 @@ def read_job(path: str) -> Job:
 
 
 def _tell(outcome: RunOutcome, as_json: bool) -> None:
-    """A run in a line."""
+    """Return one run as one line."""
     from kafkawire.spark.pipeline import summary
 
     if as_json:
@@ -97,7 +97,7 @@ def _tell(outcome: RunOutcome, as_json: bool) -> None:
 
 
 def _show(outcomes: Sequence[RunOutcome], as_json: bool) -> None:
-    """Each run in a line, and if there was just one what it did with each partition."""
+    """Print one line per run; for a single run also one row per partition."""
     from kafkawire.spark.pipeline import summary
 
     runs = [outcome for outcome in outcomes if outcome.record is not None]

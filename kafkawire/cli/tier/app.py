@@ -1,4 +1,5 @@
-"""What can be typed about the remote tier: `kafkawire tier ...`. Part of kafkawire.cli.app."""
+"""Options of the commands about the remote tier: `kafkawire tier ...`. Part of
+kafkawire.cli.app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`kafkawire tier status|why|cost|pause|resume`: a running broker is asked how its remote tier is.
+"""`kafkawire tier status|why|cost|pause|resume`: show and control the remote tier of a running
+broker.
 
 Called by kafkawire.cli.tier.app; `ask` also by the other commands of the tier.
 """
@@ -36,7 +37,7 @@ COST = ("topic", "PUT", "GET", "LIST", "HEAD", "DELETE", "up", "down", "cost")
 
 
 def ask(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
-    """The answer of a command of the tier; ClientError in the broker's words."""
+    """Send a tier command and return its answer; ClientError with the broker's message."""
     from kafkawire.messages.tier import TierRequest
 
     asked = TierRequest(command=name, arguments=json.dumps(arguments).encode())
@@ -51,7 +52,7 @@ def ask(cluster: Cluster, name: str, **arguments: Any) -> dict[str, Any]:
 
 
 def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, Any]]:
-    """All answers of a command that answers in pages."""
+    """Return the joined answers of a command that answers in pages."""
     after: Any = None
     while True:
         answer = ask(cluster, name, after=after, **arguments)
@@ -62,7 +63,7 @@ def pages(cluster: Cluster, name: str, **arguments: Any) -> Iterator[dict[str, A
 
 
 def status(server: str, topic: str | None, every: bool, as_json: bool) -> None:
-    """How the tier is, and each partition in it."""
+    """Show the state of the tier and the upload progress of each partition."""
 
     def work(cluster: Cluster) -> bool:
         answers = list(pages(cluster, "status", topic=topic, all=every))
@@ -80,8 +81,8 @@ def status(server: str, topic: str | None, every: bool, as_json: bool) -> None:
 
 
 def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
-    """What is not in the tier yet, and the reason of each; exit code 1 when something waits longer
-    than tiering.max.lag.ms of its topic."""
+    """Record that are not in the tier yet, with the reason; exit code 1 if a partition exceeds the
+    tiering.max.lag.ms of its topic."""
 
     def work(cluster: Cluster) -> bool:
         answers = list(pages(cluster, "why", topic=topic, all=every))
@@ -106,7 +107,7 @@ def why(server: str, topic: str | None, every: bool, as_json: bool) -> None:
 
 
 def cost(server: str, as_json: bool) -> None:
-    """Requests, bytes and money by topic."""
+    """Show requests, bytes and cost by topic."""
 
     def work(cluster: Cluster) -> bool:
         answer = ask(cluster, "cost")
@@ -133,7 +134,7 @@ def cost(server: str, as_json: bool) -> None:
 
 
 def pause(server: str, paused: bool, as_json: bool) -> None:
-    """Stop uploads and deletions, or let them go on."""
+    """Pause or resume uploads and deletions."""
 
     def work(cluster: Cluster) -> bool:
         answer = ask(cluster, "pause" if paused else "resume")
@@ -149,7 +150,7 @@ def pause(server: str, paused: bool, as_json: bool) -> None:
 
 
 def print_tier(tier: Mapping[str, Any]) -> None:
-    """The tier as a whole, in lines."""
+    """Print the state of the tier as a whole."""
     now_ms = tier["now_ms"]
     print(f"{tier['url']}: {tier['error'] or tier['state']}")
     print(
@@ -204,7 +205,7 @@ def _cost_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def size(size_bytes: float) -> str:
-    """Bytes for people."""
+    """Return a number of bytes as text with a unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size_bytes < 1024:
             return f"{size_bytes:.0f} {unit}" if unit == "B" else f"{size_bytes:.1f} {unit}"
@@ -213,7 +214,7 @@ def size(size_bytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time for people."""
+    """Return a duration as text with a unit."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7200:
@@ -222,10 +223,10 @@ def duration(seconds: float) -> str:
 
 
 def ago(at_ms: int | None, now_ms: int) -> str:
-    """How long ago, or that it never was."""
+    """Return how long ago a time was as text, or "never"."""
     return "never" if not at_ms else f"{duration(max(0, now_ms - at_ms) / 1000)} ago"
 
 
 def money(amount: float) -> str:
-    """Two digits, or as many as a small amount needs."""
+    """Return an amount with two decimals, or six if it is below one."""
     return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.6f}"

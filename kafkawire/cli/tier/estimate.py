@@ -1,6 +1,6 @@
-"""`kafkawire tier estimate`: the PUTs a day and the cost of settings, before they are applied.
+"""`kafkawire tier estimate`: estimate PUT requests and cost of settings before they are applied.
 
-Of a running broker's own traffic, or of a rate that is typed. Called by kafkawire.cli.tier.app.
+For the traffic of a running broker, or for an assumed rate. Called by kafkawire.cli.tier.app.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROWS = (
 
 
 def parse_rate(option: str, text: str) -> float:
-    """`5MB/s`, `512KiB/s`, `1000` -> bytes a second. OptionError."""
+    """Parse `5MB/s`, `512KiB/s` or `1000` into bytes per second. OptionError."""
     found = _RATE.fullmatch(text.strip())
     if found is None:
         raise OptionError(
@@ -55,7 +55,7 @@ def estimate(
     reads: str | None,
     as_json: bool,
 ) -> None:
-    """Of one topic's settings or all; `rate` says that no broker is to be asked."""
+    """Estimate one topic or all; with a `rate` no broker is asked."""
     try:
         changes = dict(split_pair("--set", text) for text in settings)
         read_rate = None if reads is None else parse_rate("--reads", reads)
@@ -80,7 +80,7 @@ def estimate(
 def _typed(
     bytes_per_s: float, partitions: int, read_rate: float, changes: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The estimate of one topic on a broker that has nothing else. ValueError."""
+    """Return the estimate of a single topic on an otherwise empty broker. ValueError."""
     from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig, check_topic
     from kafkawire.tiering.cost.estimate import estimate as estimated
     from kafkawire.tiering.cost.prices import parse_prices
@@ -119,7 +119,7 @@ def _show(answer: Mapping[str, Any], which: Sequence[str], as_json: bool) -> Non
 
 
 def _assumptions(assumed: Mapping[str, Any]) -> list[str]:
-    """Which traffic an estimate is for."""
+    """Print the traffic an estimate assumes."""
     topics = assumed["topics"]
     if topics and not topics[0]["topic"]:
         source = "as typed"

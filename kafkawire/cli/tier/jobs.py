@@ -1,4 +1,4 @@
-"""`kafkawire tier scrub|move`: work that a running broker does by itself, watched from here.
+"""`kafkawire tier scrub|move`: start and watch background jobs of a running broker.
 
 Ending the command does not end the work. Called by kafkawire.cli.tier.app.
 """
@@ -20,7 +20,8 @@ WATCH_S = 0.5
 
 
 def scrub(server: str, repair: bool, deep: bool, skip_lost: bool, as_json: bool) -> None:
-    """What bucket, rows and manifest differ in; exit code 1 if they do and were not mended."""
+    """Differences between bucket, metadata and manifest; exit code 1 if there are any that were not
+    repaired."""
 
     def work(cluster: Cluster) -> bool:
         answer = ask(cluster, "scrub", repair=repair, deep=deep, skip_lost=skip_lost)
@@ -61,7 +62,8 @@ def _show_scrub(report: dict[str, Any]) -> None:
 
 
 def _show_young(report: dict[str, Any]) -> None:
-    """Objects that may be orphans: a scrub cannot tell yet."""
+    """Print the number of young objects, of which a scrub cannot tell yet whether they are
+    orphans."""
     if report["young"]:
         minutes = report["young_ms"] / 60_000
         print(
@@ -71,8 +73,8 @@ def _show_young(report: dict[str, Any]) -> None:
 
 
 def move(server: str, to: str, skip_lost: bool, as_json: bool) -> None:
-    """Begin a move, or go on watching one, until all is copied; exit code 1 if that fails. A
-    relative folder begins here, not where the broker was started."""
+    """Start a move, or watch one in progress, until all is copied; exit code 1 if that fails. A
+    relative folder is relative to the current folder, not to that of the broker."""
     try:
         to = parse_tier(to).url if to else ""
     except ValueError as wrong:

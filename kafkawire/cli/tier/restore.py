@@ -2,7 +2,7 @@
 
 Topics, settings, offsets, groups and data come back; records stay in the bucket and are read from
 there. Everything is read and decided, shown and confirmed before anything is written; the folder is
-built beside its place and renamed into it, so there is a whole one or none. Called by
+built under a temporary name and renamed, so it exists completely or not at all. Called by
 kafkawire.cli.tier.app.
 """
 
@@ -45,13 +45,13 @@ CLUSTER_ID_CHARS = 22
 
 
 class RestoreError(Exception):
-    """Why nothing was restored: one sentence."""
+    """Nothing was restored; the text is one sentence with the reason."""
 
 
 def restore(
     tier: str, data: str, metadata_url: str, dry_run: bool, yes: bool, deep: bool, as_json: bool
 ) -> None:
-    """The whole command. `yes`: without asking; `deep`: every byte of what is restored is read."""
+    """Run the command. `yes`: do not ask for confirmation; `deep`: read every restored byte."""
     logging.disable(logging.CRITICAL)  # what is found is told once, below
     try:
         url = parse_tier(tier)
@@ -129,7 +129,7 @@ def _ask(restored: Restored) -> None:
 def _build(
     env: Env, data: Path, metadata_url: str, restored: Restored, url: str, progress: Told
 ) -> None:
-    """The folder whole, or none."""
+    """Build the complete folder, or none."""
     target = data.absolute()
     building = target.with_name(f"{target.name}.restoring")
     shutil.rmtree(building, ignore_errors=True)  # of a restore that was interrupted

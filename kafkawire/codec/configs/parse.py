@@ -1,9 +1,9 @@
-"""Texts to values of settings, with errors people can act on.
+"""Parsing of setting values, with errors that say what is allowed.
 
 `parse` turns the text of one setting into its value or raises `ConfigError`, one sentence that
 names the setting, the value and what is allowed. Also the list operations of
-IncrementalAlterConfigs. Not here: the rows (`configs_table.py`), settings that depend on each
-other and the typed objects (`configs.py`, which re-exports all of this and is what is imported).
+IncrementalAlterConfigs. Not here: the rows (`table.py`), settings that depend on each other and the
+typed objects (`settings.py`, which re-exports this module).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NUMBER = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[
 
 
 class ConfigError(ValueError):
-    """A setting cannot have this value: one sentence with name, value and what is allowed."""
+    """Invalid value of a setting: one sentence with name, value and allowed values."""
 
     def __init__(self, name: str, value: str | int | None, allowed: str) -> None:
         super().__init__(f"{name}: {allowed}" if value is None else f"{name}={value}: {allowed}")
@@ -41,7 +41,7 @@ class ConfigError(ValueError):
 
 
 def find(name: str, table: Mapping[str, Config]) -> Config:
-    """The row of a setting in TOPIC_CONFIGS or BROKER_CONFIGS; ConfigError when unknown."""
+    """Return the row of a setting in TOPIC_CONFIGS or BROKER_CONFIGS; ConfigError if unknown."""
     row = table.get(name)
     if row is not None:
         return row
@@ -53,7 +53,7 @@ def find(name: str, table: Mapping[str, Config]) -> Config:
 
 
 def allowed(row: Config) -> str:
-    """What values a setting takes, in words."""
+    """Allowed values of a setting, as text."""
     if row.type is ConfigType.LIST:
         if row.choices:
             return f"a list of {' and '.join(row.choices)}"
@@ -83,13 +83,13 @@ def _bounds(row: Config) -> tuple[float, float]:
 
 
 def parse(name: str, text: str) -> Value:
-    """The value of a topic or broker setting; spaces around it are dropped, as in Kafka."""
+    """Parse the value of a topic or broker setting; surrounding spaces are dropped, as in Kafka."""
     row = TOPIC_CONFIGS.get(name)
     return validate(row if row is not None else find(name, BROKER_CONFIGS), text)
 
 
 def validate(row: Config, text: str) -> Value:
-    """`text` as a value of the type of `row`; ConfigError when it is not allowed."""
+    """Parse `text` as a value of the type of `row`; ConfigError if it is not allowed."""
     value = _convert(row, text.strip())
     if value is None or not _permitted(row, value):
         raise ConfigError(row.name, text, f"it must be {allowed(row)}")
@@ -97,7 +97,7 @@ def validate(row: Config, text: str) -> Value:
 
 
 def _convert(row: Config, text: str) -> Value:
-    """None: the text is not of this type."""
+    """Return the value, or None if the text is not of this type."""
     if row.type is ConfigType.BOOLEAN:
         return {"true": True, "false": False}.get(text.lower())
     if row.type is ConfigType.LIST:
@@ -131,7 +131,7 @@ def _permitted(row: Config, value: Value) -> bool:
 
 
 def text_of(value: Value) -> str | None:
-    """A value as DescribeConfigs shows it."""
+    """Return a value as text, as DescribeConfigs shows it."""
     if value is None:
         return None
     if isinstance(value, bool):
@@ -140,13 +140,14 @@ def text_of(value: Value) -> str | None:
 
 
 def append_items(row: Config, current: str, text: str) -> str:
-    """The list `current` with the items of `text` it lacks (IncrementalAlterConfigs APPEND)."""
+    """Return the list `current` with the missing items of `text` (IncrementalAlterConfigs
+    APPEND)."""
     items = _list_items(row, current)
     return ",".join(items + [item for item in _list_items(row, text) if item not in items])
 
 
 def subtract_items(row: Config, current: str, text: str) -> str:
-    """The list `current` without the items of `text` (IncrementalAlterConfigs SUBTRACT)."""
+    """Return the list `current` without the items of `text` (IncrementalAlterConfigs SUBTRACT)."""
     gone = _list_items(row, text)
     return ",".join(item for item in _list_items(row, current) if item not in gone)
 

@@ -1,6 +1,6 @@
-"""The shape of a row in the table of settings; no row.
+"""The class of a row in the table of settings.
 
-Called by the modules that hold rows (`configs_table.py`, `configs_tier_rows.py`) and by those that
+Used by the modules with rows (`table.py`, `tier_rows.py`) and by those that
 read them.
 """
 
@@ -22,7 +22,7 @@ DAY_MS = 24 * HOUR_MS
 
 
 class ConfigType(IntEnum):
-    """How DescribeConfigs v3+ numbers the types (`DescribeConfigsResponse.ConfigType`)."""
+    """Types as numbered by DescribeConfigs v3+ (`DescribeConfigsResponse.ConfigType`)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -37,7 +37,7 @@ class ConfigType(IntEnum):
 
 
 class Scope(Enum):
-    """Where a setting is given. BOTH: on a topic, its default on the broker (`broker_name`)."""
+    """Scope of a setting. BOTH: on a topic, with its default on the broker (`broker_name`)."""
 
     TOPIC = "topic"
     BROKER = "broker"
@@ -45,7 +45,7 @@ class Scope(Enum):
 
 
 class Effect(Enum):
-    """What this broker does with a setting."""
+    """Effect of a setting in this broker."""
 
     FULL = "yes"
     NONE = "no effect"
@@ -75,7 +75,7 @@ class Config:
 
     @property
     def attribute(self) -> str:
-        """The name as a Python attribute: `node.id` is `node_id`."""
+        """Name as a Python attribute: `node.id` is `node_id`."""
         return self.name.replace(".", "_")
 
 

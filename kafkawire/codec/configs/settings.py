@@ -1,9 +1,11 @@
-"""Settings as the rest of the broker sees them: typed objects that change in place.
+"""Settings for the rest of the broker: typed objects that change in place.
 
-`BrokerConfig` and `TopicConfig` are made of texts by name and changed by `update`, so whoever
-holds one sees a change at once. `check_topic` and `check_broker` say whether texts may be given,
-settings that depend on each other included. `markdown_table` is docs/configs.md. Pure: where the
-texts come from (command line, SQL) and which wins is not known here.
+`BrokerConfig` and `TopicConfig` are made of texts by name and changed by `update`, so every holder
+sees a change at once. `check_topic` and `check_broker` check whether texts are allowed, including
+settings that depend on each other. `markdown_table` makes docs/configs.md. Pure: the source of the
+texts (command line, SQL) and their precedence are decided elsewhere.
+
+
 
 Called by the command line, the admin handlers (through the topic service), log, groups, server.
 """
@@ -64,14 +66,15 @@ _CODECS = {"producer": -1, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, 
 
 
 def broker_names(row: Config) -> list[str]:
-    """The broker settings a topic setting takes its default from, the first that is set wins."""
+    """Return the broker settings that give a topic setting its default; the first that is set
+    wins."""
     return [row.broker_name, *(unit[0] for unit in row.units)] if row.broker_name else []
 
 
 def topic_default(row: Config, broker: Mapping[str, str]) -> Value:
-    """What a topic without the setting `row` gets, given the broker's settings as texts.
+    """Default of the topic setting `row`, given the broker's settings as texts.
 
-    Kafka's other units count too (log.retention.hours), the finest first; negative: without end.
+    Kafka's other units count too (log.retention.hours), the finest first; negative: unlimited.
     """
     if row.name == ENABLE:
         return tiered_by_default(broker)
@@ -104,8 +107,8 @@ def check_topic(
     broker: Mapping[str, str] | None = None,
     before: Mapping[str, str] | None = None,
 ) -> None:
-    """ConfigError unless a topic may have these settings (texts by topic name); `before`: those
-    it has now, None where it is new."""
+    """Raise ConfigError unless a topic may have these settings (texts by topic name); `before`: its
+    current ones, None for a new topic."""
     for name in overrides:
         find(name, TOPIC_CONFIGS)
     broker = broker or {}
@@ -116,7 +119,7 @@ def check_topic(
 
 
 def check_broker(texts: Mapping[str, str]) -> None:
-    """ConfigError unless a broker may have these settings (texts by broker name)."""
+    """Raise ConfigError unless a broker may have these settings (texts by broker name)."""
     for name in texts:
         find(name, BROKER_CONFIGS)
     values = {
@@ -165,7 +168,7 @@ class TopicConfig:
         self.update(overrides or {}, broker or {})
 
     def update(self, overrides: Mapping[str, str], broker: Mapping[str, str]) -> None:
-        """Takes the settings of the topic and the broker's as texts; changes all or raises."""
+        """Take the settings of the topic and the broker's as texts; changes all or raises."""
         for name in overrides:
             find(name, TOPIC_CONFIGS)
         values = {
@@ -230,13 +233,13 @@ _TOPIC_READS = tuple(
 
 
 def resolve_topic(overrides: Mapping[str, str], broker: Mapping[str, str]) -> TopicConfig:
-    """The typed settings of a topic from its own texts and the broker's."""
+    """Return the typed settings of a topic from its own texts and those of the broker."""
     return TopicConfig(overrides, broker)
 
 
 @dataclass(slots=True, init=False)
 class BrokerConfig:
-    """The settings of the broker, one attribute a row: dots are underscores.
+    """The settings of the broker, one attribute per row: dots are underscores.
 
     The defaults of topic settings are not here: `texts` gives them to `resolve_topic`.
     """
@@ -329,7 +332,7 @@ class BrokerConfig:
         self.update(texts or {})
 
     def update(self, texts: Mapping[str, str]) -> None:
-        """Takes all settings that are set (static and dynamic merged); changes all or raises."""
+        """Take all settings that are set (static and dynamic merged); changes all or raises."""
         check_broker(texts)
         self.texts = dict(texts)
         for name, row in BROKER_CONFIGS.items():
@@ -342,7 +345,7 @@ class BrokerConfig:
 
 
 def markdown_table() -> str:
-    """The tables of docs/configs.md."""
+    """Return the tables of docs/configs.md."""
     lines = ["## Broker", "", *_HEADER]
     own = [row for row in BROKER_CONFIGS.values() if not row.of_topic]
     lines += [_line(row) for row in own]

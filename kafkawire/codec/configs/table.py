@@ -1,12 +1,12 @@
-"""The one table of settings: every topic and broker setting this broker knows, a row each.
+"""The table of settings: one row for every topic and broker setting this broker supports.
 
 Names, types, defaults and bounds are Kafka 4.x's (`LogConfig`, `ServerLogConfigs`,
 `GroupCoordinatorConfig`, ...); settings of our own have one-word or `journal.*`-like names that
 Kafka does not use. A row whose `effect` is not FULL is accepted because clients and scripts set it,
-and its sentence says what it does not do here.
+and its sentence says what is not implemented.
 
-Only data; the rows of the remote tier are in `configs_tier_rows.py`. Parsing, checking and the
-typed objects are in `configs.py`, which is what everybody imports.
+Only data; the rows of the remote tier are in `tier_rows.py`. Parsing, checking and the
+typed objects are in `settings.py`.
 """
 
 from __future__ import annotations

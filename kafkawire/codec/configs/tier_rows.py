@@ -1,7 +1,7 @@
 """The rows of the table of settings that are about the remote tier; data only.
 
 `remote.*` and `local.*` are Kafka's (KIP-405, KIP-950, KIP-956), `tieredStorageLevel` is
-RocketMQ's, `tier.*` and `tiering.*` are our own. What they mean together is in `configs_tier.py`.
+RocketMQ's, `tier.*` and `tiering.*` are our own. Their combined rules are in `tier_rules.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings of the remote tier that depend on each other, with Kafka's rules (LogConfig, KIP-950).
 
 Where Kafka differs: compacted topics are tiered too, and a topic without `remote.storage.enable`
-is tiered where the broker has a tier. Called by `configs.py`, which everybody imports.
+is tiered where the broker has a tier. Called by `settings.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FOR_EVER = -1
 
 
 class TierLevel(IntEnum):
-    """When what is uploaded is read from the remote tier; each level includes those before it."""
+    """Conditions under which uploaded offsets are read from the remote tier; each level includes
+    those before it."""
 
     DISABLE = 0
     NOT_IN_DISK = 1
@@ -31,25 +32,25 @@ class TierLevel(IntEnum):
 
     @classmethod
     def of(cls, name: str) -> TierLevel:
-        """The level of a valid text of `tieredStorageLevel`."""
+        """Return the level of a valid text of `tieredStorageLevel`."""
         return cls(LEVELS.index(name))
 
 
 def tiered_by_default(broker: Mapping[str, str]) -> bool:
-    """Whether the broker (settings as texts) has a tier, and so tiers topics that do not say."""
+    """Return True if the broker (settings as texts) has a tier, and so tiers topics by default."""
     return bool(broker.get("tier.url", "").strip())
 
 
 def local_retention(local: int, total: int) -> int:
-    """What `local.retention.*` comes to beside `retention.*`; -1: no bound."""
+    """Effective `local.retention.*`, given `retention.*`; -1: no bound."""
     if local < 0:  # as long as it is kept at all, or for ever, which is no longer than that
         return total
     return local if total < 0 else min(local, total)
 
 
 def check_tiering(values: Mapping[str, Value], has_tier: bool, enabled: bool) -> None:
-    """ConfigError unless a topic may have these values (by topic name). `enabled`: the topic is
-    there and has remote.storage.enable=true."""
+    """Raise ConfigError unless a topic may have these values (by topic name). `enabled`: the topic
+    exists and has remote.storage.enable=true."""
     if not values[ENABLE]:
         if enabled and has_tier and not values[DELETE_ON_DISABLE]:
             raise ConfigError(

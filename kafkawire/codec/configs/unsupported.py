@@ -219,8 +219,8 @@ broker are fixed at its start."""
 
 
 def foreign_row(name: str) -> Config:
-    """The row of a setting that this broker does not have; of an unknown one a row that accepts
-    any text. A setting with the prefix of a listener is that setting."""
+    """Return the row of a setting that this broker does not have; for an unknown one a row that
+    accepts any text. A setting with the prefix of a listener is that setting."""
     prefixed = _LISTENER_CONFIG.fullmatch(name)
     base = prefixed.group(1) if prefixed else name
     known = _CLUSTER_WIDE.get(base) or _PER_BROKER.get(base)
@@ -230,5 +230,5 @@ def foreign_row(name: str) -> Config:
 
 
 def per_broker(name: str) -> bool:
-    """Whether Kafka refuses the setting for all brokers at once."""
+    """Return True if Kafka refuses the setting as a cluster-wide default."""
     return name in _PER_BROKER or _LISTENER_CONFIG.fullmatch(name) is not None

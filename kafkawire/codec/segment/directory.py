@@ -1,7 +1,7 @@
-"""What the directory and the state of a segment say; drawn in kafkawire.codec.segment.format.
+"""Directory and state sections of a segment, laid out in kafkawire.codec.segment.format.
 
-Reading trusts nothing: every count and length is checked against the bytes that are there, and
-whatever does not fit is a FormatError, a sentence without the file's name. Pure.
+Every count and length that is read is checked against the available bytes; invalid input is a
+FormatError, one sentence without the file's name. Pure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ABORTED = Struct("<qqq")
 
 @dataclass(slots=True)
 class PartitionEntry:
-    """What of one partition is in a segment; the content of an offset mapping.
+    """Data of one partition in a segment; the content of an offset mapping.
 
     Its batches are the bytes [start, start + length) of the file; they cover the offsets
     [base_offset, end_offset), gaps allowed. The first batch may begin below `base_offset` (a log
@@ -48,11 +48,11 @@ class PartitionEntry:
 
 @dataclass(slots=True)
 class PartitionState:
-    """What a reader without SQL needs of a partition, as of its end offset here.
+    """State of a partition at its end offset in this segment, for readers without SQL.
 
     `leader_epochs` and `producers` are packed as in kafkawire.metadata.checkpoint; `aborted` are
     (producer id, first offset, last offset) of aborted transactions, sorted by last offset.
-    `lost`: offsets that were given up, sorted; they have a section of their own.
+    `lost`: offsets that were given up, sorted; they have a separate section.
     """
 
     log_start: int = 0
@@ -63,7 +63,7 @@ class PartitionState:
 
 
 def write_directory(entries: Sequence[PartitionEntry]) -> bytes:
-    """The body of the directory; `entries` in the order of their numbers."""
+    """Encode the body of the directory; `entries` in the order of their numbers."""
     topics: dict[tuple[bytes, str], int] = {}
     rows = [
         ENTRY.pack(
@@ -81,10 +81,10 @@ def write_directory(entries: Sequence[PartitionEntry]) -> bytes:
 
 
 def read_directory(body: Buffer) -> list[PartitionEntry]:
-    """The entries of a directory's body. FormatError for anything else.
+    """Decode the entries of a directory's body. FormatError for invalid bytes.
 
-    Checked: numbers rise, batches and indexes lie back to back from the header on, ranges are
-    ranges. That they end where the trailer says is for `check_directory`.
+    Checked: numbers rise, batches and indexes lie back to back after the header, ranges are valid.
+    Whether they end where the trailer says is checked by `check_directory`.
     """
     size = len(body)
     if size < _COUNTS.size:
@@ -135,7 +135,7 @@ def _read_topics(body: memoryview, count: int) -> list[tuple[bytes, str]]:
 
 
 def check_directory(entries: Sequence[PartitionEntry], trailer: Trailer) -> None:
-    """FormatError unless directory and trailer speak of the same file."""
+    """Raise FormatError unless directory and trailer describe the same file."""
     index = trailer.section(INDEX)
     start, stop = HEADER_BYTES, index.body_start
     if entries:
@@ -155,7 +155,7 @@ def check_directory(entries: Sequence[PartitionEntry], trailer: Trailer) -> None
 
 
 def write_state(states: Sequence[tuple[int, PartitionState]]) -> bytes:
-    """The body of the state section: (partition number, state), numbers rise."""
+    """Encode the body of the state section: (partition number, state), numbers rise."""
     parts = [_COUNTS.pack(len(states), 0)]
     for number, state in states:
         sizes = len(state.leader_epochs), len(state.producers), len(state.aborted)
@@ -169,7 +169,7 @@ def write_state(states: Sequence[tuple[int, PartitionState]]) -> bytes:
 
 
 def read_state(body: Buffer) -> dict[int, PartitionState]:
-    """State by partition number. FormatError for anything `write_state` did not write."""
+    """Decode state by partition number. FormatError for anything `write_state` did not write."""
     view = memoryview(body)
     if len(view) < _COUNTS.size:
         raise FormatError("its state is cut short")

@@ -61,9 +61,8 @@ Integers are little-endian (in batches, Kafka's, they are big-endian); checksums
       range     0 number u64            8 first offset i64      16 end offset i64
                24 noticed ms i64       32 reason u32            36 zero u32
 
-This module writes; reading is in segment_layout, segment_directory, segment_origin and
-segment_index, re-exported here. Pure: whoever calls it reads and writes files.
-docs/segment-format.md says the same at length.
+This module writes; reading is in the modules layout, directory, origin and index, re-exported here.
+Pure: the caller reads and writes files. docs/segment-format.md describes the format in full.
 """
 
 from __future__ import annotations
@@ -155,8 +154,8 @@ _AFTER_AT_LEAST = HEAD_BYTES - PREFIX_BYTES
 
 
 class DamagedBatch(FormatError):
-    """A batch that is not what a producer sent: `part` and `at` say where in what was handed in,
-    `offset` which one it must be (the first offset expected there)."""
+    """A damaged batch in the input: `part` and `at` are its position in the given buffers, `offset`
+    is the first offset expected there."""
 
     def __init__(self, part: int, at: int, offset: int) -> None:
         super().__init__(f"the batch with offset {offset} is damaged")
@@ -166,11 +165,11 @@ class DamagedBatch(FormatError):
 
 
 class SegmentBuilder:
-    """Says what to write where, in order: header, each partition's batches, the rest.
+    """Builder of a segment file, in order: header, each partition's batches, the rest.
 
-    Partitions come with rising numbers, batches with rising offsets. Whoever calls writes the
-    header, then the very buffers handed to `extend`, then what `finish` returns. `position`: the
-    next byte of the file; `entries`: one for each partition that was ended.
+    Partitions come with rising numbers, batches with rising offsets. The caller writes the header,
+    then the buffers passed to `extend`, then the result of `finish`. `position`: the next byte of
+    the file; `entries`: one for each completed partition.
     """
 
     def __init__(self, uuid: bytes, node_id: int, created_ms: int) -> None:
@@ -183,7 +182,7 @@ class SegmentBuilder:
         self._entry: PartitionEntry | None = None
 
     def header(self) -> bytes:
-        """The first bytes of the file."""
+        """Return the header of the file."""
         return write_header(self._header)
 
     def begin(
@@ -195,7 +194,7 @@ class SegmentBuilder:
         base_offset: int,
         state: PartitionState,
     ) -> None:
-        """Go on to the next partition; its offsets are covered from `base_offset` on."""
+        """Begin the next partition; its offsets are covered from `base_offset` on."""
         assert self._entry is None, "the partition before was not ended"
         assert not self.entries or number > self.entries[-1].number, "numbers must rise"
         self._entry = PartitionEntry(
@@ -212,11 +211,11 @@ class SegmentBuilder:
         self._next = -1 << 63
 
     def add(self, batches: Buffer) -> None:
-        """`extend` with one buffer."""
+        """Add one buffer to the current partition as `extend` does."""
         self.extend([memoryview(batches)])
 
     def extend(self, parts: Sequence[memoryview]) -> None:
-        """More of the current partition: each part is whole batches, back to back. Hot.
+        """Add batches to the current partition: each part is whole batches, back to back. Hot.
 
         Every CRC is checked. DamagedBatch for a bad one or a falling offset; then only `abandon`
         may follow. `_block_end`: where, from the partition's start on, the next block may begin.
@@ -272,18 +271,19 @@ class SegmentBuilder:
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last one added to the current partition."""
+        """Next offset of the current partition."""
         assert self._entry is not None
         return max(self._next, self._entry.base_offset)
 
     def abandon(self) -> None:
-        """Forget the current partition: `position` is where it began, write on from there."""
+        """Drop the current partition: `position` returns to its start, and writing continues
+        there."""
         assert self._entry is not None, "no partition was begun"
         self.position = self._entry.start
         self._entry = None
 
     def end(self, end_offset: int) -> None:
-        """The current partition is complete and covers the offsets below `end_offset`."""
+        """End the current partition, which covers the offsets below `end_offset`."""
         entry = self._entry
         assert entry is not None, "no partition was begun"
         assert self.next_offset <= end_offset, f"batches reach beyond {end_offset}"
@@ -300,8 +300,8 @@ class SegmentBuilder:
         self._entry = None
 
     def finish(self, origin: Origin | None = None) -> bytes:
-        """Sections and trailer: the rest of the file. `position` becomes its size.
-        `origin` None: the file does not say where it comes from."""
+        """Return sections and trailer, the rest of the file. `position` becomes its size. `origin`
+        None: the file has no origin section."""
         assert self._entry is None, "the last partition was not ended"
         batches_end = self.position
         at = batches_end + SECTION_HEAD_BYTES

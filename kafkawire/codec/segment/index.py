@@ -1,7 +1,7 @@
-"""The sparse index of one partition in one segment; drawn in kafkawire.codec.segment.format.
+"""The sparse index of one partition in one segment, laid out in kafkawire.codec.segment.format.
 
 A block is a run of whole batches from one index entry to the next: at least 4 KiB, unless it is
-the last one. An entry has the block's first offset, its place, the running maximum of timestamps
+the last one. An entry has the block's first offset, its position, the running maximum of timestamps
 and the CRC-32C of the block's bytes, which also covers what a batch's own CRC leaves out. Pure.
 """
 
@@ -26,7 +26,7 @@ ENTRY_BYTES = 28
 def write_index(
     offsets: Sequence[int], positions: Sequence[int], newest: Sequence[int], sums: Sequence[int]
 ) -> bytes:
-    """The bytes of an index: offset deltas, position deltas, running maxima, checksums."""
+    """Encode an index: offset deltas, position deltas, running maxima, checksums."""
     codes: tuple[Literal["q", "I"], ...] = ("q", "q", "q", "I")
     columns = (offsets, positions, newest, sums)
     parts = []
@@ -39,10 +39,10 @@ def write_index(
 
 
 class SparseIndex:
-    """An index as it lies in memory, without a copy. Positions are those of the file.
+    """An encoded index, read in place without a copy. Positions are those of the file.
 
     `entry_start`, `entry_length`, `base_offset`, `checksum`: as in the partition's entry of the
-    directory. Raises FormatError if the bytes are not what was written.
+    directory. Raises FormatError if the checksum does not match.
     """
 
     __slots__ = ("_base", "_length", "_newest", "_offsets", "_positions", "_start", "_sums")
@@ -68,11 +68,12 @@ class SparseIndex:
             raise FormatError("its index does not fit its batches")
 
     def __len__(self) -> int:
-        """How many blocks there are."""
+        """Return the number of blocks."""
         return len(self._positions)
 
     def block(self, at: int) -> tuple[int, int, int, int, int]:
-        """Block `at`: position, length, first offset, running maximum timestamp, checksum."""
+        """Return position, length, first offset, running maximum timestamp and checksum of block
+        `at`."""
         start = self._positions[at]
         stop = self._end(at)
         return (
@@ -81,21 +82,23 @@ class SparseIndex:
         )  # fmt: skip
 
     def find(self, position: int) -> int:
-        """The block that has this position of the file."""
+        """Return the number of the block at this position of the file."""
         return bisect_right(self._positions, position - self._start) - 1
 
     def span(self, offset: int, max_bytes: int) -> tuple[int, int]:
-        """(position, length) of whole blocks, from the last that begins at or before `offset` on.
+        """Return (position, length) of whole blocks, from the last that begins at or before
+            `offset` on.
 
-        At most `max_bytes` unless the first block alone is larger. If the offset was compacted
-        away the first block may end before it: read on behind it. (start, 0) of an empty index.
+        At most `max_bytes` unless the first block alone is larger. If the offset was compacted away
+        the first block may end before it: continue after it. (start, 0) for an empty index.
         """
         if not self._positions:
             return self._start, 0
         return self._run(max(0, bisect_right(self._offsets, offset - self._base) - 1), max_bytes)
 
     def runs(self, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, int]]:
-        """(position, length) of runs of whole blocks that together hold the bytes [start, stop).
+        """Yield (position, length) of runs of whole blocks that together hold the bytes [start,
+        stop).
 
         Each has at most `max_bytes` unless its first block alone is larger.
         """
@@ -109,7 +112,8 @@ class SparseIndex:
             at = bisect_left(self._positions, position - self._start)
 
     def _run(self, at: int, max_bytes: int) -> tuple[int, int]:
-        """From block `at` on, at most `max_bytes` or that one block."""
+        """Return the length of whole blocks from block `at` on, at most `max_bytes` or that one
+        block."""
         start = self._positions[at]
         if start + max_bytes >= self._length:
             return self._start + start, self._length - start
@@ -117,14 +121,16 @@ class SparseIndex:
         return self._start + start, (self._positions[last] if last > at else self._end(at)) - start
 
     def since(self, timestamp: int) -> int | None:
-        """Position of the first block that may hold a record at or after `timestamp` (ms)."""
+        """Return the position of the first block that may hold a record at or after `timestamp`
+        (ms)."""
         at = bisect_left(self._newest, timestamp)
         return self._start + self._positions[at] if at < len(self._newest) else None
 
     def damaged(self, position: int, data: Buffer) -> int | None:
-        """The first block of `data` (bytes of the file from `position` on) that is not as written.
+        """Return the position of the first damaged block of `data` (bytes of the file from
+        `position` on); None if all match.
 
-        Its position; None if all are sound. Looked at are the blocks that lie wholly in `data`.
+        Only blocks that lie completely in `data` are checked.
         """
         view = memoryview(data)
         shift = position - self._start
@@ -139,7 +145,7 @@ class SparseIndex:
         return None
 
     def _end(self, at: int) -> int:
-        """Where a block ends, from the first batch on."""
+        """Return where a block ends, from the first batch on."""
         if at + 1 < len(self._positions):
             return self._positions[at + 1]
         return self._length

@@ -1,7 +1,7 @@
-"""The frame of a segment file: header, sections, trailer; drawn in kafkawire.codec.segment.format.
+"""Header, section table and trailer of a segment file, laid out in kafkawire.codec.segment.format.
 
-Reading trusts nothing: every count and length is checked against the bytes that are there, and
-whatever does not fit is a FormatError, a sentence without the file's name. Pure.
+Every count and length that is read is checked against the available bytes; invalid input is a
+FormatError, one sentence without the file's name. Pure.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ assert MAX_SECTIONS * SECTION.size + TRAILER_BYTES <= TAIL_BYTES
 
 
 class FormatError(ValueError):
-    """These bytes are no segment, or a damaged one."""
+    """The bytes are not a segment, or a damaged one."""
 
 
 class NewerFormatError(FormatError):
-    """A newer program wrote this, and this one must not guess what it means."""
+    """The file was written by a newer version and cannot be interpreted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Who made the file, and when (ms since 1970)."""
+    """Header of a file: its writer, and its creation time (ms since 1970)."""
 
     uuid: bytes
     node_id: int
@@ -62,7 +62,8 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A row of the section table. `start`: of its head; `length`: of its body, behind the head."""
+    """A row of the section table. `start`: position of the head; `length`: of the body after the
+    head."""
 
     kind: int
     version: int
@@ -73,22 +74,22 @@ class Section:
 
     @property
     def body_start(self) -> int:
-        """Where the body begins in the file."""
+        """Position of the body in the file."""
         return self.start + SECTION_HEAD_BYTES
 
     @property
     def stop(self) -> int:
-        """Where it ends."""
+        """Position after the section."""
         return self.body_start + self.length
 
     @property
     def name(self) -> str:
-        """In words."""
+        """Name of the section type."""
         return SECTION_NAMES.get(self.kind, f"section of type {self.kind}")
 
     @property
     def known(self) -> bool:
-        """Whether this program can read it."""
+        """True if this version can read the section."""
         return 0 < self.version <= SECTION_VERSIONS.get(self.kind, 0)
 
 
@@ -105,14 +106,14 @@ class Trailer:
     sections: list[Section]
 
     def section(self, kind: int) -> Section:
-        """The section of a type. FormatError if there is none this program can read."""
+        """Return the section of a type. FormatError if there is none this version can read."""
         section = self.optional(kind)
         if section is None:
             raise FormatError(f"it has no {SECTION_NAMES[kind]} this program can read")
         return section
 
     def optional(self, kind: int) -> Section | None:
-        """The section of a type; None if there is none this program can read."""
+        """Return the section of a type; None if there is none this version can read."""
         for section in self.sections:
             if section.kind == kind and section.known:
                 return section
@@ -120,21 +121,21 @@ class Trailer:
 
 
 def write_header(header: Header) -> bytes:
-    """The first 64 bytes of a file."""
+    """Encode the first 64 bytes of a file."""
     fields = (header.uuid, header.node_id, 0, header.created_ms)
     checksum = _header_sum(HEADER.pack(MAGIC, VERSION, 0, *fields))
     return HEADER.pack(MAGIC, VERSION, checksum, *fields)
 
 
 def _header_sum(head: Buffer) -> int:
-    """Of all but itself. It stays where it is in every version, so that a damaged version number
-    is not taken for a newer program's."""
+    """Return the checksum of the header without its own field. Its position is the same in every
+    version, so that a damaged version number is not mistaken for a newer version."""
     view = memoryview(head)
     return crc32c(view[16:HEADER_BYTES], crc32c(view[:12]))
 
 
 def read_header(head: Buffer) -> Header:
-    """The other way. FormatError if this is not the beginning of a segment."""
+    """Decode a header. FormatError if the bytes are not the start of a segment."""
     if len(head) < HEADER_BYTES:
         raise FormatError(f"it has {len(head)} bytes, a header alone has {HEADER_BYTES}")
     magic, version, checksum, uuid, node_id, zero, created_ms = HEADER.unpack_from(head)
@@ -149,7 +150,7 @@ def read_header(head: Buffer) -> Header:
 
 
 def write_trailer(trailer: Trailer) -> bytes:
-    """Section table and trailer."""
+    """Encode section table and trailer."""
     table = b"".join(
         SECTION.pack(s.kind, s.version, s.flags, s.start, s.length, s.checksum)
         for s in trailer.sections
@@ -171,10 +172,11 @@ def write_trailer(trailer: Trailer) -> bytes:
 
 
 def read_trailer(tail: Buffer, file_size: int) -> Trailer:
-    """The trailer of a file of `file_size` bytes that ends with `tail` (TAIL_BYTES are enough).
+    """Decode the trailer of a file of `file_size` bytes that ends with `tail` (TAIL_BYTES are
+    enough).
 
-    Raises FormatError if the file does not end as a whole segment does, NewerFormatError if a
-    newer program wrote it or it has a section that must be known and is not.
+    FormatError if the file does not end as a complete segment does, NewerFormatError if a newer
+    version wrote it or it has an unknown section that is marked as mandatory.
     """
     size = len(tail)
     if size < TRAILER_BYTES or file_size < HEADER_BYTES + TRAILER_BYTES:
@@ -205,7 +207,8 @@ def read_trailer(tail: Buffer, file_size: int) -> Trailer:
 
 
 def _check_sections(sections: Sequence[Section], start: int, stop: int) -> None:
-    """They fill [start, stop) back to back, and none must be known that is not."""
+    """Check that the sections fill [start, stop) back to back, and that no mandatory one is
+    unknown."""
     if start < HEADER_BYTES:
         raise FormatError(f"its sections begin at {start}, within the header")
     for section in sections:
@@ -232,7 +235,7 @@ def _check_version(version: int) -> None:
 
 
 def write_section(kind: int, flags: int, body: Buffer, start: int) -> tuple[bytes, Section]:
-    """Head and body of a section at position `start`, and its row in the table."""
+    """Encode head and body of a section at position `start`, and its row in the table."""
     head = SECTION_HEAD.pack(kind, SECTION_VERSIONS[kind], flags, len(body))
     data = head + body
     row = Section(kind, SECTION_VERSIONS[kind], flags, start, len(body), crc32c(data))
@@ -240,7 +243,7 @@ def write_section(kind: int, flags: int, body: Buffer, start: int) -> tuple[byte
 
 
 def section_body(section: Section, data: Buffer) -> memoryview:
-    """The body of a section from its bytes (head and body), checked against the table."""
+    """Return the body of a section from its bytes (head and body), checked against the table."""
     view = memoryview(data)
     if len(view) != section.stop - section.start:
         raise FormatError(f"its {section.name} is cut short")

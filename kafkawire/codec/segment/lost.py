@@ -1,7 +1,7 @@
-"""Which offsets of a segment were lost, and why; drawn in kafkawire.codec.segment.format.
+"""Lost offset ranges of a segment with reasons, laid out in kafkawire.codec.segment.format.
 
-Written when damaged batches are left out of a rewritten segment (--skip-lost), and carried on by
-every later rewrite, so that a reader can tell these gaps from those that compaction leaves. Pure.
+Written when damaged batches are left out of a rewritten segment (--skip-lost), and copied by every
+later rewrite, so that a reader can distinguish these gaps from those of compaction. Pure.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class LostRange(NamedTuple):
 
 
 def merged(ranges: Iterable[LostRange], base: int, end: int) -> list[LostRange]:
-    """The ranges that reach into [base, end), sorted, without repetitions."""
+    """Return the ranges that overlap [base, end), sorted, without duplicates."""
     return sorted({each for each in ranges if each.first < end and each.end > base})
 
 
 def write_lost(ranges: Sequence[tuple[int, LostRange]]) -> bytes:
-    """The body of the section: (partition number, range), numbers and offsets rise."""
+    """Encode the body of the section: (partition number, range), numbers and offsets rise."""
     rows = [
         _RANGE.pack(number, each.first, each.end, each.noticed_ms, each.reason, 0)
         for number, each in ranges
@@ -45,7 +45,8 @@ def write_lost(ranges: Sequence[tuple[int, LostRange]]) -> bytes:
 
 
 def read_lost(body: Buffer) -> dict[int, list[LostRange]]:
-    """Lost ranges by partition number. FormatError for anything `write_lost` did not write."""
+    """Decode lost ranges by partition number. FormatError for anything `write_lost` did not
+    write."""
     view = memoryview(body)
     if len(view) < _COUNT.size:
         raise FormatError("its lost ranges are cut short")

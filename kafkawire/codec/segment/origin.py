@@ -1,7 +1,7 @@
-"""What the origin of a segment says; drawn in kafkawire.codec.segment.format.
+"""Origin section of a segment, laid out in kafkawire.codec.segment.format.
 
-With it a file alone tells which cluster and topics its records belong to, so that they can be
-restored where nothing else is left. Reading trusts nothing, as in segment_directory. Pure.
+It names the cluster and topics of the records, so that they can be restored from the file alone.
+Every length that is read is checked. Pure.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class TopicOrigin:
 
 @dataclass(slots=True)
 class Origin:
-    """Where a segment comes from. `generation` 0: cut from journals; a rewrite has 1 + that of its
-    newest input, and wins over what it was made of. `topics`: those of the directory that existed
-    when it was written."""
+    """Origin of a segment. `generation` 0: cut from journals; a rewrite has 1 + that of its newest
+    input, and takes precedence over its inputs. `topics`: those of the directory that existed when
+    it was written."""
 
     cluster_id: str
     generation: int = 0
@@ -46,7 +46,7 @@ class Origin:
 
 
 def write_origin(origin: Origin) -> bytes:
-    """The body of the origin section."""
+    """Encode the body of the origin section."""
     cluster_id, kind = origin.cluster_id.encode(), origin.retention_class.encode()
     parts = [
         _HEAD.pack(len(origin.topics), origin.generation, len(cluster_id), len(kind)),
@@ -64,7 +64,7 @@ def write_origin(origin: Origin) -> bytes:
 
 
 def read_origin(body: Buffer) -> Origin:
-    """The other way. FormatError for anything `write_origin` did not write."""
+    """Decode an origin section. FormatError for anything `write_origin` did not write."""
     reader = _Reader(memoryview(body))
     count, generation, cluster, kind = reader.take(_HEAD)
     origin = Origin(reader.text(cluster), generation, reader.text(kind))
@@ -86,7 +86,7 @@ def read_origin(body: Buffer) -> Origin:
 
 
 class _Reader:
-    """Fields of the body one after the other. FormatError where it ends too early."""
+    """Reader of the fields of the body, in order. FormatError if it ends too early."""
 
     __slots__ = ("_view", "at")
 
@@ -102,11 +102,11 @@ class _Reader:
         return start
 
     def take(self, fields: Struct) -> tuple[Any, ...]:
-        """The next fields."""
+        """Return the next fields."""
         return fields.unpack_from(self._view, self._go(fields.size))
 
     def text(self, size: int) -> str:
-        """The next bytes as text."""
+        """Return the next bytes as text."""
         start = self._go(size)
         try:
             return str(self._view[start : start + size], "utf-8")
