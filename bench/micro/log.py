@@ -12,10 +12,12 @@ import os
 import sys
 import tempfile
 import time
+from types import SimpleNamespace
 
 from kafkawire.codec.batches import build
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.hooks import Hooks
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.journal.directory import Journals
 from kafkawire.log.partition.partition import Partition
@@ -30,7 +32,8 @@ def make_log(folder: str, partitions: int) -> tuple[CommitLog, list[Partition]]:
     config = BrokerConfig({"flush": "os"})
     env = real_env()
     journals = Journals(env, folder, config.journal_bytes, config.hot_bytes, config.recycle_bytes)
-    log = CommitLog(env, config, journals)
+    cut = SimpleNamespace()  # nothing is cut, and no log start moves
+    log = CommitLog(env, config, journals, cut, Hooks(lambda rolled: None), cut)  # type: ignore[arg-type]
     journals.start([], [], 1)
     log.start(1 << 32, journals.active.end_place)
     made = [

@@ -78,12 +78,11 @@ class Broker:
         self.counts = Counts()
         self.answer_memory = AnswerMemory(config.inflight_answer_bytes, env.call_soon)
         self.table = PartitionTable(catalog, log.loader, self.node_id)
-        log.unloader.held = INTERNAL_TOPICS  # their coordinators hold on to the partitions
-        self.producer_ids = ProducerIds(metadata)
+        self.producer_ids = ProducerIds(metadata, self._producer_ids_leased)
         self.identity = IdentityRecorder(
             env, metadata, folder, config.node_id, catalog.cluster_id, config.tier_url
         )
-        log.hooks.stored = self.identity.changed
+        log.hooks.when_stored(self.identity.changed)
         self.topics = TopicService(self)
         self.manifest: LocalManifest | None = None
         self.tiering: Tiering | None = None
@@ -148,8 +147,9 @@ class Broker:
         verify = found.identity is None and found.has_log
         try:
             log = await Log.open(
-                env, home, config, catalog, storage, metadata, node_id, lock, verify
-            )
+                env, home, config, catalog, storage, metadata, node_id, lock, verify,
+                pinned_topics=INTERNAL_TOPICS,  # their coordinators refer to the partitions
+            )  # fmt: skip
         except BaseException:
             if store is not None:
                 await store.close()
@@ -188,7 +188,11 @@ class Broker:
             self.cluster_id,
         )  # fmt: skip
         await self.tiering.start()
-        self.producer_ids.leased = self.tiering.rounds.producer_ids_leased
+
+    def _producer_ids_leased(self, end: int) -> None:
+        """Have the manifest of the remote tier name ids from `end` on as the next free ones."""
+        if self.tiering is not None:
+            self.tiering.producer_ids_leased(end)
 
     async def close(self) -> None:
         """Commit what was accepted and let go. Calling it again does nothing."""

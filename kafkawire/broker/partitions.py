@@ -43,8 +43,7 @@ class PartitionTable:
         self._catalog = catalog
         self._loader = loader
         self._node_id = node_id
-        loader.entered = self.enter
-        loader.left = self.leave
+        loader.register(self)
         for partition in loader.partitions.values():
             self.enter(partition)
 

@@ -21,17 +21,19 @@ BLOCK = 1000
 
 
 class ProducerIds:
-    """The current block and the way to the next one. `leased` is told of each: ids below what it
-    is given may have been given out."""
+    """The current block and the way to the next one. `leased` is called with the end of each new
+    block: ids below it may have been given out."""
 
-    __slots__ = ("_end", "_leasing", "_metadata", "_next", "leased")
+    __slots__ = ("_end", "_leased", "_leasing", "_metadata", "_next")
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(
+        self, metadata: Metadata, leased: Callable[[int], None] = lambda end: None
+    ) -> None:
         self._metadata = metadata
         self._next = 0
         self._end = 0
         self._leasing = asyncio.Lock()
-        self.leased: Callable[[int], None] = _nobody
+        self._leased = leased
 
     async def take(self) -> int:
         """A producer id nobody else has. Waits for SQL once in a thousand calls; raises what
@@ -42,11 +44,7 @@ class ProducerIds:
                 if self._next == self._end:
                     first = await self._metadata.lease_producer_ids(BLOCK)
                     self._next, self._end = first, first + BLOCK
-                    self.leased(self._end)
+                    self._leased(self._end)
         taken = self._next
         self._next += 1
         return taken
-
-
-def _nobody(_: int) -> None:
-    """Until somebody wants to know."""

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from kafkawire.log.journal.file import Journal
     from kafkawire.metadata.catalog import TopicInfo
-
-
-def _nobody(*_: Any) -> None:
-    """Nobody listens."""
 
 
 class LogListener(Protocol):
@@ -50,14 +46,31 @@ class LogListener(Protocol):
 @dataclass(slots=True)
 class Hooks:
     """One for each log; `kafkawire.log.append.commit_log` holds it. `rolled`: journals take no more
-    (for the manager). `stored`: SQL has durably changed what journals or segments depend on (for
-    kafkawire.log.identity). `doubts`: transactions that failed and may have been done all the same,
-    so that nobody was told of what they changed."""
+    (for the manager). `doubts`: transactions that failed and may have been done all the same, so
+    that their changes were reported to no listener."""
 
-    rolled: Callable[[list[Journal]], None] = _nobody
-    stored: Callable[[], None] = _nobody
+    rolled: Callable[[list[Journal]], None]
     listeners: list[LogListener] = field(default_factory=list)
     doubts: int = 0
+    _when_stored: list[Callable[[], None]] = field(default_factory=list)
+
+    def register(self, listener: LogListener) -> None:
+        """Report changes to `listener` from now on."""
+        self.listeners.append(listener)
+
+    def when_stored(self, fn: Callable[[], None]) -> None:
+        """Call `fn` whenever SQL has durably changed what journals or segments depend on (for
+        kafkawire.log.identity)."""
+        self._when_stored.append(fn)
+
+    def stored(self) -> None:
+        """Report that SQL has durably changed what journals or segments depend on."""
+        for fn in self._when_stored:
+            fn()
+
+    def in_doubt(self) -> None:
+        """Note a transaction that failed and may have been done all the same."""
+        self.doubts += 1
 
     def segments(self, ids: Collection[int]) -> None:
         """See LogListener."""

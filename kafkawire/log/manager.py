@@ -20,10 +20,11 @@ from __future__ import annotations
 
 import logging
 import os.path
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.log.append.commit_log import CommitLog
+from kafkawire.log.hooks import Hooks
 from kafkawire.log.io.ports import Env, Lock, LogError
 from kafkawire.log.journal.catalog_frames import CatalogFrames
 from kafkawire.log.journal.directory import Journals
@@ -39,6 +40,7 @@ from kafkawire.log.partition.damaged_ranges import lost_ranges
 from kafkawire.log.partition.index_eviction import rows_in
 from kafkawire.log.partition.loader import Loader
 from kafkawire.log.partition.restore import load_partitions
+from kafkawire.log.partition.row_version import RowVersion
 from kafkawire.log.partition.unloader import Unloader
 from kafkawire.log.recovery.given_up import read_given_up
 from kafkawire.log.recovery.losses import Loss, names
@@ -47,6 +49,9 @@ from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import check_known
 from kafkawire.log.segments.manager import Segments
+from kafkawire.log.segments.read.warm_reader import WarmReader
+from kafkawire.log.segments.remote_tier import RemoteTier
+from kafkawire.log.segments.store import SegmentStore
 from kafkawire.metadata.catalog import Catalog, TopicInfo
 from kafkawire.metadata.store import Metadata
 from kafkawire.offsets.catalog.port import SegmentCatalog
@@ -85,6 +90,7 @@ class Log:
         metadata: Metadata,
         node_id: int,
         lock: Lock,
+        pinned_topics: Container[str] = (),
     ) -> None:
         self.env = env
         self.folder = folder
@@ -101,10 +107,16 @@ class Log:
             config.hot_bytes,
             config.recycle_bytes,
         )
-        self.commit_log = CommitLog(env, config, self.journals)
+        self.hooks = Hooks(self._rolled)
+        remote = RemoteTier()
+        store = SegmentStore(env, storage, os.path.join(folder, "segments"))
+        warm = WarmReader(env, store, remote)
+        self.commit_log = CommitLog(
+            env, config, self.journals, warm, self.hooks, self._move_log_starts
+        )
         self._given_up = read_given_up(env.fs, folder)
-        self.hooks = self.commit_log.hooks
-        self.loader = Loader(self.commit_log, catalog, storage, node_id, config)
+        self.row_version = RowVersion()
+        self.loader = Loader(self.commit_log, catalog, storage, node_id, config, self.row_version)
         self.partitions = self.loader.partitions
         self.checkpoints = Checkpoints(
             storage, node_id, self.commit_log, self.partitions, self._released
@@ -113,18 +125,18 @@ class Log:
             self.commit_log,
             storage,
             catalog,
-            self.partitions,
+            self.loader,
+            warm,
+            store,
+            remote,
+            self.row_version,
             folder,
             node_id,
             self._released,
-            self.loader.config_of,
+            metadata.known_partitions,
             self._given_up,
         )
-        self.loader.version = lambda: self.segments.swapper.version
-        self.segments.lifecycle.load = self.loader.load
-        self.segments.known_partitions = metadata.known_partitions
-        self.segments.cleaner.load = self.loader.load
-        self.segments.cleaner.config_of = self.loader.config_of
+        self._pinned_topics = pinned_topics
         self._storage = storage
         self._catalog = catalog
         self._metadata = metadata
@@ -146,9 +158,11 @@ class Log:
         node_id: int,
         lock: Lock | None = None,
         verify: bool = False,
+        pinned_topics: Container[str] = (),
     ) -> Log:
         """Recover and be ready to serve. `lock` is that of `lock_folder`, if it is held already;
-        `verify`: compare every journal with the catalog, since the folder has no identity.
+        `verify`: compare every journal with the catalog, since the folder has no identity;
+        `pinned_topics`: names of topics whose partitions stay in memory once they are loaded.
 
         Raises LogError (a sentence for the operator) if another process uses the folder or a
         newer program wrote it, OSError from the disk, and what `storage` and `metadata` raise.
@@ -156,7 +170,7 @@ class Log:
         if lock is None:
             lock = lock_folder(env, folder)
         try:
-            log = cls(env, folder, config, catalog, storage, metadata, node_id, lock)
+            log = cls(env, folder, config, catalog, storage, metadata, node_id, lock, pinned_topics)
             await log._recover(verify)
         except BaseException:
             lock.release()
@@ -266,12 +280,10 @@ class Log:
             self._given_up.journals(),
         )
         self.indexer = Indexer(self.commit_log, self.partitions, self.checkpoints)
-        self.unloader = Unloader(self.env, self.loader, self.checkpoints)
+        self.unloader = Unloader(self.env, self.loader, self.checkpoints, self._pinned_topics)
         self.upkeep = Upkeep(
             self.commit_log, self.indexer, self.retention, self.segments, self.unloader
         )
-        self.hooks.rolled = self._rolled
-        self.commit_log.save_log_starts = self._move_log_starts
 
     async def _raise_epochs(self, numbers: set[int] | None) -> None:
         """Fence readers of a tail that may be lost (KIP-320: OffsetForLeaderEpoch tells them).

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def listen(tiering: Tiering) -> None:
     """Be told from now on."""
-    tiering.log.hooks.listeners.append(TieringLogListener(tiering))
+    tiering.log.hooks.register(TieringLogListener(tiering))
 
 
 class TieringLogListener:

@@ -113,7 +113,7 @@ class Tiering:
             self.log.commit_log.reader.lane, self.storage, self.store_of,
             report=self.repairer.report,
         )  # fmt: skip
-        segments.warm.cold = self.cold
+        segments.remote.attach_reader(self.cold)
         self._build()
         self.local = LocalTier(
             self.env, self.config, segments, self.storage, self.store_of, self.log.partitions,
@@ -216,6 +216,10 @@ class Tiering:
     def store_of(self, tier: int) -> ObjectStore | None:
         """Where objects of a tier are; None: it cannot be reached from here."""
         return self.tiers.store(tier)
+
+    def producer_ids_leased(self, end: int) -> None:
+        """Have the manifest of the current tier say that producer ids below `end` are taken."""
+        self.rounds.producer_ids_leased(end)
 
     def broker_changed(self) -> None:
         """Settings of the broker have changed, the dynamic ones of all brokers perhaps."""

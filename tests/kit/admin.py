@@ -8,7 +8,7 @@ request through the codec both ways, so that a test sees what a client would.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import SimpleNamespace
@@ -148,10 +148,13 @@ class FakeLoader:
 
     def __init__(self, catalog: Catalog, config: BrokerConfig) -> None:
         self.partitions: dict[int, FakePartition] = {}
-        self.entered: Callable[[Any], None] = lambda partition: None
+        self.listeners: list[Any] = []
         self.configs = TopicConfigs(catalog, config)
         self.fresh_from = 1
         self.slices = Slices(lambda: 0.0)
+
+    def register(self, listener: Any) -> None:
+        self.listeners.append(listener)
 
     def get(self, number: int) -> FakePartition:
         return self.partitions[number]
@@ -179,7 +182,8 @@ class FakeLog:
                 if row.leader == ME and row.number not in self.partitions:
                     partition = FakePartition(row.number, info.id, info.name, row.index, config)
                     self.partitions[row.number] = partition
-                    self.loader.entered(partition)
+                    for listener in self.loader.listeners:
+                        listener.enter(partition)
 
     def remove_topic(self, info: TopicInfo) -> None:
         self.steps.append("log remove")

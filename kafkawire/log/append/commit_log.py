@@ -39,13 +39,16 @@ from kafkawire.log.journal.file import Journal
 from kafkawire.log.journal.format import KIND_ROLL, write_catalog
 from kafkawire.log.journal.ledger import Ledger
 from kafkawire.log.partition.read_plan import Plan
-from kafkawire.log.partition.reader import Reader
+from kafkawire.log.partition.reader import Reader, SegmentReads
 from kafkawire.log.recovery.losses import Loss
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
 
 logger = logging.getLogger(__name__)
+
+SaveLogStarts = Callable[[dict[int, int]], Awaitable[None]]
+"""Store the log starts of partition numbers, durably."""
 
 
 class CommitLog:
@@ -71,7 +74,16 @@ class CommitLog:
         "written",
     )  # fmt: skip
 
-    def __init__(self, env: Env, config: BrokerConfig, journals: Journals) -> None:
+    def __init__(
+        self,
+        env: Env,
+        config: BrokerConfig,
+        journals: Journals,
+        segments: SegmentReads,
+        hooks: Hooks,
+        save_log_starts: SaveLogStarts,
+    ) -> None:
+        """`segments` reads what has been cut; `save_log_starts` stores log starts that move."""
         self.env = env
         self.config = config
         self.journals = journals
@@ -103,10 +115,10 @@ class CommitLog:
         self.write_seconds = Histogram()
         self.ledger = Ledger(env, os.path.dirname(journals.folder))
         self.commits = Commits(self)
-        self.reader = Reader(env, journals, lambda: self.scheduled)
-        self.hooks = Hooks()
+        self.reader = Reader(env, journals, lambda: self.scheduled, segments)
+        self.hooks = hooks
         self.losses: Sequence[Loss] = ()
-        self.save_log_starts: Callable[[dict[int, int]], Awaitable[None]]
+        self.save_log_starts = save_log_starts
 
     def start(self, run: int, written: int, losses: Sequence[Loss] = ()) -> None:
         """Write on from what recovery found, all of which is durable but for the losses."""

@@ -120,7 +120,7 @@ class Checkpoints:
             try:
                 await self._storage.save_checkpoint(Checkpoint(self._node_id, self.place, rows))
             except BaseException:
-                self._commit_log.hooks.doubts += 1
+                self._commit_log.hooks.in_doubt()
                 raise
             for partition, start in moving:
                 if not partition.removed:

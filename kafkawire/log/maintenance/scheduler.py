@@ -166,8 +166,9 @@ class Upkeep:
         self._commit_log.journals.drop_spares()
         await self.retain()
         await self._segments.sweep(now=True)
-        if self._segments.relief is not None:
-            await self._segments.relief()
+        relief = self._segments.remote.relief
+        if relief is not None:
+            await relief()
 
     async def _try(self, what: str, work: Work) -> bool:
         try:

@@ -78,7 +78,7 @@ class LocalManifest:
         begin."""
         rows = [segment.row for segment in self.log.segments.store.by_id.values()]
         facts = len(self.catalog.by_id), self.catalog.last_number()
-        self.log.hooks.listeners.append(self)
+        self.log.hooks.register(self)
         self._woken.set()
         self._task = self.env.spawn(self._run(facts, rows), "local manifest")
 

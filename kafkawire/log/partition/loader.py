@@ -13,15 +13,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from kafkawire.codec.configs.settings import BrokerConfig, TopicConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.partition import restore as loading
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.row_version import RowVersion
 from kafkawire.log.partition.topic_configs import TopicConfigs
 from kafkawire.metadata.catalog import Catalog, Location
 from kafkawire.offsets.catalog.port import PartitionRow, SegmentCatalog
@@ -52,9 +53,20 @@ class _Round:
     numbers: set[int] = field(default_factory=set)
 
 
+class LoadListener(Protocol):
+    """Keeps track of the partitions in memory (the broker's table)."""
+
+    def enter(self, partition: Partition) -> None:
+        """A partition is in memory from now on."""
+        ...
+
+    def leave(self, partition: Partition) -> None:
+        """A partition is not in memory any more."""
+        ...
+
+
 class Loader:
-    """See the module. `partitions` by number are those in memory; `entered` is told of each that
-    comes and `left` of each that is forgotten (the broker's table); of partitions from `fresh_from`
+    """See the module. `partitions` by number are those in memory; of partitions from `fresh_from`
     on nothing can be stored, for they were created in this run."""
 
     def __init__(
@@ -64,12 +76,12 @@ class Loader:
         storage: SegmentCatalog,
         node_id: int,
         config: BrokerConfig,
+        rows: RowVersion,
     ) -> None:
         self.partitions: dict[int, Partition] = {}
-        self.entered: Callable[[Partition], None] = _nobody
-        self.left: Callable[[Partition], None] = _nobody
+        self._listeners: list[LoadListener] = []
         self.fresh_from = catalog.last_number() + 1
-        self.version: Callable[[], int] = _never  # rises when rows in the storage are exchanged
+        self._rows = rows
         self.configs = TopicConfigs(catalog, config)
         self._commit_log = commit_log
         self._env = commit_log.env
@@ -82,6 +94,10 @@ class Loader:
         self._refused: dict[int, str] = {}
         self._refused_until = 0.0
 
+    def register(self, listener: LoadListener) -> None:
+        """Report to `listener` each partition that is loaded or unloaded from now on."""
+        self._listeners.append(listener)
+
     def get(self, number: int) -> Partition:
         """A partition that the catalog has and that is led here. NotLoaded; KafkaError while the
         storage cannot be read."""
@@ -92,7 +108,7 @@ class Loader:
             partition = self.make(number)
             if partition is None:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            self.entered(partition)
+            self._entered(partition)
             return partition
         why = self._refused.get(number)
         if why is not None:
@@ -163,9 +179,9 @@ class Loader:
         for start in range(0, len(numbers), LOAD_AT_ONCE):
             part = numbers[start : start + LOAD_AT_ONCE]
             while True:
-                version = self.version()
+                version = self._rows.number
                 rows = await self._storage.load_partitions(part)
-                if version == self.version():
+                if version == self._rows.number:
                     break
             for row in rows:
                 self._enter(row)
@@ -177,7 +193,11 @@ class Loader:
         if partition is None:
             return  # deleted meanwhile
         loading.fill(partition, row)
-        self.entered(partition)
+        self._entered(partition)
+
+    def _entered(self, partition: Partition) -> None:
+        for listener in self._listeners:
+            listener.enter(partition)
 
     def _new(self, number: int, location: Location) -> Partition:
         return Partition(
@@ -197,18 +217,10 @@ class Loader:
         partition.removed = True
         # Something is stored of it now; of those created before it too, for all that is known.
         self.fresh_from = max(self.fresh_from, partition.number + 1)
-        self.left(partition)
+        for listener in self._listeners:
+            listener.leave(partition)
 
     def _refuse(self, numbers: Iterable[int], failure: Exception) -> None:
         self._refused_until = self._env.clock.monotonic() + REFUSE_S
         why = f"the offset storage cannot be read: {failure}"
         self._refused.update(dict.fromkeys(numbers, why))
-
-
-def _nobody(_: Partition) -> None:
-    """Until the broker listens."""
-
-
-def _never() -> int:
-    """Until there are segments."""
-    return 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from kafkawire.codec.errors import DamagedOffsets, ErrorCode, KafkaError
 from kafkawire.log.io.byte_budget import InFlight
@@ -43,8 +43,24 @@ Group = tuple[Journal, list[tuple[int, int]]]
 """A journal and the (position, length) of runs in it."""
 
 
+ReadPlan = Callable[[Plan], Awaitable[list[Buffer]]]
+
+
+class SegmentReads(Protocol):
+    """What a Reader asks of segments (kafkawire.log.segments.read.warm_reader)."""
+
+    async def read(self, plan: Plan, read_journals: ReadPlan) -> list[Buffer]:
+        """Return the bytes of a plan that begins in a segment; see WarmReader.read."""
+        ...
+
+    async def since(self, partition: Partition, at: int, timestamp: int) -> int:
+        """Return the first offset of segment row `at` that may have a record at or after a time."""
+        ...
+
+
 class Reader:
-    """See the module. `lane` is for what is done with old data on the loop."""
+    """See the module. `lane` is for what is done with old data on the loop; `segments` reads what
+    has been cut."""
 
     __slots__ = (
         "_env",
@@ -53,12 +69,13 @@ class Reader:
         "_named",
         "indexes",
         "lane",
-        "read_warm",
+        "segments",
         "verifier",
-        "warm_since",
     )
 
-    def __init__(self, env: Env, journals: Journals, busy: Callable[[], bool]) -> None:
+    def __init__(
+        self, env: Env, journals: Journals, busy: Callable[[], bool], segments: SegmentReads
+    ) -> None:
         self._env = env
         self._journals = journals
         self.lane = SlowLane(env, busy)
@@ -66,8 +83,7 @@ class Reader:
         self.indexes = IndexCache(env, journals)
         self.verifier = Verifier(env, journals)
         self._named: set[str] = set()
-        self.read_warm: Callable[[Plan], Awaitable[list[Buffer]]]
-        self.warm_since: Callable[[Partition, int, int], Awaitable[int]]
+        self.segments = segments
 
     def views(self, plan: Plan) -> tuple[list[memoryview], Callable[[], None]]:
         """Views of a hot plan's bytes, in order; call the second when they are not needed."""
@@ -96,7 +112,7 @@ class Reader:
         with CORRUPT_MESSAGE where they do not hold whole batches at the plan's offset.
         """
         if plan.warm:
-            return await self.read_warm(plan)
+            return await self.segments.read(plan, self.read)
         numbers = [plan.journal] if plan.journal is not None else []
         numbers += [place >> PLACE_BITS for place, _ in plan.runs]
         if any(number not in self._journals.by_number for number in numbers):

@@ -64,7 +64,7 @@ async def _candidates(partition: Partition, timestamp: int) -> AsyncIterator[Pla
         at = segments.find(done)
         done = segments.end[at]
         if segments.newest[at] >= timestamp:
-            start = await partition.log.reader.warm_since(partition, at, timestamp)
+            start = await partition.log.reader.segments.since(partition, at, timestamp)
             if start < done:
                 yield _plan(partition, start, done)
     portions = partition.portions

@@ -41,15 +41,17 @@ def is_idle(partition: Partition) -> bool:
 
 
 class Unloader:
-    """Runs now and then. See the module. `held`: topics whose partitions somebody keeps."""
+    """See the module. `pinned`: topics whose partitions always stay in memory."""
 
-    __slots__ = ("_checkpoints", "_env", "_loader", "held")
+    __slots__ = ("_checkpoints", "_env", "_loader", "_pinned")
 
-    def __init__(self, env: Env, loader: Loader, checkpoints: Checkpoints) -> None:
+    def __init__(
+        self, env: Env, loader: Loader, checkpoints: Checkpoints, pinned: Container[str]
+    ) -> None:
         self._env = env
         self._loader = loader
         self._checkpoints = checkpoints
-        self.held: Container[str] = ()
+        self._pinned = pinned
 
     async def run(self, at_most: int) -> int:
         """Let idle partitions go while more than `at_most` are in memory; how many went."""
@@ -66,7 +68,7 @@ class Unloader:
                     if len(partitions) <= left:
                         break
                     partition = partitions.get(number)
-                    if partition is None or partition.topic in self.held:
+                    if partition is None or partition.topic in self._pinned:
                         continue
                     if is_idle(partition):
                         self._loader.forget(partition)

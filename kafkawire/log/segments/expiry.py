@@ -37,10 +37,10 @@ class Lifecycle:
         "_changed_all",
         "_commit_log",
         "_doomed",
+        "_load",
         "_partitions",
         "_storage",
         "_swapper",
-        "load",
     )
 
     def __init__(
@@ -49,12 +49,13 @@ class Lifecycle:
         partitions: Mapping[int, Partition],
         storage: SegmentCatalog,
         swapper: Swapper,
+        load: Load,
     ) -> None:
         self._commit_log = commit_log
         self._partitions = partitions
         self._storage = storage
         self._swapper = swapper
-        self.load: Load
+        self._load = load
         self._doomed: set[int] = set()
         self._changed: set[int] = set()
         self._changed_all = False
@@ -97,7 +98,7 @@ class Lifecycle:
                 return
 
     async def _expire(self, numbers: list[int], now_ms: int) -> None:
-        await self.load(numbers)
+        await self._load(numbers)
         starts: dict[int, int] = {}
         for number in numbers:
             partition = self._partitions.get(number)

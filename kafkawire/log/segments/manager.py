@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os.path
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 
-from kafkawire.codec.configs.settings import TopicConfig
 from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.append.commit_log import CommitLog
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.loader import Loader
+from kafkawire.log.partition.row_version import RowVersion
 from kafkawire.log.recovery.given_up import GivenUp
 from kafkawire.log.recovery.quarantine import Quarantine
 from kafkawire.log.segments.compact.cleaner import SegmentCleaner
@@ -26,6 +25,7 @@ from kafkawire.log.segments.file.open import SUFFIX, segment_path
 from kafkawire.log.segments.file.origin import Origins
 from kafkawire.log.segments.merge.merger import Rewriter
 from kafkawire.log.segments.read.warm_reader import WarmReader
+from kafkawire.log.segments.remote_tier import RemoteTier
 from kafkawire.log.segments.skip.skipper import Skipper
 from kafkawire.log.segments.store import Segment, SegmentStore, remove
 from kafkawire.log.segments.swap import Swapper
@@ -54,21 +54,27 @@ class Segments:
         commit_log: CommitLog,
         storage: SegmentCatalog,
         catalog: Catalog,
-        partitions: Mapping[int, Partition],
+        loader: Loader,
+        warm: WarmReader,
+        store: SegmentStore,
+        remote: RemoteTier,
+        rows: RowVersion,
         folder: str,
         node_id: int,
         released: Callable[[list[int]], None],
-        config_of: Callable[[int], TopicConfig | None],
+        known_partitions: Known,
         given_up: GivenUp,
     ) -> None:
         self._env = commit_log.env
+        self._loader = loader
+        self.known_partitions = known_partitions
+        partitions, config_of = loader.partitions, loader.config_of
         self.storage = storage
         self._node_id = node_id
-        self.folder = os.path.join(folder, "segments")
-        self.store = SegmentStore(self._env, storage, self.folder)
-        self.warm = WarmReader(self._env, self.store, commit_log.reader)
-        commit_log.reader.read_warm = self.warm.read
-        commit_log.reader.warm_since = self.warm.since
+        self.folder = store.folder
+        self.store = store
+        self.warm = warm
+        self.remote = remote
         config = commit_log.config
         self.swapper = Swapper(
             self._env,
@@ -78,6 +84,7 @@ class Segments:
             released,
             FileDelays(self._env, config, self.store, config_of),
             commit_log.hooks,
+            rows,
         )
         origins = Origins(self._env, catalog)
         self.cutter = Cutter(
@@ -89,23 +96,23 @@ class Segments:
             partitions,
             storage,
             self.store,
+            remote,
             self.swapper,
             node_id,
             origins,
             config_of,
         )
-        self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper)
+        self.lifecycle = Lifecycle(commit_log, partitions, storage, self.swapper, loader.load)
         self.cleaner = SegmentCleaner(
-            commit_log, partitions, storage, self.store, self.swapper, node_id, origins
-        )
+            commit_log, partitions, storage, self.store, remote, self.swapper, node_id, origins,
+            loader.load, config_of,
+        )  # fmt: skip
         self._config = config
         self._partitions = partitions
         self._quarantine = Quarantine(self._env.fs, folder)
-        self.known_partitions: Known
         self.skipper = Skipper(
             self._env, config, catalog, storage, self.store, self.swapper, node_id
         )
-        self.relief: Callable[[], Awaitable[None]] | None = None  # a remote tier's, if there is one
         self._leftover: list[Segment] = []
         self.strays: list[str] = []  # names of files without a row, as the start found them
         self._cutting = asyncio.Lock()  # two cuts at once would cut the same
@@ -170,7 +177,7 @@ class Segments:
         fs, submit = self._env.fs, self._env.offload.submit
         entries = await submit("files", entries_of, fs, segment.path)
         numbers = {entry.number for entry in entries}
-        await self.lifecycle.load(numbers)
+        await self._loader.load(numbers)
         gone = {number for number in numbers if number not in self._partitions}
         gone &= await self.known_partitions(gone) if gone else gone
 

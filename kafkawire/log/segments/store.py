@@ -21,7 +21,6 @@ from kafkawire.codec.errors import ErrorCode, KafkaError
 from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
 from kafkawire.log.io.ports import Env, File, FileSystem
 from kafkawire.log.segments.file.open import check_file, segment_path
-from kafkawire.log.segments.merge.localizer_port import Localizer
 from kafkawire.offsets.catalog.port import SegmentCatalog, SegmentRow
 
 logger = logging.getLogger(__name__)
@@ -83,10 +82,9 @@ class Segment:
 
 
 class SegmentStore:
-    """See the module. `by_id` has every segment with a row, also those that wait for their end;
-    `localizer` brings back files from a remote tier, where there is one."""
+    """See the module. `by_id` has every segment with a row, also those that wait for their end."""
 
-    __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder", "localizer")
+    __slots__ = ("_env", "_gone", "_opened", "_storage", "by_id", "folder")
 
     def __init__(self, env: Env, storage: SegmentCatalog, folder: str) -> None:
         self._env = env
@@ -95,7 +93,6 @@ class SegmentStore:
         self.by_id: dict[int, Segment] = {}
         self._gone: list[Segment] = []
         self._opened: dict[int, Segment] = {}  # in the order of last use
-        self.localizer: Localizer | None = None
 
     def add(self, row: SegmentRow) -> Segment:
         """A segment that has a row."""
@@ -118,7 +115,7 @@ class SegmentStore:
         if segment is None:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no segment {segment_id}")
         if not segment.row.local:
-            raise _not_local(segment)
+            raise not_local(segment)
         segment.pins += 1
         try:
             file = segment.file
@@ -170,17 +167,6 @@ class SegmentStore:
         if segment is not None and segment.file is not None:
             segment.file.close()
             segment.file = None
-
-    async def have_files(self, segments: Collection[Segment]) -> None:
-        """Return when all of these, which the caller keeps pinned, have a file for the worker.
-
-        NotLocal if one has none and nothing brings it back; raises as `Localizer.localize`.
-        """
-        away = [segment for segment in segments if not segment.row.local]
-        if away and self.localizer is None:
-            raise _not_local(away[0])
-        if away and self.localizer is not None:
-            await self.localizer.localize(away)
 
     async def remove_files(self, segments: Collection[Segment]) -> None:
         """Remove files of segments that are not local, durably; their rows stay. Nobody may pin
@@ -254,7 +240,8 @@ def _gone_until(segment: Segment, grace_s: float) -> float:
     return segment.gone_at + (grace_s if segment.grace_s is None else segment.grace_s)
 
 
-def _not_local(segment: Segment) -> NotLocal:
+def not_local(segment: Segment) -> NotLocal:
+    """Return the error for a segment that has no file here."""
     text = f"segment {segment.name} is in the remote tier alone"
     return NotLocal(ErrorCode.KAFKA_STORAGE_ERROR, text)
 

@@ -18,6 +18,7 @@ from kafkawire.log.hooks import Hooks
 from kafkawire.log.io.ports import Env
 from kafkawire.log.partition import truncate as borders
 from kafkawire.log.partition.partition import Partition
+from kafkawire.log.partition.row_version import RowVersion
 from kafkawire.log.segments.delete_delay import FileDelays
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.offsets.catalog.port import (
@@ -54,10 +55,10 @@ class Swapper:
         "_lock",
         "_partitions",
         "_released",
+        "_rows",
         "_storage",
         "_store",
         "delays",
-        "version",
     )
 
     def __init__(
@@ -69,6 +70,7 @@ class Swapper:
         released: Callable[[list[int]], None],
         delays: FileDelays,
         hooks: Hooks,
+        rows: RowVersion,
     ) -> None:
         self._env = env
         self._storage = storage
@@ -80,7 +82,12 @@ class Swapper:
         self._answers = asyncio.Lock()
         self.delays = delays
         self._hooks = hooks
-        self.version = 0
+        self._rows = rows
+
+    @property
+    def version(self) -> int:
+        """Rises with every swap."""
+        return self._rows.number
 
     async def add(
         self, finished: list[tuple[SegmentRow, list[SegmentRange]]], since: float | None = None
@@ -112,13 +119,13 @@ class Swapper:
                 raise
             except BaseException:
                 # It may have been done all the same; the rows will tell.
-                self._hooks.doubts += 1
+                self._hooks.in_doubt()
                 self._doubts.append(swap)
                 raise
             try:
                 await self._show(swap, since)
             except BaseException:  # cancelled: nobody was told of it
-                self._hooks.doubts += 1
+                self._hooks.in_doubt()
                 raise
 
     @property
@@ -149,7 +156,7 @@ class Swapper:
 
     async def _show(self, swap: Swap, since: float | None = None) -> None:
         """Make a swap that SQL has visible to readers."""
-        self.version += 1
+        self._rows.replaced()
         added: dict[int, list[SegmentRange]] = {}
         removed: dict[int, list[SegmentRange]] = {}
         for row, mappings in swap.finished:
@@ -176,7 +183,7 @@ class Swapper:
             # The swap is done, and who asked for it must not take it back. What became of the
             # others is seen when segments are tidied.
             logger.warning("what became of replaced segments is not known yet: %s", failure)
-            self._hooks.doubts += 1
+            self._hooks.in_doubt()
             self._hooks.segments(made)
 
     def _change(

@@ -67,14 +67,12 @@ class LocalTier:
 
     def start(self) -> None:
         """Begin; the log may ask for files from now on."""
-        self._segments.store.localizer = self.files
-        self._segments.relief = self.relieve
+        self._segments.remote.attach_files(self.files, self.relieve)
         self._task = self._env.spawn(self._run(), "local retention")
 
     async def close(self) -> None:
         """End. Calling it again does nothing."""
-        self._segments.store.localizer = None
-        self._segments.relief = None
+        self._segments.remote.detach_files()
         self.files.close()
         task, self._task = self._task, None
         if task is not None:

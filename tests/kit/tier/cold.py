@@ -51,7 +51,7 @@ class ColdWorld(World):
             lambda tier: self.remote_store, block_bytes,
             lambda segment, copy: self.damage.append((segment.row.id, copy)),
         )  # fmt: skip
-        segments.warm.cold = self.cold
+        segments.remote.attach_reader(self.cold)
         return self.cold
 
     async def fill(self, name: str, count: int, size: int = 500, index: int = 0) -> None:

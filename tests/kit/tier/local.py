@@ -53,7 +53,7 @@ class LocalWorld(World):
             self.env, self.config, log.segments, self.storage, store_of, log.partitions,
             log.loader.config_of,
         )  # fmt: skip
-        log.segments.store.localizer = made.files
+        log.segments.remote.attach_files(made.files)
         return made
 
     async def again(self, power: bool = True) -> Partition:

@@ -167,13 +167,11 @@ async def test_a_topic_deleted_while_it_loads_does_not_come_back() -> None:
 
 async def test_rows_exchanged_while_they_are_read_are_read_again() -> None:
     world, reads = await quiet()
-    version = [0]
-    world.loader.version = lambda: version[0]
     reads.open.clear()
     loading = asyncio.ensure_future(world.table.load([("t0", 0)]))
     while not reads.trips:  # noqa: ASYNC110
         await asyncio.sleep(0)
-    version[0] = 1
+    world.log.row_version.replaced()
     reads.open.set()
     await loading
     assert len(reads.trips) == 2

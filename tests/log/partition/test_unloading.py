@@ -10,7 +10,7 @@ import pytest
 from kafkawire.codec.errors import KafkaError
 from kafkawire.log.partition.loader import NotLoaded
 from kafkawire.log.partition.partition import Partition
-from kafkawire.log.partition.unloader import is_idle
+from kafkawire.log.partition.unloader import Unloader, is_idle
 from tests.handlers.test_produce_fetch import fetch, make, produce
 from tests.kit.client import Client
 from tests.kit.client import batch as client_batch
@@ -82,8 +82,9 @@ async def test_who_is_needed_stays() -> None:
     assert not is_idle(partition)
     await world.log.commit_log.committed()
     other, (held,) = await world_of(1)
-    other.log.unloader.held = {"t"}
-    assert await other.log.unloader.run(0) == 0
+    log = other.log
+    pinning = Unloader(other.env, log.loader, log.checkpoints, {"t"})
+    assert await pinning.run(0) == 0
     assert not held.removed
 
 

@@ -99,4 +99,4 @@ async def test_a_full_disk_is_relieved_before_produces_are_refused(
     assert world.log.commit_log.refusal is None
     await world.local.close()
     await world.local.close()
-    assert world.log.segments.relief is None
+    assert world.log.segments.remote.relief is None

@@ -219,7 +219,7 @@ async def test_nothing_is_fetched_for_topics_that_do_not_copy() -> None:
 async def test_without_a_remote_tier_remote_segments_stay_as_they_are() -> None:
     world = LocalWorld()
     await half_dead(world)
-    world.log.segments.store.localizer = None
+    world.log.segments.remote.detach_files()
     await tend(world)
     assert [row.generation for row in await world.rows()] == [0]
 

@@ -73,7 +73,7 @@ async def test_without_a_remote_tier_nothing_is_cleaned_and_nothing_is_lost(
     """As after a start, while the tier is not attached yet."""
     world = await compact_world()
     (segment,) = await remote(world)
-    world.log.segments.store.localizer = None
+    world.log.segments.remote.detach_files()
     await compacted.clean(world)
     assert segment.row.state == LIVE
     assert segment.pins == 0

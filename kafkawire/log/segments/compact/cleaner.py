@@ -37,6 +37,7 @@ from kafkawire.log.segments.compact.plan import (
 from kafkawire.log.segments.compact.request import CleanJob, made_by
 from kafkawire.log.segments.cut.grouping import COMPACTED, is_cleaned
 from kafkawire.log.segments.file.origin import Origins
+from kafkawire.log.segments.remote_tier import RemoteTier
 from kafkawire.log.segments.store import Segment, SegmentStore
 from kafkawire.log.segments.swap import Swapper
 from kafkawire.offsets.catalog.port import EVERYTHING, LIVE, SegmentCatalog, SegmentRow, StaleSwap
@@ -61,13 +62,30 @@ Load = Callable[[Iterable[int]], Awaitable[None]]
 
 
 class SegmentCleaner:
-    """See the module. `load` brings partitions into memory; `config_of` tells the settings of one
-    that is led here, in memory or not."""
+    """See the module. `load` brings partitions into memory; `config_of` returns the settings of
+    one that is led here, in memory or not."""
 
     __slots__ = (
-        "_alone", "_commit_log", "_damaged", "_env", "_later", "_node_id", "_noted",
-        "_origins", "_partitions", "_storage", "_store", "_survey", "_swapper", "_tries", "_unseen",
-        "_unseen_at_once", "_when", "config_of", "load",
+        "_alone",
+        "_commit_log",
+        "_config_of",
+        "_damaged",
+        "_env",
+        "_later",
+        "_load",
+        "_node_id",
+        "_noted",
+        "_origins",
+        "_partitions",
+        "_remote",
+        "_storage",
+        "_store",
+        "_survey",
+        "_swapper",
+        "_tries",
+        "_unseen",
+        "_unseen_at_once",
+        "_when",
     )  # fmt: skip
 
     def __init__(
@@ -76,9 +94,12 @@ class SegmentCleaner:
         partitions: Mapping[int, Partition],
         storage: SegmentCatalog,
         store: SegmentStore,
+        remote: RemoteTier,
         swapper: Swapper,
         node_id: int,
         origins: Origins,
+        load: Load,
+        config_of: Callable[[int], TopicConfig | None],
     ) -> None:
         self._commit_log = commit_log
         self._origins = origins
@@ -86,10 +107,11 @@ class SegmentCleaner:
         self._partitions = partitions
         self._storage = storage
         self._store = store
+        self._remote = remote
         self._swapper = swapper
         self._node_id = node_id
-        self.load: Load
-        self.config_of: Callable[[int], TopicConfig | None]
+        self._load = load
+        self._config_of = config_of
         self._survey = True
         self._unseen: list[tuple[bool, int]] = []
         self._unseen_at_once = SURVEYED_AT_ONCE
@@ -142,7 +164,7 @@ class SegmentCleaner:
         while len(self._unseen) > left:
             ids = [segment_id for _, segment_id in self._unseen[:PAGE]]
             for done, mapping in enumerate(await self._storage.segment_mappings(ids)):
-                config = self.config_of(mapping.number)
+                config = self._config_of(mapping.number)
                 if config is not None and config.cleanup_compact:
                     self._noted.add(mapping.number)
                 if done % SURVEYED_ROWS == SURVEYED_ROWS - 1:
@@ -170,7 +192,7 @@ class SegmentCleaner:
         found: list[Dirty] = []
         for at in range(0, len(noted), LOADED_AT_ONCE):
             part = noted[at : at + LOADED_AT_ONCE]
-            await self.load([number for number in part if self._is_compacted(number)])
+            await self._load([number for number in part if self._is_compacted(number)])
             self._noted.difference_update(part)
             for done, number in enumerate(part):
                 partition = self._partitions.get(number)
@@ -188,7 +210,7 @@ class SegmentCleaner:
         return found
 
     def _is_compacted(self, number: int) -> bool:
-        config = self.config_of(number)
+        config = self._config_of(number)
         return config is not None and config.cleanup_compact
 
     async def _is_due(self, partition: Partition) -> Dirty | None:
@@ -217,7 +239,7 @@ class SegmentCleaner:
         partition = dirty.partition
         mapping = partition.segments.mapping(partition.number, dirty.first)
         at = mapping.start + BASE_TIMESTAMP_AT
-        localizer = self._store.localizer
+        localizer = self._remote.localizer
         if localizer is not None and not self._store.is_local(mapping.segment_id):
             read = await localizer.read(self._store.by_id[mapping.segment_id], at, 8)
         else:
@@ -268,7 +290,7 @@ class SegmentCleaner:
         job = CleanJob(batch, kind, self._store)
         job.pin()
         try:
-            await self._store.have_files(job.segments)
+            await self._remote.have_files(job.segments)
             await self._run(job)
         finally:
             job.unpin()

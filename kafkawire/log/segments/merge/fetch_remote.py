@@ -14,7 +14,8 @@ from kafkawire.codec.errors import KafkaError
 from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.merge.localizer_port import Localizer
-from kafkawire.log.segments.store import Segment, SegmentStore
+from kafkawire.log.segments.remote_tier import RemoteTier
+from kafkawire.log.segments.store import Segment
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +31,11 @@ ASKED_AGAIN_S = 600.0
 class Fetcher:
     """See the module."""
 
-    __slots__ = ("_ask_at", "_env", "_failed", "_learning", "_segments", "_store", "_task")
+    __slots__ = ("_ask_at", "_env", "_failed", "_learning", "_remote", "_segments", "_task")
 
-    def __init__(self, env: Env, store: SegmentStore) -> None:
+    def __init__(self, env: Env, remote: RemoteTier) -> None:
         self._env = env
-        self._store = store
+        self._remote = remote
         self._segments: list[Segment] = []  # pinned; fetched when the task is done
         self._task: asyncio.Task[None] | None = None
         self._learning: asyncio.Task[None] | None = None
@@ -44,7 +45,7 @@ class Fetcher:
     @property
     def is_free(self) -> bool:
         """Whether segments may be asked for now."""
-        return not self._segments and self._store.localizer is not None
+        return not self._segments and self._remote.localizer is not None
 
     @property
     def is_done(self) -> bool:
@@ -54,7 +55,7 @@ class Fetcher:
     def fetch(self, segments: Iterable[Segment]) -> None:
         """Begin to fetch those of the inputs of a rewrite that have no file, while the fetcher is
         free. The files of all of them stay until they are released."""
-        localizer = self._store.localizer
+        localizer = self._remote.localizer
         assert localizer is not None, "the fetcher is free"
         self._segments = list(segments)
         for segment in self._segments:
@@ -97,7 +98,7 @@ class Fetcher:
                 segment.payload_bytes = row.live_bytes
             else:
                 unknown.append(segment)
-        localizer = self._store.localizer
+        localizer = self._remote.localizer
         if not unknown or localizer is None or self._env.clock.monotonic() < self._ask_at:
             return
         if self._learning is None or self._learning.done():

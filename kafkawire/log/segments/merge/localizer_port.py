@@ -1,7 +1,7 @@
 """What rewriting and cleaning ask of a remote tier: segments back as files, for the worker.
 
-The tier is above the log (kafkawire.tiering.retention.local_retention); whoever opens it sets
-`SegmentStore.localizer`. Without one a segment that has no file here is left as it is.
+The tier is above the log (kafkawire.tiering.retention.local_retention) and is attached through
+kafkawire.log.segments.remote_tier. Without one a segment that has no file here is left as it is.
 """
 
 from __future__ import annotations

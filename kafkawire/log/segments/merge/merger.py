@@ -39,6 +39,7 @@ from kafkawire.log.segments.merge.plan import (
     no_limit,
     plan_rewrite,
 )
+from kafkawire.log.segments.remote_tier import RemoteTier
 from kafkawire.log.segments.result_rows import mappings_of
 from kafkawire.log.segments.store import Segment, SegmentStore, payload_bytes
 from kafkawire.log.segments.swap import Swapper
@@ -77,6 +78,7 @@ class Rewriter:
         "_node_id",
         "_origins",
         "_partitions",
+        "_remote",
         "_resting",
         "_storage",
         "_store",
@@ -93,6 +95,7 @@ class Rewriter:
         partitions: Mapping[int, Partition],
         storage: SegmentCatalog,
         store: SegmentStore,
+        remote: RemoteTier,
         swapper: Swapper,
         node_id: int,
         origins: Origins,
@@ -103,11 +106,12 @@ class Rewriter:
         self._partitions = partitions
         self._storage = storage
         self._store = store
+        self._remote = remote
         self._swapper = swapper
         self._node_id = node_id
         self._origins = origins
         self._config_of = config_of
-        self.fetcher = Fetcher(env, store)
+        self.fetcher = Fetcher(env, remote)
         self._fetched: Rewrite | None = None  # its inputs are being fetched, or are here
         self._resting: dict[int, float] = {}
         self._deadlines: dict[int, float] = {}  # segment -> when (monotonic) dead bytes must go
@@ -182,7 +186,7 @@ class Rewriter:
         inputs = [self._store.by_id[row.id] for row in rewrite.inputs]
         if all(segment.row.local for segment in inputs):
             return False
-        localizer = self._store.localizer
+        localizer = self._remote.localizer
         if localizer is None or not localizer.copies(rewrite.parts):
             self._rest(rewrite.inputs)
         else:
@@ -249,7 +253,7 @@ class Rewriter:
         if len(small) < 2:
             return []
         small.sort(key=lambda segment: (segment.cut_ms, segment.row.id))
-        localizer = self._store.localizer
+        localizer = self._remote.localizer
         for _ in range(MAX_REFUSED):
             found = self._next(kind, small, most)
             if all(segment.row.local for segment in found):

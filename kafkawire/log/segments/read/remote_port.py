@@ -1,7 +1,7 @@
 """What reading segments asks of a remote tier, and where a partition's local part begins.
 
-The tier itself is above the log (kafkawire.tiering.read.cold_reader); whoever opens it sets
-`WarmReader.cold`.
+The tier itself is above the log (kafkawire.tiering.read.cold_reader) and is attached through
+kafkawire.log.segments.remote_tier.
 """
 
 from __future__ import annotations

@@ -33,12 +33,13 @@ from kafkawire.log.segments.read.remote_port import (
     Taken,
     local_log_start,
 )
+from kafkawire.log.segments.remote_tier import RemoteTier
 from kafkawire.log.segments.store import NotLocal, Segment, SegmentStore
 from kafkawire.offsets.catalog.port import SegmentRange
 
 if TYPE_CHECKING:
     from kafkawire.log.partition.partition import Partition
-    from kafkawire.log.partition.reader import Reader
+    from kafkawire.log.partition.reader import ReadPlan
 
 logger = logging.getLogger(__name__)
 
@@ -54,32 +55,31 @@ MAX_ROWS_REPLACED = 3
 
 
 class WarmReader:
-    """See the module. `cold` reads what lies in a remote tier, where there is one; `fallbacks`
-    counts reads it could not do that a local file served."""
+    """See the module. `fallbacks` counts reads that the remote tier could not do and a local file
+    served."""
 
     __slots__ = (
         "_env",
         "_in_flight",
         "_named",
-        "_reader",
+        "_remote",
         "_store",
-        "cold",
         "fallbacks",
         "indexes",
     )
 
-    def __init__(self, env: Env, store: SegmentStore, reader: Reader) -> None:
+    def __init__(self, env: Env, store: SegmentStore, remote: RemoteTier) -> None:
         self._env = env
         self._store = store
-        self._reader = reader
+        self._remote = remote
         self._in_flight = InFlight(IN_FLIGHT_BYTES)
         self._named: set[str] = set()
         self.indexes = WarmIndexes()
-        self.cold: Cold | None = None
         self.fallbacks = 0
 
-    async def read(self, plan: Plan) -> list[Buffer]:
-        """The bytes of a plan that begins in a segment, cut to the whole batches it asks for.
+    async def read(self, plan: Plan, read_journals: ReadPlan) -> list[Buffer]:
+        """Return the bytes of a plan that begins in a segment, cut to the whole batches it asks
+        for. What follows in the journals is read by `read_journals`.
 
         Sets plan.size_bytes. Raises OSError from the disk, CORRUPT_MESSAGE for damage, and
         KAFKA_STORAGE_ERROR for what a remote tier cannot give. Nothing, if that does not answer
@@ -110,7 +110,7 @@ class WarmReader:
         if partition.cut_offset <= offset < plan.end:
             rest = rest_of(plan, offset, size)
             try:
-                more = await self._reader.read(rest) if rest.size_bytes else []
+                more = await read_journals(rest) if rest.size_bytes else []
             except (KafkaError, OSError):
                 if not kept:
                     raise
@@ -123,11 +123,11 @@ class WarmReader:
     async def since(self, partition: Partition, at: int, timestamp: int) -> int:
         """From which offset on row `at` of a partition may have a record at or after a time."""
         mapping = partition.segments.mapping(partition.number, at)
-        if self.cold is not None and not self._store.is_local(mapping.segment_id):
+        if self._remote.cold is not None and not self._store.is_local(mapping.segment_id):
             if partition.config.tier_level is TierLevel.DISABLE:
                 return mapping.end_offset
             segment = self._store.by_id[mapping.segment_id]
-            return await self.cold.since(partition, mapping, segment, timestamp)
+            return await self._remote.cold.since(partition, mapping, segment, timestamp)
         async with self._opened(mapping, partition) as (segment, file):
             warm = await self._index(segment, file, mapping, partition)
         index = warm.index
@@ -138,11 +138,11 @@ class WarmReader:
 
     async def _take(self, ask: RemoteReadRequest) -> Taken:
         """Batches out of the one row that covers the offset."""
-        if self.cold is None:
+        if self._remote.cold is None:
             return await self._take_local(ask)
         for _ in range(MAX_ROWS_REPLACED):
             try:
-                return await self._take_tiered(ask, self.cold)
+                return await self._take_tiered(ask, self._remote.cold)
             except (NotLocal, Exchanged):
                 continue
         return await self._take_local(ask)
@@ -274,7 +274,7 @@ class WarmReader:
         if text not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(text)
             consequence = "The object in the remote tier is read instead"
-            if self.cold is None or not segment.row.object:
+            if self._remote.cold is None or not segment.row.object:
                 consequence = "Reading them fails, all other offsets are served"
             logger.critical("%s. %s", text, consequence)
         return DamagedOffsets(damage.end, text)

@@ -1,0 +1,52 @@
+"""The remote tier as the log sees it: empty until the broker attaches one.
+
+Made before the parts of the log that read or remove segments and passed to each of them; the
+tier itself is above the log (kafkawire.tiering.service) and attaches its halves here when it
+starts. Without one, a segment that has no file here can neither be read nor rewritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection
+
+from kafkawire.log.segments.merge.localizer_port import Localizer
+from kafkawire.log.segments.read.remote_port import Cold
+from kafkawire.log.segments.store import Segment, not_local
+
+
+class RemoteTier:
+    """See the module. `cold` reads segments of the remote tier; `localizer` brings their files
+    back; `relief` removes local files of uploaded segments when the disk fills up. Each is None
+    while nothing is attached."""
+
+    __slots__ = ("cold", "localizer", "relief")
+
+    def __init__(self) -> None:
+        self.cold: Cold | None = None
+        self.localizer: Localizer | None = None
+        self.relief: Callable[[], Awaitable[None]] | None = None
+
+    def attach_reader(self, cold: Cold) -> None:
+        """Read segments without a local file through `cold` from now on."""
+        self.cold = cold
+
+    def attach_files(
+        self, localizer: Localizer, relief: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
+        """Fetch and remove local files through these from now on."""
+        self.localizer, self.relief = localizer, relief
+
+    def detach_files(self) -> None:
+        """Fetch and remove no more local files: local retention has ended."""
+        self.localizer = self.relief = None
+
+    async def have_files(self, segments: Collection[Segment]) -> None:
+        """Return when all of these, which the caller keeps pinned, have a file for the worker.
+
+        NotLocal if one has none and no tier is attached; raises as `Localizer.localize`.
+        """
+        away = [segment for segment in segments if not segment.row.local]
+        if away and self.localizer is None:
+            raise not_local(away[0])
+        if away and self.localizer is not None:
+            await self.localizer.localize(away)
