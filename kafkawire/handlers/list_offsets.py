@@ -52,7 +52,7 @@ async def list_offsets(ctx: RequestContext, req: ListOffsetsRequest) -> ListOffs
     look-ups; v11 -6 (earliest to be uploaded).
     Whatever depends on the log end waits for the commit that covers the end it found, so that
     a client reads its own writes.
-    What has to be read is looked up beside each other, and within that timeout
+    What has to be read is read concurrently, and within that timeout
     (`remote.list.offsets.request.timeout.ms` where the client sends none): REQUEST_TIMED_OUT for
     partitions whose answer has not come by then.
     Not done: transactions (the last stable offset is the high watermark).

@@ -126,7 +126,7 @@ _BROKER_ROWS = (
            "The number of this broker in the cluster. 1, as in the configuration that Apache Kafka "
            "ships with: test suites and tools expect the numbers of brokers to start at 0 or 1.",
            at_least=0),
-    Config("broker.rack", S, None, "The rack told to clients beside the broker's address."),
+    Config("broker.rack", S, None, "The rack that clients receive with the broker's address."),
     # topics
     Config("auto.create.topics.enable", B, True,
            "Whether asking for the metadata of an unknown topic creates it."),
@@ -149,7 +149,7 @@ _BROKER_ROWS = (
     Config("flush.os.ms", I, 1000, "With flush=os, how often all is fsynced in the background.",
            at_least=10),
     Config("commit.delay.ms", I, 5,
-           "With flush=commit, the longest an append waits for its fsync when nobody asks for it.",
+           "With flush=commit, the longest an append waits for its fsync if no request waits.",
            at_least=0, at_most=10_000),
     Config("record.validation", S, "standard",
            "standard: the records of larger batches are walked only where the topic needs it; "

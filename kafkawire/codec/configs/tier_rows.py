@@ -29,10 +29,10 @@ STORAGE_CLASSES = (
 # fmt: off
 TIER_TOPIC_ROWS = (
     of_topic("local.retention.bytes", L, -2, "log.local.retention.bytes",
-           "Bytes of each partition that stay on local disk beside the remote tier; -2: as "
+           "Bytes of each partition that stay on local disk with a remote tier; -2: as "
            "retention.bytes. What is not uploaded yet stays whatever this says.", -2),
     of_topic("local.retention.ms", L, -2, "log.local.retention.ms",
-           "How long records stay on local disk beside the remote tier; -2: as retention.ms. What "
+           "How long records stay on local disk with a remote tier; -2: as retention.ms. What "
            "is not uploaded yet stays whatever this says.", -2),
     of_topic("remote.log.copy.disable", B, False, "",
            "Nothing more is copied to the remote tier; what is there is read and expires there."),
