@@ -32,6 +32,7 @@ DEVICES = {
     "kafkawire/log/io/worker_process.py",
     "kafkawire/tiering/store/process_main.py",
     "kafkawire/objectstore/folder.py",
+    "kafkawire/objectstore/staging.py",
     "kafkawire/tiering/store/process.py",
     "kafkawire/objectstore/s3.py",
 }

@@ -1,25 +1,22 @@
-"""A folder as a tier: another disk, a network file system. A device.
+"""A folder as object storage: another disk, a network file system. A device.
 
 A key is a path below the folder. An object is written under a temporary name, synced, and renamed
-into place while the folder's lock is held, so that it is there whole or not at all and conditions
-hold between processes. Names that begin with a dot are the folder's own: the lock, what is being
-written. An ETag is made of inode, time and size, all new at each write.
+into place (kafkawire.objectstore.staging), so that it is there whole or not at all. Names that
+begin with a dot are no objects. An ETag is made of inode, time and size, all new at each write.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from threading import Lock
 from typing import BinaryIO, Protocol
 
 from kafkawire.objectstore.calls import Call
-from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, Refused, StoreError
+from kafkawire.objectstore.errors import NoSuchObject, StoreError
+from kafkawire.objectstore.folder_errors import translated
 from kafkawire.objectstore.keys import check_key
 from kafkawire.objectstore.port import (
     MAX_GET_BYTES,
@@ -31,27 +28,20 @@ from kafkawire.objectstore.port import (
     too_large,
 )
 from kafkawire.objectstore.rate_limit import Pace, Paces
+from kafkawire.objectstore.staging import Condition, Staging, etag_of
 
 CHUNK_BYTES = 1 << 20
-UNFINISHED = ".unfinished"
-"""What is being written; older than a day it was left by a process that died."""
-UNFINISHED_S = 86_400.0
-LOCK = ".lock"
-_MENDS_ITSELF = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT,
-                 errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOMEM,
-                 errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EBUSY)  # fmt: skip
+FOLDER = "EISDIR"
+"""Code of the NoSuchObject for a key that is a folder with objects in it."""
 
 
 class FolderProvider:
-    """See the module and kafkawire.objectstore.port.Provider. `create`: the folder may be
-    made."""
+    """See the module and kafkawire.objectstore.port.Provider. `staging`: of this folder."""
 
-    def __init__(self, folder: str, create: bool = True) -> None:
-        self.seen = False
+    def __init__(self, folder: str, staging: Staging, max_get_bytes: int = MAX_GET_BYTES) -> None:
         self._folder = folder
-        self._create = create
-        self._ready = False
-        self._opening = Lock()
+        self._staging = staging
+        self._max_get_bytes = max_get_bytes
         self._paces = Paces(time.monotonic, time.sleep), Paces(time.monotonic, time.sleep)
 
     def upload(self, key: str, path: str, bytes_per_second: int, call: Call) -> Stored:
@@ -59,41 +49,39 @@ class FolderProvider:
         pace = self._paces[0].at(bytes_per_second)
         with open(path, "rb") as source:
             size = os.fstat(source.fileno()).st_size
-            return self._write(key, lambda out: _copy(source, out, pace, call), size)
+            return self._write(key, lambda out: _copy(source, out, pace, call), size, Condition())
 
     def upload_from(self, key: str, source: Reading, size_bytes: int, call: Call) -> Stored:
         """See Provider."""
-        return self._write(key, lambda out: _copy(source, out, None, call), size_bytes)
+        return self._write(key, lambda out: _copy(source, out, None, call), size_bytes, Condition())
 
     def put(
-        self, key: str, data: bytes, if_match: str | None, if_absent: bool, call: Call
+        self,
+        key: str,
+        data: bytes | memoryview,
+        if_match: str | None,
+        if_absent: bool,
+        call: Call,
     ) -> Stored:
         """See Provider."""
-
-        def allowed(found: os.stat_result | None) -> None:
-            if if_absent and found is not None:
-                raise ConditionFailed("PreconditionFailed", f"{key} is there already")
-            if if_match is not None and (found is None or _etag(found) != if_match):
-                raise ConditionFailed("PreconditionFailed", f"{key} is not the one expected")
-
-        return self._write(key, lambda out: out.write(data), len(data), allowed)
+        condition = Condition(if_match, if_absent)
+        return self._write(key, lambda out: out.write(data), len(data), condition)
 
     def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
         """See Provider."""
-        with self._open(key) as file, _translated(key):
+        with self._open(key) as file, translated(key):
             stat = os.fstat(file.fileno())
             start = max(0, stat.st_size + start) if start < 0 else start
             length = max(0, min(stat.st_size - start, stat.st_size if length is None else length))
-            if length > MAX_GET_BYTES:
-                raise too_large(key, length)
-            file.seek(start)
-            data = file.read(length)
+            if length > self._max_get_bytes:
+                raise too_large(key, length, self._max_get_bytes)
+            data = _pread(file.fileno(), length, start)
         expect_size(f"what could be read of {key} from {start} on", len(data), length)
-        return data, _etag(stat)
+        return data, etag_of(stat)
 
     def read(self, key: str, start: int, into: Sequence[memoryview], call: Call) -> None:
         """See Provider."""
-        with self._open(key) as file, _translated(key):
+        with self._open(key) as file, translated(key):
             call.ends_by(_nothing, writing=True)
             for view in into:
                 while view:
@@ -111,7 +99,7 @@ class FolderProvider:
             stat = os.fstat(file.fileno())
             _copy(_Translated(file, key), out, pace, call)
             expect_size(key, out.tell(), stat.st_size)
-        return Stored(_etag(stat), stat.st_size)
+        return Stored(etag_of(stat), stat.st_size)
 
     @contextlib.contextmanager
     def reading(self, key: str, call: Call) -> Iterator[Reading]:
@@ -127,37 +115,34 @@ class FolderProvider:
         """See Provider."""
         with self._open(key) as file:
             stat = os.fstat(file.fileno())
-        return Stored(_etag(stat), stat.st_size)
+        return Stored(etag_of(stat), stat.st_size)
 
     def delete(self, keys: Sequence[str], call: Call) -> int:
         """See Provider."""
         paths = [self._path(key) for key in keys]
-        self._make_ready()
-        with _translated(", ".join(keys[:3])):
+        self._staging.check()
+        with translated(", ".join(keys[:3])):
             for path in paths:
                 with contextlib.suppress(FileNotFoundError, NotADirectoryError):
                     os.remove(path)
-            for folder in {os.path.dirname(path) for path in paths}:
-                with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-                    _sync_folder(folder)
+            self._staging.removed({os.path.dirname(path) for path in paths})
         return 1 if paths else 0
 
     def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
         """See Provider."""
-        self._make_ready()
-        with _translated(prefix):
-            return list(islice(_walk(self._folder, "", prefix, after), limit))
+        self._staging.check()
+        with translated(prefix):
+            return list(islice(_walk(*self._above(prefix), prefix, after), limit))
+
+    def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
+        """See Provider."""
+        self._staging.check()
+        with translated(prefix):
+            yield from _walk(*self._above(prefix), prefix, "")
 
     def clear_up(self, keys: Sequence[str]) -> None:
         """See Provider."""
-        self._make_ready()
-        unfinished = os.path.join(self._folder, UNFINISHED)
-        begun = tuple(_begun_name(key) for key in keys)
-        with _translated(UNFINISHED):
-            for name in os.listdir(unfinished):
-                if name.startswith(begun):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.remove(os.path.join(unfinished, name))
+        self._staging.clear_up(keys)
 
     # What they share
 
@@ -165,90 +150,42 @@ class FolderProvider:
         check_key(key)
         return os.path.join(self._folder, key)
 
-    def _make_ready(self) -> None:
-        """The folder, made if it is missing and may be; Refused otherwise."""
-        with self._opening, _translated(self._folder):
-            if os.path.isdir(self._folder):
-                self.seen = True
-            elif self.seen or not self._create:
-                why = "is gone" if self.seen else "does not exist, and create=false forbids it"
-                raise Refused("NoSuchBucket", f"the folder {self._folder} {why}")
-            unfinished = os.path.join(self._folder, UNFINISHED)
-            if not self._ready or not os.path.isdir(unfinished):
-                _make_folders(unfinished)
-                self.seen = self._ready = True
-                self._forget(unfinished)
-
-    def _forget(self, unfinished: str) -> None:
-        for name in os.listdir(unfinished):
-            path = os.path.join(unfinished, name)
-            with contextlib.suppress(FileNotFoundError):
-                if os.stat(path).st_mtime < time.time() - UNFINISHED_S:
-                    os.remove(path)
+    def _above(self, prefix: str) -> tuple[str, str]:
+        """Return the folder that holds all keys with this prefix, and its part of the key."""
+        above = prefix.rpartition("/")[0]
+        if not above or any(part[:1] in ("", ".") for part in above.split("/")):
+            return self._folder, ""  # the root: such names are no keys and must not lead out of it
+        return os.path.join(self._folder, above), f"{above}/"
 
     def _open(self, key: str) -> BinaryIO:
         path = self._path(key)
-        with _translated(key):
+        with translated(key):
             try:
-                return open(path, "rb")
-            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                self._make_ready()  # because it makes a difference which of the two is missing
+                return open(path, "rb", buffering=0)
+            except (FileNotFoundError, NotADirectoryError):
+                self._staging.check()  # because it makes a difference which of the two is missing
                 raise NoSuchObject("NoSuchKey", f"there is no {key}") from None
+            except IsADirectoryError as failure:
+                raise NoSuchObject(FOLDER, f"{key}: {failure.strerror}") from None
 
     def _write(
-        self,
-        key: str,
-        fill: Callable[[Writing], object],
-        size_bytes: int,
-        allowed: Callable[[os.stat_result | None], None] = lambda found: None,
+        self, key: str, fill: Callable[[Writing], object], size_bytes: int, condition: Condition
     ) -> Stored:
         path = self._path(key)
-        self._make_ready()
-        name = f"{_begun_name(key)}{os.urandom(6).hex()}"
-        temporary = os.path.join(self._folder, UNFINISHED, name)
+        temporary = self._staging.begin(key, path)
         try:
             # Here and in fill only what concerns the tier is translated: a local file's OSError is
             # the caller's.
-            with _translated(key), new_file(temporary) as out:
+            with translated(key), new_file(temporary) as out:
                 try:
                     fill(_Translated(out, key))
                 except OSError as failure:
                     raise _Local(failure) from None
                 expect_size(key, out.tell(), size_bytes)
-            return self._settle(key, temporary, path, allowed)
+            stat = self._staging.settle(key, temporary, path, condition)
         except _Local as local:
             raise local.failure from None
-
-    def _settle(
-        self,
-        key: str,
-        temporary: str,
-        path: str,
-        allowed: Callable[[os.stat_result | None], None],
-    ) -> Stored:
-        """From the temporary name to its own."""
-        with _translated(key):
-            try:
-                _make_folders(os.path.dirname(path))
-                with self._locked():
-                    allowed(_stat(path))
-                    if os.path.isdir(path):
-                        raise Refused("EISDIR", f"{key} is a folder that holds other objects")
-                    os.replace(temporary, path)
-                    stat = os.stat(path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.remove(temporary)
-                raise
-            _sync_folder(os.path.dirname(path))
-        return Stored(_etag(stat), stat.st_size)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Held for a rename; the kernel lets go of it when a process dies."""
-        with open(os.path.join(self._folder, LOCK), "ab") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+        return Stored(etag_of(stat), stat.st_size)
 
 
 @contextlib.contextmanager
@@ -270,7 +207,7 @@ def new_file(path: str) -> Iterator[BinaryIO]:
 class Writing(Protocol):
     """Where bytes go."""
 
-    def write(self, data: bytes, /) -> int:
+    def write(self, data: bytes | memoryview, /) -> int:
         """All of them."""
         ...
 
@@ -285,11 +222,11 @@ class _Translated:
         self._key = key
 
     def read(self, size: int = -1, /) -> bytes:
-        with _translated(self._key):
+        with translated(self._key):
             return self._file.read(size)
 
-    def write(self, data: bytes, /) -> int:
-        with _translated(self._key):
+    def write(self, data: bytes | memoryview, /) -> int:
+        with translated(self._key):
             return self._file.write(data)
 
 
@@ -309,11 +246,22 @@ def _copy(source: Reading, out: Writing, pace: Pace | None, call: Call) -> None:
             pace.take(len(chunk), call)
 
 
+def _pread(descriptor: int, length: int, start: int) -> bytes:
+    """Read so many bytes; fewer where the file ends. One call reads up to 2 GiB."""
+    data = os.pread(descriptor, length, start)
+    while data and len(data) < length:
+        more = os.pread(descriptor, length - len(data), start + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
 def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:
     """Objects in the order of their keys, which is that of names if folders end with "/"."""
     try:
         entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     named = sorted((key + entry.name + ("/" if entry.is_dir() else ""), entry) for entry in entries)
     for name, entry in named:
@@ -325,62 +273,8 @@ def _walk(folder: str, key: str, prefix: str, after: str) -> Iterator[Listed]:
             with contextlib.suppress(FileNotFoundError):
                 stat = entry.stat()
                 modified = stat.st_mtime_ns // 1_000_000
-                yield Listed(name, stat.st_size, modified, _etag(stat))
-
-
-def _begun_name(key: str) -> str:
-    """What names of files begin with that are written for this key."""
-    return key.encode().hex()[-128:] + "."
-
-
-def _stat(path: str) -> os.stat_result | None:
-    try:
-        return os.stat(path)
-    except FileNotFoundError:
-        return None
-
-
-def _etag(stat: os.stat_result) -> str:
-    return f"{stat.st_ino:x}-{stat.st_mtime_ns:x}-{stat.st_size:x}"
+                yield Listed(name, stat.st_size, modified, etag_of(stat))
 
 
 def _nothing() -> None:
     """A read of a file cannot be ended, but by looking between two pieces."""
-
-
-@contextlib.contextmanager
-def _translated(what: str) -> Iterator[None]:
-    """The tier's own OSErrors as StoreErrors."""
-    try:
-        yield
-    except OSError as failure:
-        raise kind_of(failure)(_name(failure), f"{what}: {failure.strerror or failure}") from None
-
-
-def kind_of(failure: OSError) -> type[StoreError]:
-    """Whether a later try may mend it."""
-    return StoreError if failure.errno in _MENDS_ITSELF else Refused
-
-
-def _name(failure: OSError) -> str:
-    return errno.errorcode.get(failure.errno or 0, type(failure).__name__)
-
-
-def _make_folders(path: str) -> None:
-    """Make a folder and those above it, durably; existing ones are fine."""
-    missing: list[str] = []
-    while not os.path.isdir(path):
-        missing.append(path)
-        path = os.path.dirname(path)
-    for folder in reversed(missing):
-        os.makedirs(folder, exist_ok=True)
-        _sync_folder(os.path.dirname(folder))
-
-
-def _sync_folder(path: str) -> None:
-    """Make new and removed names of a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kafkawire.objectstore.folder import FolderProvider
 from kafkawire.objectstore.port import Provider
+from kafkawire.objectstore.staging import OwnStaging
 from kafkawire.objectstore.url import TierUrl
 
 
@@ -17,18 +18,13 @@ def make_provider(
     storage_class_prefix: str = "",
 ) -> Provider:
     """Return the provider of a tier's URL, for so many calls at a time, and so many of those
-    transfers of whole objects. `seen`: see Provider; `storage_class` of the objects whose keys
-    begin with `storage_class_prefix`. Raises Refused."""
-    provider: Provider
+    transfers of whole objects. `seen`: its bucket or folder was there, so it is not
+    made again; `storage_class`: of the objects whose keys begin with
+    `storage_class_prefix`. Raises Refused."""
     if tier.is_s3:
-        from kafkawire.objectstore.s3 import (
-            S3Provider,  # boto3 takes a while, and a folder needs none
-        )
+        from kafkawire.objectstore.s3 import S3Provider  # boto3 takes a while; a folder needs none
 
-        provider = S3Provider(
-            tier, part_bytes, calls, transfers, storage_class, storage_class_prefix
+        return S3Provider(
+            tier, part_bytes, calls, transfers, storage_class, storage_class_prefix, seen
         )
-    else:
-        provider = FolderProvider(tier.folder, tier.create)
-    provider.seen = seen
-    return provider
+    return FolderProvider(tier.folder, OwnStaging(tier.folder, tier.create, seen))

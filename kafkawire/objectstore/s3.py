@@ -15,7 +15,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import boto3
 from botocore.config import Config
@@ -33,6 +33,7 @@ from kafkawire.objectstore.port import (
     Reading,
     Stored,
     expect_size,
+    pages,
     too_large,
 )
 from kafkawire.objectstore.s3_body import Stream, ender, fill, range_of
@@ -55,6 +56,18 @@ COPY_PART_BYTES = 128 << 20
 """The storage copies these within itself, each before the read timeout."""
 
 
+class Access(NamedTuple):
+    """Where S3's requests go, and with which credentials, as boto3 has found them now.
+    `endpoint`: what stands in for AWS's own, empty for that; without credentials the rest is
+    empty."""
+
+    region: str
+    endpoint: str
+    access_key: str = ""
+    secret_key: str = ""
+    session_token: str = ""
+
+
 class S3Provider:
     """See the module and kafkawire.objectstore.port.Provider. Raises Refused where no client
     can be made.
@@ -72,8 +85,12 @@ class S3Provider:
         transfers: int,
         storage_class: str = "",
         storage_class_prefix: str = "",
+        seen: bool = False,
+        session: boto3.session.Session | None = None,
+        max_get_bytes: int = MAX_GET_BYTES,
     ) -> None:
-        self.seen = False
+        self._seen = seen
+        self._max_get_bytes = max_get_bytes
         self._tier = tier
         self._prefix = tier.prefix + "/" if tier.prefix else ""
         self._part_bytes = part_bytes
@@ -81,10 +98,10 @@ class S3Provider:
         self._asking = Lock()
         self._asked = False
         with translated(tier.bucket):
-            session = boto3.session.Session()
+            self._session = session = session or boto3.session.Session()
             self._client: S3Client = self._made(session, 1, calls)
             kept = self._parts_at_once * 2  # uploads and downloads
-            self._moving: S3Client = self._made(session, PART_ATTEMPTS, kept)
+            self._moving = self._made(session, PART_ATTEMPTS, kept) if transfers else self._client
         self._managers: dict[str, tuple[int, TransferManager]] = {}
         self._storage_class = storage_class
         self._storage_class_prefix = storage_class_prefix
@@ -144,14 +161,19 @@ class S3Provider:
         return found._replace(requests=parts + 3 if parts > 1 else 2)
 
     def put(
-        self, key: str, data: bytes, if_match: str | None, if_absent: bool, call: Call
+        self,
+        key: str,
+        data: bytes | memoryview,
+        if_match: str | None,
+        if_absent: bool,
+        call: Call,
     ) -> Stored:
         """See Provider."""
         condition = {"IfNoneMatch": "*"} if if_absent else {}
         if if_match is not None:
             condition["IfMatch"] = f'"{if_match}"'
         try:
-            return self._put(key, data, len(data), condition)
+            return self._put(key, bytes(data), len(data), condition)
         except NoSuchObject:
             raise ConditionFailed("NoSuchKey", f"{key} is not there") from None
 
@@ -177,8 +199,8 @@ class S3Provider:
         asked = range_of(start, None if start < 0 else length)
         try:
             with self._body(key, asked) as (body, size, etag):
-                if size > MAX_GET_BYTES:
-                    raise too_large(key, size)
+                if size > self._max_get_bytes:
+                    raise too_large(key, size, self._max_get_bytes)
                 data = body.read()
         except StoreError as failure:
             if failure.code not in ("InvalidRange", "416"):
@@ -288,6 +310,23 @@ class S3Provider:
                 more = answer["IsTruncated"]
         return found
 
+    def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
+        """See Provider."""
+        return pages(self, prefix, call)
+
+    def access(self) -> Access:
+        """Return what other libraries need to use the same bucket. StoreError."""
+        with translated(self._tier.bucket):
+            meta = self._client.meta
+            found = self._session.get_credentials()
+            frozen = found.get_frozen_credentials() if found is not None else None
+        region = meta.region_name if meta.region_name not in (None, "aws-global") else "us-east-1"
+        endpoint = "" if self._place() == "aws" else meta.endpoint_url
+        if frozen is None:
+            return Access(region, endpoint)
+        token = frozen.token or ""
+        return Access(region, endpoint, frozen.access_key or "", frozen.secret_key or "", token)
+
     def clear_up(self, keys: Sequence[str]) -> None:
         """See Provider. Parts that nobody joins are paid for and shown by no listing."""
         bucket = self._tier.bucket
@@ -318,11 +357,11 @@ class S3Provider:
 
     def _ready(self) -> None:
         """Look once whether the bucket is there; make it if it may be made."""
-        if self.seen or self._asked:
+        if self._seen or self._asked:
             return
         bucket = self._tier.bucket
         with self._asking, translated(bucket):
-            if self.seen or self._asked:
+            if self._seen or self._asked:
                 return
             if not self._has_bucket():
                 self._make_bucket()
@@ -338,7 +377,7 @@ class S3Provider:
             if not 300 <= status < 500:
                 raise
             return status != 404
-        self.seen = True
+        self._seen = True
         return True
 
     def _no_bucket(self, why: str) -> Refused:
@@ -357,7 +396,7 @@ class S3Provider:
         except ClientError as failure:
             if parts_of(failure)[1] != "BucketAlreadyOwnedByYou":  # another broker was quicker
                 raise
-        self.seen = True
+        self._seen = True
 
     def _place(self) -> str:
         """Where requests go; all of AWS is one place."""

@@ -113,9 +113,7 @@ def provider(
     stub: Stub, options: str = "", seen: bool = True, storage_class: str = ""
 ) -> S3Provider:
     tier = parse_tier(f"s3://bucket/p?endpoint={stub.endpoint}{options}")
-    made = S3Provider(tier, PART_BYTES, 4, 2, storage_class, SEGMENTS)
-    made.seen = seen
-    return made
+    return S3Provider(tier, PART_BYTES, 4, 2, storage_class, SEGMENTS, seen)
 
 
 def always(stub: Stub, reply: Reply) -> None:

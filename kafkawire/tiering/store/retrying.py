@@ -8,17 +8,17 @@ from typing import TypeVar
 
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
-from kafkawire.objectstore.backoff import wait_s
+from kafkawire.objectstore.backoff import waits_s
 from kafkawire.objectstore.errors import StoreError
 from kafkawire.objectstore.port import Listed, Stored
+from kafkawire.objectstore.retrying import ATTEMPTS
 from kafkawire.tiering.store.port import ObjectStore
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-TRIES = 6
-"""About 15 seconds: a person is waiting, and may try again."""
 MAX_WAIT_S = 5.0
+"""With ATTEMPTS about 15 seconds: a person is waiting, and may try again."""
 AT_ONCE = 8
 """Objects asked for at the same time, half of the reading threads of a store."""
 PAGE = 1000
@@ -39,14 +39,13 @@ class Asking:
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """What a request answers, once it is answered."""
-        for failures in range(1, TRIES):
+        for wait_s in waits_s(ATTEMPTS, MAX_WAIT_S, self._env.random.random):
             try:
                 return await request()
             except StoreError as failure:
                 if not failure.retryable:
                     raise
-                jitter = self._env.random.random()
-                await self._env.sleep(wait_s(failures, MAX_WAIT_S, jitter))
+            await self._env.sleep(wait_s)
         return await request()
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from kafkawire.objectstore.port import Objects
 from kafkawire.objectstore.url import parse_tier
 from kafkawire.spark.pipeline.engine import Engine, RunOutcome
 from kafkawire.spark.pipeline.executors import Inline
@@ -90,6 +91,9 @@ class MemoryPlace(Place):
             self.hook("before", "delete", key)
             self.files.pop(key, None)
             self.hook("after", "delete", key)
+
+    def _objects(self) -> Objects:
+        raise NotImplementedError
 
     def arrow(self) -> tuple[Any, str]:
         raise NotImplementedError

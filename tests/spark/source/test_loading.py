@@ -167,15 +167,14 @@ def test_each_range_is_tried_again_by_itself(files: Files, monkeypatch: pytest.M
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
-    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("kafkawire.objectstore.retrying.MAX_WAIT_S", 0.0)
     monkeypatch.setattr(loading, "RUN_BYTES", 20_000)
     loading._read_index.cache_clear()
     task = filled(files, 4, 100)
     troubles = [
         lambda data, start, size: error(503, "SlowDown"),
         lambda data, start, size: ranged(data[: len(data) // 2], start, size, length=len(data)),
-        lambda data, start, size: Reply(206, b"", length=len(data)),
+        lambda data, start, size: ranged(b"", start, size, length=len(data)),
     ]
     seen: Counter[str] = Counter()
 

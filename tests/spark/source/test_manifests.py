@@ -14,6 +14,7 @@ from kafkawire.manifest.format import pack, unpack
 from kafkawire.manifest.keys import CURRENT, DELTAS, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current
 from kafkawire.manifest.state import Snapshot
+from kafkawire.objectstore.port import Objects
 from kafkawire.spark.source.files.locations import Place, PlaceError, open_place
 from kafkawire.spark.source.files.manifests import Holding, NothingThere, _read, refreshed
 from kafkawire.spark.source.files.spans import Sheet
@@ -67,6 +68,9 @@ class Far(Place):
         raise NotImplementedError
 
     def delete(self, keys: Iterable[str]) -> None:
+        raise NotImplementedError
+
+    def _objects(self) -> Objects:
         raise NotImplementedError
 
     def arrow(self) -> tuple[Any, str]:

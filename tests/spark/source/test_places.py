@@ -142,8 +142,12 @@ def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
     monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
-    monkeypatch.setattr("botocore.retries.standard.ExponentialBackoff.delay_amount", lambda *_: 0)
-    monkeypatch.setattr("random.uniform", lambda low, high: 0.0)
+    monkeypatch.setattr("kafkawire.objectstore.retrying.MAX_WAIT_S", 0.0)
+
+
+def found(body: bytes) -> Reply:
+    """A whole object."""
+    return Reply(200, body, {"ETag": '"e"'})
 
 
 def at(stub: Stub) -> Place:
@@ -153,7 +157,7 @@ def at(stub: Stub) -> Place:
 @pytest.mark.usefixtures("_credentials")
 @pytest.mark.parametrize("trouble", [error(503, "SlowDown"), error(500, "InternalError")])
 def test_what_passes_is_tried_again(trouble: Reply) -> None:
-    replies = [trouble, trouble, Reply(200, b"data")]
+    replies = [trouble, trouble, found(b"data")]
     with serving(lambda *_: replies.pop(0)) as stub:
         assert at(stub).get("a") == b"data"
         assert len(stub.asked) == 3
@@ -207,7 +211,7 @@ def test_a_request_without_any_answer_is_tried_six_times() -> None:
 def test_a_put_whose_answer_was_lost_has_succeeded() -> None:
     """Only if what is there is what was put."""
     for there, succeeds in ((b"data", True), (b"other", False)):
-        replies = [error(500, "InternalError"), error(412, "PreconditionFailed"), Reply(200, there)]
+        replies = [error(500, "InternalError"), error(412, "PreconditionFailed"), found(there)]
         with serving(lambda *_, left=replies: left.pop(0)) as stub:
             place = at(stub)
             if succeeds:
@@ -234,7 +238,7 @@ def test_nothing_is_too_large_unseen(monkeypatch: pytest.MonkeyPatch, folder: Pl
     monkeypatch.setattr("kafkawire.spark.source.files.bucket.MAX_GET_BYTES", 3)
     monkeypatch.setattr("kafkawire.spark.source.files.locations.MAX_GET_BYTES", 3)
     folder.put("a", b"data")
-    with serving(lambda *_: Reply(200, b"data")) as stub:
+    with serving(lambda *_: found(b"data")) as stub:
         for place in (folder, at(stub)):
             with pytest.raises(PlaceError, match="a has 4 bytes: at most 3"):
                 place.get("a")

@@ -6,9 +6,10 @@ Credentials are those that boto3 finds (environment, profiles, roles), as everyw
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from kafkawire.objectstore.s3 import Access
     from kafkawire.spark.source.files.locations import Place
 
 
@@ -22,48 +23,41 @@ def location(place: Place) -> str:
 
 def delta_location(place: Place) -> tuple[str, dict[str, str]]:
     """URL and storage_options for delta-rs. The folder is made if it is missing."""
-    if not place.tier.is_s3:
+    access = _access(place)
+    if access is None:
         os.makedirs(place.tier.folder, exist_ok=True)
         return place.tier.folder, {}
     options = {
         "aws_conditional_put": "etag",  # a commit is a PUT of what must not exist
-        "aws_region": _region(place),
+        "aws_region": access.region,
     }
-    endpoint = _endpoint(place)
-    if endpoint:
-        options["aws_endpoint"] = endpoint
-        options["aws_allow_http"] = str(endpoint.startswith("http://")).lower()
+    if access.endpoint:
+        options["aws_endpoint"] = access.endpoint
+        options["aws_allow_http"] = str(access.endpoint.startswith("http://")).lower()
         options["aws_virtual_hosted_style_request"] = str(_virtual(place)).lower()
-    options |= _named(place, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
+    options |= _named(access, "aws_access_key_id", "aws_secret_access_key", "aws_session_token")
     return location(place), options
 
 
 def iceberg_properties(place: Place) -> dict[str, str]:
     """Of pyiceberg's FileIO."""
-    if not place.tier.is_s3:
+    access = _access(place)
+    if access is None:
         return {}
-    found = {"s3.region": _region(place)}
-    endpoint = _endpoint(place)
-    if endpoint:
-        found["s3.endpoint"] = endpoint
+    found = {"s3.region": access.region}
+    if access.endpoint:
+        found["s3.endpoint"] = access.endpoint
         found["s3.force-virtual-addressing"] = str(_virtual(place))
-    return found | _named(place, "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
+    return found | _named(access, "s3.access-key-id", "s3.secret-access-key", "s3.session-token")
 
 
-def _session() -> Any:
-    import boto3  # a third of a second
+def _access(place: Place) -> Access | None:
+    """Return how to use the place's bucket, None for a folder."""
+    if not place.tier.is_s3:
+        return None
+    from kafkawire.spark.source.files.bucket import BucketPlace  # boto3: a third of a second
 
-    return boto3.session.Session()
-
-
-def _region(place: Place) -> str:
-    return place.tier.region or _session().region_name or "us-east-1"
-
-
-def _endpoint(place: Place) -> str:
-    """What stands in for AWS's own, "" for that."""
-    names = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
-    return place.tier.endpoint or next(filter(None, map(os.environ.get, names)), "")
+    return BucketPlace(place.tier).access()
 
 
 def _virtual(place: Place) -> bool:
@@ -71,10 +65,6 @@ def _virtual(place: Place) -> bool:
     return place.tier.path_style is False
 
 
-def _named(place: Place, key: str, secret: str, token: str) -> dict[str, str]:
-    found = _session().get_credentials()
-    if found is None:
-        return {}
-    frozen = found.get_frozen_credentials()
-    said = {key: frozen.access_key, secret: frozen.secret_key, token: frozen.token}
+def _named(access: Access, key: str, secret: str, token: str) -> dict[str, str]:
+    said = {key: access.access_key, secret: access.secret_key, token: access.session_token}
     return {name: value for name, value in said.items() if value}

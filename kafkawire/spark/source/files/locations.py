@@ -1,29 +1,33 @@
 """Where files lie: a folder, or a bucket with a prefix, behind one small class.
 
 The URL is written as a tier's is (kafkawire.objectstore.url). A place is small, pickles, and opens
-what it needs when it is first used in a process. Keys are relative, with slashes. Whatever goes
-wrong is a PlaceError, one sentence with the key and the URL, but for a key that is not there
-(FileNotFoundError) and one that must not be there (FileExistsError).
+its store (kafkawire.objectstore) when it is first used in a process. Keys are relative, with
+slashes. Whatever goes wrong is a PlaceError, one sentence with the key and the URL, but for a key
+that is not there (FileNotFoundError) and one that must not be there (FileExistsError).
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, ClassVar
 
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError
+from kafkawire.objectstore.folder import FOLDER, FolderProvider
 from kafkawire.objectstore.keys import check_key
+from kafkawire.objectstore.port import MAX_DELETE, TOO_LARGE, Objects
+from kafkawire.objectstore.staging import UNFINISHED, SharedStaging
 from kafkawire.objectstore.url import TierUrl, parse_tier
 from kafkawire.spark.source.model import SourceError
 
+__all__ = ["MAX_GET_BYTES", "UNFINISHED", "FolderPlace", "Place", "PlaceError", "open_place"]
+
 MAX_GET_BYTES = 1 << 30
 """What `get` brings into memory: a snapshot of ten million entries is smaller."""
-UNFINISHED = ".unfinished"
-"""How the names end of files that are being written; they begin with a dot, and are not listed."""
 
 
 class PlaceError(SourceError):
@@ -44,44 +48,87 @@ class Place(ABC):
         return self.tier.url
 
     def where(self, key: str) -> str:
-        """A key in full, for messages."""
+        """Return a key in full, for messages."""
         return f"{self.url.partition('?')[0]}/{key}"
 
-    @abstractmethod
     def get(self, key: str) -> bytes:
-        """A whole file. FileNotFoundError."""
+        """Return a whole file. FileNotFoundError."""
+        with self._translated(key, "read"):
+            return self._objects().get(self._checked(key), 0, None, Call())[0]
 
-    @abstractmethod
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        """So many bytes from `start` on; fewer where the file ends before. FileNotFoundError."""
+        """Return so many bytes from `start` on; fewer where the file ends before.
+        FileNotFoundError."""
+        if length <= 0:
+            return b""
+        with self._translated(key, "read"):
+            return self._objects().get(self._checked(key), start, length, Call())[0]
 
-    @abstractmethod
     def size(self, key: str) -> int:
-        """Of a file, in bytes. FileNotFoundError."""
+        """Return the size of a file in bytes. FileNotFoundError."""
+        with self._translated(key, "look at"):
+            return self._objects().head(self._checked(key), Call()).size_bytes
 
-    @abstractmethod
     def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
         """Store a file whole or not at all, durably; folders on the way are made.
 
         `if_absent`: FileExistsError if there is one; of several who try at once one succeeds.
         """
+        with self._translated(key, "write"):
+            self._objects().put(self._checked(key), data, None, if_absent, Call())
 
-    @abstractmethod
     def list(self, prefix: str = "") -> Iterator[str]:
-        """All keys that begin with `prefix`, in the order of their bytes."""
+        """Yield all keys that begin with `prefix`, in the order of their bytes."""
+        with self._translated(prefix, "list"):
+            for found in self._objects().scan(prefix, Call()):
+                yield found.key
 
-    @abstractmethod
     def delete(self, keys: Iterable[str]) -> None:
         """Remove files; those that are not there are gone already."""
+        left = iter(keys)
+        while some := [self._checked(key) for key in islice(left, MAX_DELETE)]:
+            what = some[0] if len(some) == 1 else f"{some[0]} and {len(some) - 1} others"
+            with self._translated(what, "delete"):
+                self._objects().delete(some, Call())
 
     @abstractmethod
     def arrow(self) -> tuple[Any, str]:
-        """A pyarrow.fs.FileSystem and the path of this place in it. Where folders are needed
-        whoever writes makes them."""
+        """Return a pyarrow.fs.FileSystem and the path of this place in it. Where folders are
+        needed the caller makes them."""
+
+    @abstractmethod
+    def _objects(self) -> Objects:
+        """Return the store of this process."""
+
+    def _checked(self, key: str) -> str:
+        """Return the key. PlaceError for one that would leave the place."""
+        try:
+            check_key(key)
+        except ValueError as problem:
+            raise PlaceError(f"{self.url}: {problem}") from None
+        return key
+
+    @contextlib.contextmanager
+    def _translated(self, key: str, what: str) -> Iterator[None]:
+        try:
+            yield
+        except ConditionFailed:
+            raise FileExistsError(f"{self.where(key)} is there already") from None
+        except StoreError as failure:
+            if isinstance(failure, NoSuchObject) and failure.code != FOLDER:
+                raise FileNotFoundError(f"{self.where(key)} is not there") from None
+            if failure.code == TOO_LARGE:
+                raise PlaceError(self.where(failure.text)) from None
+            reason = self._reason(key, failure)
+            raise PlaceError(f"cannot {what} {self.where(key)}: {reason}") from None
+
+    def _reason(self, key: str, failure: StoreError) -> str:
+        """Return why a call failed, without the key, which the sentence has already."""
+        return failure.text.removeprefix(f"{key}: ").rstrip(".")
 
 
 def open_place(url: str) -> Place:
-    """The place of a URL; nothing is looked at yet. PlaceError for a URL that is none."""
+    """Return the place of a URL; nothing is read yet. PlaceError for a URL that is none."""
     try:
         tier = parse_tier(url)
     except ValueError as problem:
@@ -98,128 +145,11 @@ def open_place(url: str) -> Place:
 class FolderPlace(Place):
     """A folder of this machine, or one that all machines see."""
 
-    def get(self, key: str) -> bytes:
-        """See Place."""
-        with self._translated(key, "read"), open(self.path(key), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size > MAX_GET_BYTES:
-                raise too_large(self, key, size)
-            return file.read()
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """See Place."""
-        with self._translated(key, "read"), open(self.path(key), "rb", buffering=0) as file:
-            data = os.pread(file.fileno(), max(0, length), start)
-            while data and len(data) < length:  # the file ended, or 2 GiB were asked for
-                more = os.pread(file.fileno(), length - len(data), start + len(data))
-                if not more:
-                    break
-                data += more
-            return data
-
-    def size(self, key: str) -> int:
-        """See Place."""
-        with self._translated(key, "read"):
-            return os.stat(self.path(key)).st_size
-
-    def put(self, key: str, data: bytes | memoryview, *, if_absent: bool = False) -> None:
-        """See Place."""
-        path = self.path(key)
-        folder, name = os.path.split(path)
-        temporary = os.path.join(folder, f".{name[:100]}.{secrets.token_hex(8)}{UNFINISHED}")
-        with self._translated(key, "write"):
-            os.makedirs(folder, exist_ok=True)
-            try:
-                with open(temporary, "xb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                if if_absent:
-                    os.link(temporary, path)
-                else:
-                    os.replace(temporary, path)
-            finally:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
-            _sync_folder(folder)
-
-    def list(self, prefix: str = "") -> Iterator[str]:
-        """See Place."""
-        above, _, begin = prefix.rpartition("/")
-        with self._translated(prefix, "list"):
-            yield from _walk(self.tier.folder, f"{above}/" if above else "", begin)
-
-    def delete(self, keys: Iterable[str]) -> None:
-        """See Place."""
-        for key in keys:
-            with self._translated(key, "delete"), contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path(key))
-
     def arrow(self) -> tuple[Any, str]:
         """See Place."""
         from pyarrow.fs import LocalFileSystem
 
         return LocalFileSystem(), self.tier.folder
 
-    def path(self, key: str) -> str:
-        """Of a file."""
-        name_checked(self, key)
-        return os.path.join(self.tier.folder, key)
-
-    @contextlib.contextmanager
-    def _translated(self, key: str, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (FileNotFoundError, NotADirectoryError) as failure:
-            if what == "write":  # the folder cannot be made, as in a file or in /proc
-                raise PlaceError(f"cannot write {self.where(key)}: {failure.strerror}") from None
-            raise FileNotFoundError(f"{self.where(key)} is not there") from None
-        except FileExistsError:
-            raise FileExistsError(f"{self.where(key)} is there already") from None
-        except OSError as failure:
-            reason = failure.strerror or str(failure)
-            raise PlaceError(f"cannot {what} {self.where(key)}: {reason}") from None
-
-
-def name_checked(place: Place, key: str) -> None:
-    """PlaceError for a key that would leave the place."""
-    try:
-        check_key(key)
-    except ValueError as problem:
-        raise PlaceError(f"{place.url}: {problem}") from None
-
-
-def too_large(place: Place, key: str, size: int) -> PlaceError:
-    """What `get` says to a file that is to be read in ranges."""
-    return PlaceError(
-        f"{place.where(key)} has {size} bytes: at most {MAX_GET_BYTES} are read at once"
-    )
-
-
-def _walk(root: str, below: str, begin: str) -> Iterator[str]:
-    """Keys in the folder `below` (with a slash at its end) whose rest begins with `begin`. A name
-    sorts as the key would: a folder's with its slash."""
-    try:
-        with os.scandir(os.path.join(root, below)) as found:
-            names = [
-                each.name + "/" if each.is_dir() else each.name
-                for each in found
-                if each.name.startswith(begin) and not each.name.startswith(".")
-            ]
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for name in sorted(names, key=os.fsencode):
-        if name.endswith("/"):
-            yield from _walk(root, below + name, "")
-        else:
-            yield below + name
-
-
-def _sync_folder(folder: str) -> None:
-    """Make a new name durable; not every file system can."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    def _objects(self) -> Objects:
+        return FolderProvider(self.tier.folder, SharedStaging(), MAX_GET_BYTES)

@@ -1,0 +1,92 @@
+"""The wrapper around the port that repeats what failed, for callers that have nothing else to do.
+
+The broker decides about repeating in each place where it calls (it has other work meanwhile);
+commands use the same policy through kafkawire.tiering.store.retrying.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from kafkawire.objectstore.backoff import waits_s
+from kafkawire.objectstore.calls import Call
+from kafkawire.objectstore.errors import ConditionFailed, StoreError
+from kafkawire.objectstore.port import Listed, Objects, Stored, pages
+
+T = TypeVar("T")
+
+ATTEMPTS = 6
+"""Of a request, its body included: about 15 seconds."""
+MAX_WAIT_S = 20.0
+
+
+class RetryingObjects:
+    """Objects of `inner`, each call repeated up to ATTEMPTS times while that may help.
+
+    `sleep` waits some seconds; `jitter` is uniform in [0, 1).
+    """
+
+    def __init__(
+        self, inner: Objects, sleep: Callable[[float], object], jitter: Callable[[], float]
+    ) -> None:
+        self._inner = inner
+        self._sleep = sleep
+        self._jitter = jitter
+
+    def get(self, key: str, start: int, length: int | None, call: Call) -> tuple[bytes, str]:
+        """See Reader."""
+        return self._repeat(lambda: self._inner.get(key, start, length, call))
+
+    def head(self, key: str, call: Call) -> Stored:
+        """See Reader."""
+        return self._repeat(lambda: self._inner.head(key, call))
+
+    def list(self, prefix: str, after: str, limit: int, call: Call) -> list[Listed]:
+        """See Lister."""
+        return self._repeat(lambda: self._inner.list(prefix, after, limit, call))
+
+    def scan(self, prefix: str, call: Call) -> Iterator[Listed]:
+        """See Lister; each page is repeated for itself."""
+        return pages(self, prefix, call)
+
+    def put(
+        self,
+        key: str,
+        data: bytes | memoryview,
+        if_match: str | None,
+        if_absent: bool,
+        call: Call,
+    ) -> Stored:
+        """See Writer. A condition that fails because an earlier attempt has stored the object,
+        and only its answer was lost, has not failed."""
+        attempts = 0
+
+        def attempt() -> Stored:
+            nonlocal attempts
+            attempts += 1
+            return self._inner.put(key, data, if_match, if_absent, call)
+
+        try:
+            return self._repeat(attempt)
+        except ConditionFailed:
+            if attempts == 1:
+                raise
+            found, etag = self.get(key, 0, None, call)
+            if found != data:
+                raise
+            return Stored(etag, len(found))
+
+    def delete(self, keys: Sequence[str], call: Call) -> int:
+        """See Deleter."""
+        return self._repeat(lambda: self._inner.delete(keys, call))
+
+    def _repeat(self, attempt: Callable[[], T]) -> T:
+        for wait_s in waits_s(ATTEMPTS, MAX_WAIT_S, self._jitter):
+            try:
+                return attempt()
+            except StoreError as failure:
+                if not failure.retryable:
+                    raise
+            self._sleep(wait_s)
+        return attempt()
