@@ -73,37 +73,37 @@ class Hooks:
         self.doubts += 1
 
     def segments(self, ids: Collection[int]) -> None:
-        """See LogListener."""
+        """Segments that are new, or whose rows or mappings are others than before."""
         self.stored()
         for each in self.listeners:
             each.segments(ids)
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """See LogListener."""
+        """Partitions whose log start has moved."""
         self.stored()
         for each in self.listeners:
             each.log_starts(numbers)
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """See LogListener."""
+        """Topics that are new or have got further partitions."""
         self.stored()
         for each in self.listeners:
             each.topics(infos)
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """See LogListener."""
+        """It has other settings."""
         self.stored()
         for each in self.listeners:
             each.topic_altered(info)
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """See LogListener."""
+        """It is deleted; as it was."""
         self.stored()
         for each in self.listeners:
             each.topic_removed(info)
 
     def defaults(self) -> None:
-        """See LogListener."""
+        """The settings that topics have from the broker are others."""
         self.stored()
         for each in self.listeners:
             each.defaults()

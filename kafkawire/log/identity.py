@@ -82,7 +82,7 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
         file.close()
     try:
         if len(lines) < 2 or int(lines[1], 16) != crc32c(lines[0]):
-            raise ValueError("its checksum is wrong")
+            raise ValueError("wrong checksum")
         body = json.loads(lines[0])
         if body["version"] > VERSION:
             raise JournalFormatError(
@@ -97,7 +97,7 @@ def read_identity(fs: FileSystem, home: str) -> Identity | None:
             str(body.get("tier", "")),
         )
     except (ValueError, KeyError, TypeError) as failure:
-        logger.warning("%s is damaged (%s); it is written again", path, failure)
+        logger.warning("%s is damaged (%s), writing it again", path, failure)
         return None
 
 
@@ -225,7 +225,7 @@ class IdentityRecorder:
                 lambda session: pairing.pair(session, node_id, metadata_id, 1)
             )
         if folder.identity is None and folder.has_log:
-            logger.info("%s gets an identity: it had none", self._home)
+            logger.info("writing the identity file of %s, which had none", self._home)
         before = folder.identity.tier if folder.identity is not None else ""
         tier = self._tier or before
         self._identity = Identity(self._cluster_id, node_id, metadata_id.hex(), 0, tier)
@@ -266,7 +266,7 @@ class IdentityRecorder:
             try:
                 await self.record()
             except OSError as failure:
-                logger.warning("%s: the identity was not recorded: %s", self._home, failure)
+                logger.warning("cannot write the identity file of %s: %s", self._home, failure)
 
     async def _run(self) -> None:
         failures = 0
@@ -278,7 +278,9 @@ class IdentityRecorder:
             except Exception as failure:
                 failures += 1
                 logger.warning(
-                    "%s: the identity was not recorded: %s", self._home, failure,
+                    "cannot write the identity file of %s: %s",
+                    self._home,
+                    failure,
                     exc_info=not isinstance(failure, OSError),
                 )  # fmt: skip
             await self._env.sleep(min(SPACING_S * 2 ** min(failures, 10), MAX_RETRY_S))

@@ -185,8 +185,7 @@ class Log:
         ledger, wrong = expected_ledger(fs, self.folder, last)
         if wrong:
             logger.warning(
-                "the ledger in %s %s: it is written again. This start cannot tell whether journals "
-                "are missing.",
+                "the ledger in %s %s: writing it again. This start cannot detect missing journals.",
                 self.folder,
                 wrong,
             )
@@ -234,12 +233,14 @@ class Log:
         name = self._catalog.name_of
         for damage in recovered.examined:
             logger.critical(
-                "journal %d %s. Everything else can be read.", damage.gap.journal, damage.text(name)
+                "journal %d %s. All other records are served.",
+                damage.gap.journal,
+                damage.text(name),
             )
         for loss in losses[:MAX_REPORTED]:
             logger.critical(
-                "%s goes on at offset %d: the offsets %d-%d may have been acknowledged and "
-                "cannot be read",
+                "%s continues at offset %d: offsets %d-%d may have been acknowledged and cannot be "
+                "read",
                 name(loss.number),
                 loss.last,
                 loss.first,
@@ -247,7 +248,7 @@ class Log:
             )
         if len(losses) > MAX_REPORTED:
             logger.critical(
-                "so do %d partitions more: `kafkawire fsck` lists all of them",
+                "%d more partitions may have lost offsets: `kafkawire fsck` lists them",
                 len(losses) - MAX_REPORTED,
             )
         if any(gap.missing or gap.cut_short for gap in recovered.damage):
@@ -258,7 +259,9 @@ class Log:
             lost = await lost_ranges(led, self.partitions, self._storage)
             lost = [loss for loss in lost if (loss.number, loss.first) not in named]
             if lost:
-                logger.critical("in no journal and no segment: %s", names(lost, name))
+                logger.critical(
+                    "lost offsets, found in no journal and no segment: %s", names(lost, name)
+                )
 
     def _resume(self, recovered: Recovered) -> None:
         """Let the commit log write on behind what was found."""
@@ -289,11 +292,13 @@ class Log:
         """Fence readers of a tail that may be lost (KIP-320: OffsetForLeaderEpoch tells them).
         None: those of all partitions led here; who is loaded later sees it in the catalog."""
         if numbers is None:
-            logger.warning("the last end was not clean: the leader epoch of every partition rises")
+            logger.warning("unclean shutdown: raising the leader epoch of every partition")
             await self._metadata.raise_leader_epochs()
             numbers = set(self.partitions)
         elif numbers:
-            logger.warning("the last end was not clean: %d leader epochs rise", len(numbers))
+            logger.warning(
+                "unclean shutdown: raising the leader epoch of %d partitions", len(numbers)
+            )
             await self._metadata.bump_leader_epochs(sorted(numbers))
         for number in numbers:
             location = self._catalog.locate(number)
@@ -392,7 +397,7 @@ class Log:
                 if self.checkpoints.place == self.commit_log.written:
                     self._end_cleanly()
         except Exception:
-            logger.exception("the log could not be closed cleanly; the next start recovers it")
+            logger.exception("closing the log failed, the next start recovers it")
         finally:
             self.commit_log.commits.stop()
             self.commit_log.ledger.close()

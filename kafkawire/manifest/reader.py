@@ -146,7 +146,7 @@ def _manifest(done: StopIteration) -> Manifest:
 
 
 def _steps(known: Manifest | None = None) -> Fetch:
-    """Yields keys, is sent their bytes (None: not there), returns the manifest."""
+    """Yield keys, is sent their bytes (None: not there), returns the manifest."""
     if known is not None:
         deltas = yield from _deltas(known.sequence)
         if (yield from _still(known.sequence + len(deltas))):

@@ -136,12 +136,12 @@ class Catalog:
         return self._directory.last_number()
 
     def add_broker(self, info: BrokerInfo) -> None:
-        """Enters a broker, or its new addresses."""
+        """Insert a broker, or its new addresses."""
         self.brokers[info.node_id] = info
         self.version += 1
 
     def add_topic(self, info: TopicInfo) -> None:
-        """Enters a new topic; its name must be free."""
+        """Insert a new topic; its name must be free."""
         assert info.name not in self.by_name, info.name
         self._directory.add(info)
         if "." in info.name:
@@ -149,7 +149,7 @@ class Catalog:
         self.version += 1
 
     def remove_topic(self, topic_id: bytes) -> TopicInfo:
-        """Takes a topic out and returns it. KeyError when it is not there."""
+        """Remove and return a topic. KeyError if it does not exist."""
         info = self._directory.remove(self._directory.rows_by_id[topic_id])
         if "." in info.name:
             self._dotted.pop(alike_key(info.name), None)
@@ -157,7 +157,7 @@ class Catalog:
         return info
 
     def add_partitions(self, topic_id: bytes, added: Sequence[PartitionInfo]) -> None:
-        """Enters further partitions of a topic, in order of their index."""
+        """Insert further partitions of a topic, in order of their index."""
         row = self._directory.rows_by_id[topic_id]
         have = self._directory.size(row)
         assert [info.index for info in added] == list(range(have, have + len(added))), added
@@ -165,7 +165,7 @@ class Catalog:
         self.version += 1
 
     def apply_config(self, change: ConfigChange) -> None:
-        """Enters a changed setting; of a topic that is gone: nothing."""
+        """Insert a changed setting; of a topic that is gone: nothing."""
         if change.resource_type == TOPIC_RESOURCE:
             row = self._directory.rows_by_name.get(change.name)
             if row is not None:
@@ -179,7 +179,7 @@ class Catalog:
         self.version += 1
 
     def set_leader_epochs(self, epochs: Mapping[int, int]) -> None:
-        """Enters new leader epochs (partition number -> epoch)."""
+        """Insert new leader epochs (partition number -> epoch)."""
         self._directory.set_leader_epochs(epochs)
         self.version += 1
 
@@ -193,7 +193,7 @@ class Catalog:
         return self._directory.configured()
 
     def described_in(self, topic_id: bytes) -> int:
-        """See `Directory.described_in`."""
+        """The journal with the topic's newest catalog frame, as far as known; 0: not known."""
         return self._directory.described_in(topic_id)
 
     def describe(self, topic_id: bytes, journal: int) -> None:
@@ -201,7 +201,7 @@ class Catalog:
         self._directory.describe(topic_id, journal)
 
     def not_described(self) -> list[bytes]:
-        """See `Directory.not_described`."""
+        """The topics of which no catalog frame is known."""
         return list(self._directory.not_described())
 
 

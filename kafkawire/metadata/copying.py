@@ -31,7 +31,7 @@ End = tuple[int, int, int]
 
 
 def copy_sqlite(source: str, target: str) -> None:
-    """Copies a living SQLite file; MetadataError when it is no metadata, newer, or damaged."""
+    """Copy a living SQLite file; MetadataError when it is no metadata, newer, or damaged."""
     try:
         with closing(sqlite3.connect(source)) as one, closing(sqlite3.connect(target)) as other:
             one.backup(other, pages=PAGES)
@@ -87,7 +87,7 @@ def tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def enter_ends(path: str, ends: Iterable[End]) -> None:
-    """Enters where logs end, where that is further than the checkpoints say."""
+    """Insert where logs end, where that is further than the checkpoints say."""
     rows = [
         (number, end, start, pack_epochs([]), pack_producers([])) for number, start, end in ends
     ]
@@ -102,7 +102,7 @@ def enter_ends(path: str, ends: Iterable[End]) -> None:
 
 
 def begin_anew(path: str) -> None:
-    """Makes the tables those of brokers without records: logs begin where they ended, in the next
+    """Make the tables those of brokers without records: logs begin where they ended, in the next
     leader epoch, so no offset is given again and readers are told; there are no segments. What is
     in a remote tier is forgotten, not deleted: the broker that was copied may still need it."""
     with closing(sqlite3.connect(path)) as connection, connection:

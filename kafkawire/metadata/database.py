@@ -61,7 +61,7 @@ class Database:
         return self._url.drivername.startswith("sqlite")
 
     def absent(self) -> bool:
-        """See `store.Metadata.absent`."""
+        """Whether there is no file, or an empty one, so that `open` would create the metadata."""
         return bool(self.is_sqlite and self._url.database) and device.is_absent(
             self._url.database or ""
         )
@@ -104,7 +104,7 @@ class Database:
                 raise _failure(self.name, error) from error
 
     async def close(self) -> None:
-        """Waits for the transaction that runs and disconnects."""
+        """Wait for the transaction that runs and disconnects."""
         async with self._turn:
             engine, self._engine = self._engine, None
             if engine is not None:
@@ -120,18 +120,18 @@ class EngineSession:
         self.dialect = connection.dialect.name
 
     def rows(self, sql: str, values: Row = ()) -> list[Row]:
-        """See `Session.rows`."""
+        """All rows of a query."""
         result = self._connection.exec_driver_sql(self._text(sql), values)
         found: list[Row] = list(result.cursor.fetchall())
         result.close()
         return found if self.dialect == "sqlite" else [tuple(row) for row in found]
 
     def run(self, sql: str, values: Row = ()) -> int:
-        """See `Session.run`."""
+        """Run one statement; how many rows it has changed."""
         return self._connection.exec_driver_sql(self._text(sql), values).rowcount
 
     def many(self, sql: str, values: Sequence[Row]) -> None:
-        """See `Session.many`."""
+        """Run one statement for each of the values; none is fine."""
         if values:
             self._connection.exec_driver_sql(self._text(sql), list(values))
 
@@ -183,7 +183,7 @@ def _on_begin(connection: Connection) -> None:
 
 
 def _prepare(connection: Connection, name: str) -> None:
-    """Makes or migrates the tables, inside the transaction that `open` began."""
+    """Make or migrates the tables, inside the transaction that `open` began."""
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_CREATE_LOCK})"))
     if not inspect(connection).has_table(schema.VERSION_TABLE):

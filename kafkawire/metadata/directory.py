@@ -108,7 +108,7 @@ class Directory:
     # -- filling at start
 
     def load_topics(self, part: Sequence[Sequence[Any]]) -> None:
-        """Enters topics: (id, name, internal, created_ms) each. For a directory being filled."""
+        """Insert topics: (id, name, internal, created_ms) each. For a directory being filled."""
         if not part:
             return
         ids, names, internal, created = zip(*part, strict=True)
@@ -127,7 +127,7 @@ class Directory:
         self._count.frombytes(empty[: self._count.itemsize * len(names)])
 
     def load_partitions(self, part: Sequence[Sequence[Any]]) -> None:
-        """Enters partitions: (topic_id, number, leader, leader_epoch) each, in order of number,
+        """Insert partitions: (topic_id, number, leader, leader_epoch) each, in order of number,
         after their topics. Those of unknown topics are left out: they are deleted."""
         if not part:
             return
@@ -154,7 +154,7 @@ class Directory:
                 self._extend_runs(topic, number, 1)
 
     def load_config(self, topic_id: bytes, key: str, value: str) -> None:
-        """Enters a setting of a topic; of one that is not there: nothing."""
+        """Insert a setting of a topic; of one that is not there: nothing."""
         row = self.rows_by_id.get(topic_id)
         if row is not None:
             self._configs.setdefault(row, {})[key] = value
@@ -218,7 +218,7 @@ class Directory:
     # -- changing
 
     def add(self, info: TopicInfo) -> None:
-        """Enters a topic whose name and id are free."""
+        """Insert a topic whose name and id are free."""
         self.changes += 1
         row = self._free.pop() if self._free else self._new_row()
         self._names[row], self._ids[row] = info.name, info.id
@@ -233,7 +233,7 @@ class Directory:
         self.add_partitions(row, info.partitions)
 
     def add_partitions(self, row: int, added: Sequence[PartitionInfo]) -> None:
-        """Enters further partitions of a topic, in order of their index."""
+        """Insert further partitions of a topic, in order of their index."""
         self._forget(row)
         start = 0
         while start < len(added):
@@ -245,7 +245,7 @@ class Directory:
             start = stop
 
     def remove(self, row: int) -> TopicInfo:
-        """Takes a topic out; what it was."""
+        """Remove a topic and return it."""
         info = self.info(row)
         self.changes += 1
         self._forget(row)
@@ -271,7 +271,7 @@ class Directory:
         return ((self._ids[row], own) for row, own in self._configs.items())
 
     def set_config(self, row: int, key: str, value: str | None) -> None:
-        """Enters a setting; None takes it away. The dict is made anew: snapshots hold the old."""
+        """Insert a setting; None takes it away. The dict is made anew: snapshots hold the old."""
         self._forget(row)
         settings = dict(self._configs.get(row, {}))
         if value is None:
@@ -284,7 +284,7 @@ class Directory:
             self._configs.pop(row, None)
 
     def set_leader_epochs(self, epochs: Mapping[int, int]) -> None:
-        """Enters new leader epochs (partition number -> epoch); unknown numbers are nothing."""
+        """Insert new leader epochs (partition number -> epoch); unknown numbers are nothing."""
         for number, epoch in epochs.items():
             at = self._find(number)
             if at >= 0:

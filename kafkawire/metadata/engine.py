@@ -106,7 +106,7 @@ class Cursor(Protocol):
     """The part of a database cursor that every driver has."""
 
     def execute(self, sql: str, /) -> object:
-        """Runs one statement."""
+        """Run one statement."""
         ...
 
 
@@ -164,7 +164,7 @@ def refuse_foreign(file: str) -> None:
 
 
 def make_folder_of(file: str) -> None:
-    """Makes the folder of a file and those above it, durable: SQLite itself syncs only the one
+    """Make the folder of a file and those above it, durable: SQLite itself syncs only the one
     folder it writes in. MetadataError."""
     _make_folder(os.path.dirname(os.path.abspath(file)))
 

@@ -21,7 +21,7 @@ def enter_catalog(
     broker_configs: Mapping[str, str] | None = None,
     deleted: Sequence[TopicInfo] = (),
 ) -> None:
-    """Enters a broker, topics with partitions and settings, and the next numbers; the cluster
+    """Insert a broker, topics with partitions and settings, and the next numbers; the cluster
     becomes that of `cluster_id`, if there is one, with these dynamic settings of all brokers.
     `deleted` topics are entered as such: their partition numbers may be in the log.
     MetadataError if the tables hold topics."""

@@ -15,7 +15,7 @@ Put = Callable[[str, Sequence[str], list[Sequence[Any]]], None]
 
 
 async def read_all(url: str, names: Sequence[str], put: Put, rows: int) -> None:
-    """Hands over the rows of these tables in parts of `rows`, as of one moment."""
+    """Yield the rows of these tables in parts of `rows`, as of one moment."""
     database = Database(url)
     await database.open()
     try:
@@ -34,7 +34,7 @@ async def read_all(url: str, names: Sequence[str], put: Put, rows: int) -> None:
 async def write_all(
     url: str, names: Sequence[str], rows_of: Callable[[str], Iterable[list[Any]]]
 ) -> None:
-    """Enters all rows in one transaction. MetadataError when the database has metadata already."""
+    """Insert all rows in one transaction. MetadataError when the database has metadata already."""
     database = Database(url)
     await database.open()
     try:

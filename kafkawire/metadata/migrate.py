@@ -23,7 +23,7 @@ STEPS = Path(__file__).parent / "migrations"
 
 
 def upgrade(connection: Connection, revision: str = "head", steps: Path = STEPS) -> None:
-    """Applies the steps the database lacks, up to `revision`; `steps` holds a folder versions."""
+    """Apply the steps the database lacks, up to `revision`; `steps` holds a folder versions."""
     scripts = ScriptDirectory(str(steps))
 
     def missing(stored: Any, _context: MigrationContext) -> Iterable[Any]:

@@ -61,7 +61,7 @@ def _create(connection: sqlite3.Connection) -> Catalog:
 
 
 def register_broker(connection: sqlite3.Connection, info: BrokerInfo) -> None:
-    """Enters a broker."""
+    """Insert a broker."""
     _advance(connection)
     _put(connection, "brokers", [rows.broker_row(info, engine.now_ms())])
 
@@ -69,7 +69,7 @@ def register_broker(connection: sqlite3.Connection, info: BrokerInfo) -> None:
 def bump_leader_epochs(
     connection: sqlite3.Connection, numbers: Iterable[int], node_id: int
 ) -> dict[int, int]:
-    """Raises the leader epochs of partitions `node_id` leads; the new ones."""
+    """Raise the leader epochs of partitions `node_id` leads; the new ones."""
     keys = [(number,) for number in sorted(set(numbers))]
     raised = connection.executemany(
         "UPDATE partitions SET leader_epoch = leader_epoch + 1"
@@ -89,7 +89,7 @@ def bump_leader_epochs(
 
 
 def raise_leader_epochs(connection: sqlite3.Connection, node_id: int) -> None:
-    """Raises the leader epochs of all partitions `node_id` leads."""
+    """Raise the leader epochs of all partitions `node_id` leads."""
     _advance(connection)
     connection.execute(
         "UPDATE partitions SET leader_epoch = leader_epoch + 1 WHERE leader = ?", (node_id,)
@@ -97,13 +97,13 @@ def raise_leader_epochs(connection: sqlite3.Connection, node_id: int) -> None:
 
 
 def _advance(connection: sqlite3.Connection) -> int:
-    """Raises the catalog version: the new one."""
+    """Raise the catalog version: the new one."""
     connection.execute("UPDATE cluster SET version = version + 1")
     return int(connection.execute("SELECT version FROM cluster").fetchone()[0])
 
 
 def _put(connection: sqlite3.Connection, table: str, values: list[rows.Row]) -> None:
-    """Inserts rows, or replaces those with the same primary key."""
+    """Insert rows, or replaces those with the same primary key."""
     if values:
         marks = ", ".join("?" * len(values[0]))
         connection.executemany(

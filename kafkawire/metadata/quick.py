@@ -48,15 +48,15 @@ class SqliteMetadata:
 
     @property
     def name(self) -> str:
-        """See `Metadata.name`."""
+        """How messages call it: the file, or the URL without its password."""
         return self._path
 
     def absent(self) -> bool:
-        """See `Metadata.absent`."""
+        """Whether there is no file, or an empty one, so that `open` would create the metadata."""
         return engine.is_absent(self._path)
 
     async def open(self) -> Catalog:
-        """See `Metadata.open`."""
+        """Make or migrates the database if need be, and loads the catalog."""
         engine.make_folder_of(self._path)
         engine.refuse_foreign(self._path)
         async with self._turn:
@@ -83,11 +83,11 @@ class SqliteMetadata:
             self._node_id = node_id
 
     async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
-        """See `Metadata.known_partitions`."""
+        """Those of the partition numbers that were ever assigned, deleted ones included."""
         return await self.transact(lambda session: pairing.known_partitions(session, numbers))
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
-        """See `Metadata.bump_leader_epochs`."""
+        """Raise the leader epochs of partitions this broker leads, all or none; the new ones."""
         async with self._turn:
             if self._whole is not None:
                 return await self._whole.bump_leader_epochs(numbers)
@@ -101,7 +101,7 @@ class SqliteMetadata:
             return epochs
 
     async def raise_leader_epochs(self) -> None:
-        """See `Metadata.raise_leader_epochs`."""
+        """Raise the leader epochs of all partitions this broker leads, in one statement."""
         async with self._turn:
             node_id = self._node_id
             if node_id is None:
@@ -113,40 +113,42 @@ class SqliteMetadata:
                 self._opened().raise_leader_epochs(node_id)
 
     async def transact(self, work: Callable[[Session], T]) -> T:
-        """See `Transactions.transact`."""
+        """Run `work` in one transaction, in turn with all other writes; what it raises undoes
+        it."""
         async with self._turn:
             if self._whole is not None:
                 return await self._whole.transact(work)
             return await self._write(lambda connection: work(SqliteSession(connection)))
 
     async def prepare(self) -> None:
-        """See `Metadata.prepare`."""
+        """Do in advance what the first write would otherwise wait for (half a second of imports),
+        without keeping the loop."""
         await (await self._sql()).prepare()
 
     async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
-        """See `Metadata.create_topics`."""
+        """Make all or none."""
         return await (await self._sql()).create_topics(topics)
 
     async def delete_topics(self, ids: list[bytes]) -> None:
-        """See `Metadata.delete_topics`."""
+        """Delete all or none."""
         await (await self._sql()).delete_topics(ids)
 
     async def create_partitions(
         self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
     ) -> list[PartitionInfo]:
-        """See `Metadata.create_partitions`."""
+        """Add partitions up to `new_total`; `leaders` of those, otherwise this broker."""
         return await (await self._sql()).create_partitions(topic_id, new_total, leaders)
 
     async def alter_configs(self, changes: list[ConfigChange]) -> None:
-        """See `Metadata.alter_configs`."""
+        """Change all or none, in order."""
         await (await self._sql()).alter_configs(changes)
 
     async def lease_producer_ids(self, count: int) -> int:
-        """See `Metadata.lease_producer_ids`."""
+        """The first of `count` producer ids that nobody else gets."""
         return await (await self._sql()).lease_producer_ids(count)
 
     async def close(self) -> None:
-        """See `Metadata.close`."""
+        """Close the database."""
         async with self._turn:
             self._closed = True
             if self._whole is not None:

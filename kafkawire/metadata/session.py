@@ -28,11 +28,11 @@ class Session(Protocol):
         ...
 
     def run(self, sql: str, values: Row = ()) -> int:
-        """Runs one statement; how many rows it has changed."""
+        """Run one statement; how many rows it has changed."""
         ...
 
     def many(self, sql: str, values: Sequence[Row]) -> None:
-        """Runs one statement for each of the values; none is fine."""
+        """Run one statement for each of the values; none is fine."""
         ...
 
 
@@ -45,15 +45,15 @@ class SqliteSession:
         self._connection = connection
 
     def rows(self, sql: str, values: Row = ()) -> list[Row]:
-        """See `Session.rows`."""
+        """All rows of a query."""
         return self._connection.execute(sql, values).fetchall()
 
     def run(self, sql: str, values: Row = ()) -> int:
-        """See `Session.run`."""
+        """Run one statement; how many rows it has changed."""
         return self._connection.execute(sql, values).rowcount
 
     def many(self, sql: str, values: Sequence[Row]) -> None:
-        """See `Session.many`."""
+        """Run one statement for each of the values; none is fine."""
         if values:
             self._connection.executemany(sql, values)
 

@@ -66,15 +66,15 @@ class SqlMetadata:
 
     @property
     def name(self) -> str:
-        """See `Metadata.name`."""
+        """How messages call it: the file, or the URL without its password."""
         return self._database.name
 
     def absent(self) -> bool:
-        """See `Metadata.absent`."""
+        """Whether there is no file, or an empty one, so that `open` would create the metadata."""
         return self._database.absent()
 
     async def open(self) -> Catalog:
-        """See `Metadata.open`."""
+        """Make or migrates the database if need be, and loads the catalog."""
         await self._database.open()
         async with self._database.transaction() as connection:
             self._catalog = await load_catalog(connection)
@@ -101,7 +101,7 @@ class SqlMetadata:
         self._node_id = node_id
 
     async def create_topics(self, new: list[NewTopic]) -> list[TopicInfo]:
-        """See `Metadata.create_topics`."""
+        """Make all or none."""
         if not new:
             return []
         created_ms = now_ms()
@@ -126,7 +126,7 @@ class SqlMetadata:
         return made
 
     async def delete_topics(self, ids: list[bytes]) -> None:
-        """See `Metadata.delete_topics`."""
+        """Delete all or none."""
         if not ids:
             return
         async with self._database.transaction() as connection:
@@ -141,7 +141,7 @@ class SqlMetadata:
     async def create_partitions(
         self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
     ) -> list[PartitionInfo]:
-        """See `Metadata.create_partitions`."""
+        """Add partitions up to `new_total`; `leaders` of those, otherwise this broker."""
         async with self._database.transaction() as connection:
             # The row of the cluster is locked before the partitions are counted.
             version, _ = await advance(connection)
@@ -163,7 +163,7 @@ class SqlMetadata:
         return added
 
     async def alter_configs(self, changes: list[ConfigChange]) -> None:
-        """See `Metadata.alter_configs`."""
+        """Change all or none, in order."""
         if not changes:
             return
         async with self._database.transaction() as connection:
@@ -179,7 +179,7 @@ class SqlMetadata:
             await write_configs(connection, last)
 
     async def lease_producer_ids(self, count: int) -> int:
-        """See `Metadata.lease_producer_ids`."""
+        """The first of `count` producer ids that nobody else gets."""
         assert count > 0, count
         async with self._database.transaction() as connection:
             await connection.execute(
@@ -189,11 +189,11 @@ class SqlMetadata:
         return int(end) - count
 
     async def known_partitions(self, numbers: Iterable[int]) -> set[int]:
-        """See `Metadata.known_partitions`."""
+        """Those of the partition numbers that were ever assigned, deleted ones included."""
         return await self.transact(lambda session: pairing.known_partitions(session, numbers))
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
-        """See `Metadata.bump_leader_epochs`."""
+        """Raise the leader epochs of partitions this broker leads, all or none; the new ones."""
         if not numbers:
             return {}
         epochs: dict[int, int] = {}
@@ -220,7 +220,7 @@ class SqlMetadata:
         return epochs
 
     async def raise_leader_epochs(self) -> None:
-        """See `Metadata.raise_leader_epochs`."""
+        """Raise the leader epochs of all partitions this broker leads, in one statement."""
         node_id = self._node()
         async with self._database.transaction() as connection:
             await advance(connection)
@@ -240,7 +240,7 @@ class SqlMetadata:
             raise MetadataError(f"{self._database.name}: {error}") from error
 
     async def close(self) -> None:
-        """See `Metadata.close`."""
+        """Close the database."""
         await self._database.close()
 
     def _node(self) -> int:

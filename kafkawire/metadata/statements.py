@@ -50,14 +50,14 @@ def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
 async def insert(
     connection: AsyncConnection, table: Table, values: Iterable[dict[str, Any]]
 ) -> None:
-    """Inserts all rows, some at a time, which are made when it is their turn; none is fine."""
+    """Insert all rows, some at a time, which are made when it is their turn; none is fine."""
     left = iter(values)
     while part := list(islice(left, ROWS_PER_INSERT)):
         await connection.execute(table.insert(), part)
 
 
 async def upsert(connection: AsyncConnection, table: Table, values: list[dict[str, Any]]) -> None:
-    """Inserts rows, or replaces those with the same primary key."""
+    """Insert rows, or replaces those with the same primary key."""
     if not values:
         return
     dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
@@ -116,7 +116,7 @@ async def _parts(connection: AsyncConnection, statement: Any) -> rows.Parts:
 
 
 async def advance(connection: AsyncConnection, partitions: int = 0) -> tuple[int, int]:
-    """Raises the catalog version and takes partition numbers: (new version, first number)."""
+    """Raise the catalog version and takes partition numbers: (new version, first number)."""
     await connection.execute(
         update(cluster).values(
             version=cluster.c.version + 1, next_partition=cluster.c.next_partition + partitions
@@ -127,7 +127,7 @@ async def advance(connection: AsyncConnection, partitions: int = 0) -> tuple[int
 
 
 async def touch(connection: AsyncConnection, ids: Iterable[bytes], version: int) -> None:
-    """Says of living topics that they changed. UNKNOWN_TOPIC_ID when one is not there."""
+    """Mark existing topics as changed. UNKNOWN_TOPIC_ID when one is not there."""
     for part in chunks(sorted(set(ids))):
         changed = await connection.execute(
             update(topics)
@@ -139,7 +139,7 @@ async def touch(connection: AsyncConnection, ids: Iterable[bytes], version: int)
 
 
 async def forget(connection: AsyncConnection, ids: Sequence[bytes]) -> None:
-    """Drops what nobody needs of deleted topics: settings and the state of
+    """Drop what nobody needs of deleted topics: settings and the state of
     partitions; mappings into segments are marked."""
     for part in chunks(ids):
         names = [uuid_text(topic_id) for topic_id in part]
@@ -177,7 +177,7 @@ async def living(connection: AsyncConnection, changes: list[ConfigChange]) -> di
 async def write_configs(
     connection: AsyncConnection, changes: Mapping[ConfigKey, str | None]
 ) -> None:
-    """Stores settings; None takes one away."""
+    """Store settings; None takes one away."""
     gone = [
         {"of_type": kind, "of": of, "key": name}
         for (kind, of, name), value in changes.items()

@@ -65,33 +65,33 @@ class Metadata(Protocol):
         ...
 
     async def open(self) -> Catalog:
-        """Makes or migrates the database if need be, and loads the catalog."""
+        """Make or migrates the database if need be, and loads the catalog."""
         ...
 
     async def register_broker(
         self, node_id: int, listeners: Mapping[str, tuple[str, int]], rack: str | None
     ) -> None:
-        """Enters this broker under its number. To be called before partitions are written."""
+        """Insert this broker under its number. To be called before partitions are written."""
         ...
 
     async def create_topics(self, topics: list[NewTopic]) -> list[TopicInfo]:
-        """Makes all or none. TOPIC_ALREADY_EXISTS when a name is taken. Ids and partition
+        """Make all or none. TOPIC_ALREADY_EXISTS when a name is taken. Ids and partition
         numbers have never been given before."""
         ...
 
     async def delete_topics(self, ids: list[bytes]) -> None:
-        """Deletes all or none. UNKNOWN_TOPIC_ID when one is not there. The names are free."""
+        """Delete all or none. UNKNOWN_TOPIC_ID when one is not there. The names are free."""
         ...
 
     async def create_partitions(
         self, topic_id: bytes, new_total: int, leaders: list[int] | None = None
     ) -> list[PartitionInfo]:
-        """Adds partitions up to `new_total`; `leaders` of those, otherwise this broker.
+        """Add partitions up to `new_total`; `leaders` of those, otherwise this broker.
         UNKNOWN_TOPIC_ID; INVALID_PARTITIONS when there are already as many."""
         ...
 
     async def alter_configs(self, changes: list[ConfigChange]) -> None:
-        """Changes all or none, in order. UNKNOWN_TOPIC_OR_PARTITION when a topic is gone."""
+        """Change all or none, in order. UNKNOWN_TOPIC_OR_PARTITION when a topic is gone."""
         ...
 
     async def lease_producer_ids(self, count: int) -> int:
@@ -103,22 +103,22 @@ class Metadata(Protocol):
         ...
 
     async def bump_leader_epochs(self, numbers: list[int]) -> dict[int, int]:
-        """Raises the leader epochs of partitions this broker leads, all or none; the new ones.
+        """Raise the leader epochs of partitions this broker leads, all or none; the new ones.
         NOT_LEADER_OR_FOLLOWER when another broker leads one of them or it does not exist."""
         ...
 
     async def raise_leader_epochs(self) -> None:
-        """Raises the leader epochs of all partitions this broker leads, in one statement. The
+        """Raise the leader epochs of all partitions this broker leads, in one statement. The
         versions of the topics stay: writing a million of them would keep a start for seconds."""
         ...
 
     async def prepare(self) -> None:
-        """Does ahead what the first write would otherwise wait for (half a second of imports),
+        """Do in advance what the first write would otherwise wait for (half a second of imports),
         without keeping the loop. To be called once the broker serves; need not be."""
         ...
 
     async def close(self) -> None:
-        """Lets go of the database. Calling it again does nothing."""
+        """Close the database. Calling it again does nothing."""
         ...
 
 
@@ -127,7 +127,7 @@ class Transactions(Protocol):
     `kafkawire.offsets.catalog.sql.storage`."""
 
     async def transact(self, work: Callable[[Session], T]) -> T:
-        """Runs `work` in one transaction, in turn with all other writes; what it raises undoes
+        """Run `work` in one transaction, in turn with all other writes; what it raises undoes
         it. `work` must not wait for anything. MetadataError."""
         ...
 

@@ -51,7 +51,7 @@ class PartitionOffsetManager:
         self.next_offset = end
 
     def rollback(self) -> int:
-        """Takes back what is assigned and not applied; how many offsets that were."""
+        """Revoke assigned offsets that were not applied; returns how many."""
         count = self.pending - self.next_offset
         self.pending = self.next_offset
         return count

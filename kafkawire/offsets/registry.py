@@ -56,7 +56,7 @@ class OffsetRegistry:
         return registry
 
     def add(self, number: int, next_offset: int = FIRST_OFFSET) -> PartitionOffsetManager:
-        """Enters a partition. ValueError when it is there."""
+        """Insert a partition. ValueError when it is there."""
         if number in self._managers:
             raise ValueError(f"partition {number} is registered already")
         made = PartitionOffsetManager(next_offset)
@@ -64,7 +64,7 @@ class OffsetRegistry:
         return made
 
     def remove(self, number: int) -> None:
-        """Forgets a partition; its offsets must not be assigned again."""
+        """Forget a partition; its offsets must not be assigned again."""
         for known in (self._managers, self._log_starts, self._saved):
             known.pop(number, None)
 
@@ -82,7 +82,7 @@ class OffsetRegistry:
         return len(self._managers)
 
     async def checkpoint(self, storage: SegmentCatalog, place: int = 0) -> int:
-        """Stores what has moved since the last one, in one transaction; how many partitions."""
+        """Store what has moved since the last one, in one transaction; how many partitions."""
         moved = {
             number: manager.next_offset
             for number, manager in self._managers.items()

@@ -162,7 +162,7 @@ class Subscriber:
         return self._subscriptions.get(name)
 
     def close(self, name: str) -> None:
-        """Forgets a subscription; none of that name is fine."""
+        """Forget a subscription; none of that name is fine."""
         self._subscriptions.pop(name, None)
 
     def __iter__(self) -> Iterator[Subscription]:

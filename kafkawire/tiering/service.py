@@ -274,7 +274,7 @@ class Tiering:
             except Exception as failure:  # a defect too: the tier is not given up for it
                 failures += 1
                 if not isinstance(failure, StoreError | OSError | WorkerError):
-                    logger.exception("the remote tier cannot be attached, it is tried again")
+                    logger.exception("cannot attach the remote tier, retrying")
                 self._refused(failure)
                 whole_s, jitter = self._retry_max_s(), self.env.random.random()
                 refused = isinstance(failure, Refused)
@@ -282,7 +282,7 @@ class Tiering:
             else:
                 self.state, self.error = "attached", None
                 self.dispatcher.foreign, self.dispatcher.detached = False, ""
-        logger.info("the remote tier %s is attached", self.tiers.current.url)
+        logger.info("attached the remote tier %s", self.tiers.current.url)
         self.uploader.wake()
         self.remover.start()
         if self.tiers.moving:
@@ -301,7 +301,9 @@ class Tiering:
         self.state = "owned by another" if other else "refused"
         self.dispatcher.foreign = other
         if not told:
-            logger.error("the remote tier cannot be used, all else goes on: %s", failure)
+            logger.error(
+                "the remote tier cannot be used, local reads and writes are served: %s", failure
+            )
 
     def _trouble(self) -> str:
         """Why nothing can be uploaded at all; empty if something can."""
@@ -334,7 +336,7 @@ class Tiering:
                     self.uploader.wake()
                 await self.promise.look()
             except Exception:  # looked at again
-                logger.warning("watching the remote tier failed", exc_info=True)
+                logger.warning("checking the remote tier failed, retrying", exc_info=True)
 
     def _take_settings(self) -> bool:
         """Settings of the broker that may change; whether they have."""

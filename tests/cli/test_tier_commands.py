@@ -206,7 +206,7 @@ async def test_an_estimate_of_what_would_be(tmp_path: Path, buckets: dict[str, F
         assert "flush: the estimate" in await tier("estimate", "--set", "flush=os", code=1)
         assert "at least 5000" in await tier("estimate", "--set", "tiering.max.lag.ms=1", code=1)
         assert "NAME=VALUE" in await tier("estimate", "--set", "x", code=2)
-        assert "no topic" in await tier("estimate", "--topic", "none", code=1)
+        assert "topic 'none' does not exist" in await tier("estimate", "--topic", "none", code=1)
 
 
 async def test_a_typed_rate_needs_no_broker() -> None:

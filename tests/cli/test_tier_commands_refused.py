@@ -33,8 +33,8 @@ from tests.kit.tier.fake_bucket import FakeBucket
         (["status", "--topic", "none"], "there is no topic 'none'"),
         (["why", "--topic", "none"], "there is no topic 'none'"),
         (["move", "--to", "s4://x"], "'s4://x' is no tier"),
-        (["move"], f"everything is in {URL} already"),
-        (["move", "--to", URL], f"everything is in {URL} already"),
+        (["move"], f"all objects are in {URL} already"),
+        (["move", "--to", URL], f"all objects are in {URL} already"),
     ],
 )
 async def test_what_is_asked_wrongly_is_one_sentence(
@@ -81,14 +81,14 @@ async def test_another_kafka_does_not_know_the_api() -> None:
 @pytest.mark.parametrize(
     ("command", "arguments", "sentence"),
     [
-        ("dance", b"{}", "'dance' is no command"),
+        ("dance", b"{}", "'dance' is not a command"),
         ("status", b"[]", "must be a JSON object"),
         ("status", b"\xff", "not JSON"),
         ("status", b"[" * 5000, "not JSON"),
         ("status", b'{"after": 3}', "after=3"),
         ("status", b'{"topic": 3}', "no topic 3"),
-        ("estimate", b'{"set": [1]}', "settings by name"),
-        ("estimate", b'{"reads": "x"}', "bytes a second"),
+        ("estimate", b'{"set": [1]}', "must map setting names to text values"),
+        ("estimate", b'{"reads": "x"}', "bytes per second"),
         ("move", b'{"to": 3}', "to=3"),
         ("status", b" " * 70_000, "65536 are allowed"),
     ],

@@ -133,7 +133,7 @@ class OffloadWorker:
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
         if self._closed:
-            raise WorkerError(f"the job {job!r} was not begun: the worker is closed")
+            raise WorkerError(f"the job {job!r} was not started: the worker is closed")
         pool = "cut" if job in SHORT else "worker"
         return await self._offload.submit(pool, run_job, self._fs, job, arguments, no_pace)
 

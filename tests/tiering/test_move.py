@@ -168,7 +168,7 @@ def test_everything_is_moved_and_the_old_bucket_is_left_empty(world: TierWorld) 
         await process.moved("done")
         assert world.bucket.objects == {}
         assert not process.tiering.tiers.moving
-        with pytest.raises(MoveError, match="everything is in"):
+        with pytest.raises(MoveError, match="all objects are in"):
             await process.tiering.mover.begin("")
         await process.check()
 

@@ -65,7 +65,7 @@ class Portion(Waiting):
         self.results: list[ProduceResult] = []
 
     def tell(self, failure: BaseException | None) -> None:
-        """See Waiting."""
+        """Make the answer; a failure takes the place of each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
         self.told()

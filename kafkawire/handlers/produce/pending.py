@@ -58,7 +58,7 @@ class ProduceExchange(Waiting):
         self.results: list[ProduceResult] = []
 
     def tell(self, failure: BaseException | None) -> None:
-        """See Waiting."""
+        """Make the answer; a failure takes the place of each success."""
         if failure is not None:
             self.results = [failed(result, failure) for result in self.results]
         body = write_response(self.results, self.version)

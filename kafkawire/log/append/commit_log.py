@@ -302,7 +302,7 @@ class CommitLog:
                 f"a defect ({defect!r}): memory may differ from the journal, nothing is written "
                 "until the broker is restarted"
             )
-            logger.critical("%s. Reads go on", self.failed, exc_info=True)
+            logger.critical("%s. Fetch requests are still served", self.failed, exc_info=True)
             self.measure_room()
             self._finish(turn, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, self.failed))
             return
@@ -347,7 +347,7 @@ class CommitLog:
         self.appended_records += records
         if self._trouble:
             self._trouble = False
-            logger.warning("the disk takes writes again")
+            logger.warning("the commit log can be written again, Produce requests are accepted")
         commits.wrote(turn.size_bytes, watched)
 
     def _account(self, write: Write, rolled: list[Journal]) -> None:
@@ -374,7 +374,8 @@ class CommitLog:
         if not self._trouble and self.failed is None:
             self._trouble = True
             logger.error(
-                "cannot write to the commit log, produces are refused: %s", failure,
+                "cannot write to the commit log, Produce requests are refused until it can: %s",
+                failure,
                 exc_info=None if isinstance(failure, OSError | KafkaError) else failure,
             )  # fmt: skip
         self.run += 1

@@ -251,7 +251,8 @@ class Commits:
         log = self._log
         log.failed = f"fsync failed ({failure}): nothing is written until the broker is restarted"
         logger.critical(
-            "%s. Reads go on. Check the disk, then restart: recovery keeps what it can read back.",
+            "%s. Fetch requests are still served. Check the disk, then restart: recovery keeps all "
+            "records it can read back.",
             log.failed,
         )
         callbacks = [*self._covered_callbacks, *self._waiting]

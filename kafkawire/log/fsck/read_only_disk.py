@@ -18,36 +18,37 @@ class ReadOnlyFile:
         self._file = file
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        """Does nothing; the bytes that would have been written."""
+        """Do nothing; the bytes that would have been written."""
         return sum(len(buffer) for buffer in buffers)
 
     def pread(self, length: int, position: int) -> bytes:
-        """See kafkawire.log.io.ports.File."""
+        """The bytes at `position`; fewer only where the file ends."""
         return self._file.pread(length, position)
 
     def cached(self, length: int, position: int) -> bool:
-        """See kafkawire.log.io.ports.File."""
+        """Whether reading these bytes would probably not wait for the disk: samples of them are in
+        the page cache."""
         return self._file.cached(length, position)
 
     def sync(self) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def allocate(self, size_bytes: int) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def truncate(self, size_bytes: int) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def size(self) -> int:
-        """See kafkawire.log.io.ports.File."""
+        """Its length in bytes."""
         return self._file.size()
 
     def map(self, size_bytes: int) -> memoryview:
-        """See kafkawire.log.io.ports.File."""
+        """A read-only view of the first bytes of the file that shows later writes too."""
         return self._file.map(size_bytes)
 
     def close(self) -> None:
-        """See kafkawire.log.io.ports.File."""
+        """Give the handle back; views stay valid."""
         self._file.close()
 
 
@@ -62,25 +63,25 @@ class ReadOnlyFileSystem:
         return ReadOnlyFile(self._fs.open(path))
 
     def rename(self, old: str, new: str) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def remove(self, path: str) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def listdir(self, path: str) -> list[str]:
-        """See kafkawire.log.io.ports.FileSystem."""
+        """Names in a folder, sorted."""
         return self._fs.listdir(path)
 
     def makedirs(self, path: str) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def sync_dir(self, path: str) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def lock(self, path: str) -> Lock:
-        """See kafkawire.log.io.ports.FileSystem."""
+        """An exclusive lock that dies with the process."""
         return self._fs.lock(path)
 
     def free_bytes(self, path: str) -> tuple[int, int]:
-        """See kafkawire.log.io.ports.FileSystem."""
+        """(total, free for us) of the volume that holds `path`."""
         return self._fs.free_bytes(path)

@@ -46,9 +46,9 @@ class DiskWatch:
             why = f"the disk is busy: a write has been on its way for {busy_s:.1f} s"
         if (why is None) != (log.refusal is None):
             if why is not None:
-                logger.warning("produces are refused: %s", why)
+                logger.warning("Produce requests are refused: %s", why)
             else:
-                logger.warning("produces are taken again")
+                logger.warning("Produce requests are accepted again")
         if why != log.refusal:
             log.refuse(why)
 
@@ -71,14 +71,14 @@ class DiskWatch:
     def _judge(self, used: int, free: int) -> None:
         config = self._commit_log.config
         full = used >= config.disk_refuse_percent and free < REFUSED_BELOW_BYTES
-        self._full = f"{used} % of the disk of {self._folder} are used" if full else None
+        self._full = f"{used} % of the disk of {self._folder} is used" if full else None
         self.look()
         if (used >= config.disk_warn_percent) != self._warned:
             self._warned = not self._warned
             if self._warned:
                 logger.warning(
-                    "%d %% of the disk of %s are used, %d MiB are free",
-                    used,
+                    "the disk of %s is %d %% full, %d MiB are free",
                     self._folder,
+                    used,
                     free >> 20,
                 )

@@ -68,8 +68,8 @@ class Watchdog:
         more = f" ({self._unlogged} more since the last report)" if self._unlogged else ""
         self._logged_at, self._unlogged = now, 0
         logger.warning(
-            "%s held the event loop for %.1f ms of CPU time; no other client was served "
-            "meanwhile%s", who(), took_s * 1000, more,
+            "%s held the event loop for %.1f ms of CPU time, no other client was served%s",
+            who(), took_s * 1000, more,
         )  # fmt: skip
 
     def timed(self, name: str, fn: Callable[..., object], *args: Any) -> None:

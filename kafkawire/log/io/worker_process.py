@@ -55,12 +55,12 @@ class WorkerProcess:
         self._long = Child(idle_s)
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int = -1) -> Any:
-        """See kafkawire.log.io.ports.Worker."""
+        """Run a job, reading at most so many bytes a second (-1: as fast as it goes)."""
         child = self._short if job in SHORT else self._long
         return await child.run(job, arguments, bytes_per_second)
 
     async def close(self) -> None:
-        """See kafkawire.log.io.ports.Worker."""
+        """End the processes."""
         await self._short.close()
         await self._long.close()
 
@@ -85,16 +85,16 @@ class Child:
         return None if process is None or process.returncode is not None else process.pid
 
     async def run(self, job: str, arguments: Any, bytes_per_second: int) -> Any:
-        """See kafkawire.log.io.ports.Worker."""
+        """Run a job, reading at most so many bytes a second (-1: as fast as it goes)."""
         request = pickle.dumps((job, arguments, bytes_per_second), pickle.HIGHEST_PROTOCOL)
         if len(request) > MAX_FRAME_BYTES:
             raise WorkerError(
                 f"a job {job!r} of {len(request)} bytes is too large: {MAX_FRAME_BYTES} are "
-                "allowed, so it must be asked for in parts"
+                "allowed, so it must be split"
             )
         async with self._turn:
             if self._closed:
-                raise WorkerError(f"the job {job!r} was not begun: the worker is closed")
+                raise WorkerError(f"the job {job!r} was not started: the worker is closed")
             answer = await self._ask(job, request)
         kind, *outcome = pickle.loads(answer)
         if kind == "os":
@@ -115,7 +115,7 @@ class Child:
             await process.stdin.drain()
             (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
             if length > MAX_FRAME_BYTES:
-                raise ConnectionError(f"an answer of {length} bytes is none")
+                raise ConnectionError(f"invalid length of an answer: {length} bytes")
             answer = await process.stdout.readexactly(length)
         except (asyncio.IncompleteReadError, ConnectionError) as failure:
             code = await self._ended()
@@ -169,7 +169,7 @@ class Child:
         return await process.wait()
 
     async def close(self) -> None:
-        """See kafkawire.log.io.ports.Worker."""
+        """End the processes."""
         self._closed = True
         if self._idle is not None:
             self._idle.cancel()

@@ -138,7 +138,7 @@ class Journal:
         for part, (position, length) in zip(parts, spans, strict=True):
             if len(part) != length:
                 raise OSError(
-                    errno.EIO, f"{self.path} ends before {position + length}: it was cut short"
+                    errno.EIO, f"{self.path} is truncated: it ends before byte {position + length}"
                 )
         return parts
 

@@ -265,7 +265,7 @@ class IndexCache:
 
     async def _run(self, number: int) -> None:
         journal = self._journals.by_number[number]
-        logger.warning("the index of journal %d is damaged: it is made again", number)
+        logger.warning("the index of journal %d is damaged, rebuilding it", number)
         order = JournalFile(number, journal.path, journal.end)
         try:
             await self._env.worker.run("index", order, -1)

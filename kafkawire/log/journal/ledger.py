@@ -182,7 +182,7 @@ class Ledger:
             broken = self._broken
             await self._write(self._whole())
             if broken and not self._broken:
-                logger.warning("the ledger in %s is written again", self._home)
+                logger.warning("the ledger in %s can be written again", self._home)
         elif self._marked:
             self._marked = False
             await self._env.offload.submit("files", self._file().sync)
@@ -265,8 +265,8 @@ class Ledger:
     def _fail(self, failure: OSError) -> None:
         if not self._broken:
             logger.warning(
-                "the ledger in %s cannot be written (%s), which is tried again: until then the "
-                "loss of a journal might not be noticed",
+                "cannot write the ledger in %s (%s), retrying: until it is written, the loss of a "
+                "journal might not be noticed",
                 self._home,
                 failure,
             )

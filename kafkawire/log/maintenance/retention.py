@@ -105,7 +105,7 @@ class Retention:
             if at % SLICE == SLICE - 1:
                 await env.sleep(0)
         if starts:
-            logger.info("retention moves the log start of %d partitions", len(starts))
+            logger.info("retention: moving the log start offset of %d partitions", len(starts))
             self.touched |= starts.keys()  # looked at again if this fails, and more may be due
             await self._checkpoints.move_log_starts(starts)
         await self.reclaim()
@@ -145,7 +145,7 @@ class Retention:
         for each in paths:
             await env.offload.submit("files", self._quarantine.take, each, why, now_ms)
         logger.warning(
-            "journal %d is damaged and holds nothing that is needed: it is kept in %s",
+            "journal %d is damaged and no longer needed: moved to %s instead of deleting it",
             journal.number,
             self._quarantine.folder,
         )

@@ -174,10 +174,10 @@ class Upkeep:
         try:
             await work()
         except (OSError, WorkerError) as failure:  # the disk or a killed child: it says all
-            logger.warning("%s failed, it will be tried again: %s", what, failure)
+            logger.warning("%s failed, retrying later: %s", what, failure)
             return False
         except Exception:  # retried; ERROR is for what needs an operator
-            logger.warning("%s failed, it will be tried again", what, exc_info=True)
+            logger.warning("%s failed, retrying later", what, exc_info=True)
             return False
         return True
 

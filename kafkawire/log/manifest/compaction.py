@@ -43,7 +43,7 @@ class LocalFolding:
         try:
             await self._fold(sequence)
         except (OSError, WorkerError) as failure:
-            logger.warning("the local manifest could not be folded: %s", failure)
+            logger.warning("cannot compact the local manifest, retrying later: %s", failure)
 
     async def _fold(self, sequence: int) -> None:
         before, submit = self.current, self._env.offload.submit
@@ -58,7 +58,7 @@ class LocalFolding:
         except FileNotFoundError as failure:
             result = ManifestResult(damaged=str(failure))
         if result.damaged:
-            logger.error("the local manifest is written anew: %s", result.damaged)
+            logger.error("rebuilding the local manifest: %s", result.damaged)
             self.damaged = True
             return
         await submit("files", self._files.rename, output, key)

@@ -103,7 +103,7 @@ class Keeping:
             if now == ended:
                 self._begin(current, ended.sequence)
                 return
-        logger.info("the local manifest is written anew")
+        logger.info("rebuilding the local manifest")
         self.anew += 1
         self._begin(*await self._anew.write())
 

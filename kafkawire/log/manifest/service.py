@@ -126,28 +126,28 @@ class LocalManifest:
             self._wake()
 
     def log_starts(self, numbers: Collection[int]) -> None:
-        """See kafkawire.log.hooks.LogListener."""
+        """Partitions whose log start has moved."""
         self.noted.changes.partitions.update(dict.fromkeys(numbers))
         self._wake()
 
     def topics(self, infos: Collection[TopicInfo]) -> None:
-        """See kafkawire.log.hooks.LogListener."""
+        """Topics that are new or have got further partitions."""
         for info in infos:
             self.noted.changes.topic(info.id)
         self.defaults()
 
     def topic_altered(self, info: TopicInfo) -> None:
-        """See kafkawire.log.hooks.LogListener."""
+        """It has other settings."""
         self.noted.changes.topic(info.id)
         self._wake()
 
     def topic_removed(self, info: TopicInfo) -> None:
-        """See kafkawire.log.hooks.LogListener."""
+        """It is deleted; as it was."""
         self.noted.changes.topic_deleted(info.id)
         self._wake()
 
     def defaults(self) -> None:
-        """See kafkawire.log.hooks.LogListener."""
+        """The settings that topics have from the broker are others."""
         self.noted.changes.cluster = True
         self._wake()
 
@@ -188,9 +188,7 @@ class LocalManifest:
     async def _back_off(self, failure: Exception) -> None:
         self.failures += 1
         wait_s = min(RETRY_S * 2 ** min(self.failures - 1, 10), MAX_RETRY_S)
-        logger.warning(
-            "the local manifest could not be written, next try in %.0f s: %s", wait_s, failure
-        )
+        logger.warning("cannot write the local manifest, retrying in %.0f s: %s", wait_s, failure)
         self._woken.set()
         await self.env.sleep(wait_s)
 

@@ -167,7 +167,10 @@ class Loader:
                 raise
             except Exception as failure:
                 if not isinstance(failure, KafkaError | OSError):  # a defect, or the database
-                    logger.exception("%d partitions cannot be loaded", len(one.numbers))
+                    logger.exception(
+                        "loading %d partitions failed, the next request for them retries",
+                        len(one.numbers),
+                    )
                 self._refuse(one.numbers, failure)
                 one.done.set_exception(failure)
                 one.done.exception()  # it is no mistake if nobody waits any more

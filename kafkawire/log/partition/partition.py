@@ -268,7 +268,9 @@ class Partition:
             try:
                 watcher(self)
             except Exception:  # one broken reader must not stop the others, nor the turn
-                logger.exception("a watcher of %s-%d failed", self.topic, self.index)
+                logger.exception(
+                    "a high-watermark callback of %s-%d failed", self.topic, self.index
+                )
 
     def rollback(self) -> None:
         """Nothing that was queued is written."""

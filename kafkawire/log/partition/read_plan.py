@@ -137,7 +137,7 @@ def next_offset(buf: Buffer, start: int, stop: int, offset: int) -> int:
 
 def bad_batch(position: int) -> KafkaError:
     """The error for stored bytes that are no record batch."""
-    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no whole batch begins at {position}")
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"no complete batch begins at byte {position}")
 
 
 def make_plan(partition: Partition, offset: int, max_bytes: int, end: int, first: bool) -> Plan:

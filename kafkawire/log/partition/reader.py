@@ -179,7 +179,7 @@ class Reader:
         text = f"{partition.topic}-{partition.index}: offsets {first}-{end - 1} are damaged"
         if text not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(text)
-            logger.critical("%s. Reading them fails, all other offsets are served", text)
+            logger.critical("%s. Reading them returns an error, all other offsets are served", text)
         return DamagedOffsets(end, text)
 
     async def _look_up(self, plan: Plan) -> None:

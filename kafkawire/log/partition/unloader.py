@@ -77,5 +77,5 @@ class Unloader:
                 break
             await self._env.sleep(0)
         if gone:
-            logger.info("%d idle partitions were let go of, %d stay", gone, len(partitions))
+            logger.info("unloaded %d idle partitions, %d remain in memory", gone, len(partitions))
         return gone

@@ -130,7 +130,7 @@ class Conversion:
                 continue
             if not file.path:
                 raise LogError(
-                    "partitions in the remote tier have numbers that others have taken: restore "
+                    "partitions in the remote tier have numbers that other partitions use: restore "
                     "them into a new data folder with `kafkawire tier restore`"
                 )
             opened = SegmentFile(self._env.fs, file.path)

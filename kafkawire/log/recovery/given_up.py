@@ -106,8 +106,8 @@ def read_given_up(fs: FileSystem, home: str) -> GivenUp:
         raise
     except (ValueError, KeyError, TypeError) as failure:
         logger.warning(
-            "%s is damaged (%s): journals with damage are kept and their partitions are not cut "
-            "past it, until `kafkawire fsck --repair --skip-lost` writes it again",
+            "%s is damaged (%s): damaged journals are kept and their partitions are not cut into "
+            "segments past the damage until `kafkawire fsck --repair --skip-lost` writes it again",
             path,
             failure,
         )

@@ -142,7 +142,7 @@ def _list(env: Env, folder: str, result: Recovered, listed: Mapping[int, int]) -
             if find_frame(view, HEADER_BYTES, journal.capacity, number) < 0:
                 result.discarded.append(journal)
                 continue
-            logger.error("%s has a damaged header; its frames are read all the same", path)
+            logger.error("%s has a damaged header, reading its frames anyway", path)
             header = None
         index = read_index(fs, folder, number)
         found = RecoveredJournal(
@@ -268,7 +268,9 @@ def _cut(found: RecoveredJournal, gap: Gap) -> None:
     """Forget everything of a journal from a gap on."""
     journal, scanned = found.journal, found.scanned
     logger.info(
-        "journal %d ends at %d: what follows was never committed", journal.number, gap.start
+        "journal %d ends at byte %d: the bytes after it were never committed",
+        journal.number,
+        gap.start,
     )
     journal.end = scanned.end = gap.start
     for number, rows in list(scanned.rows.items()):

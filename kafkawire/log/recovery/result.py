@@ -60,7 +60,9 @@ class RecoveredJournal:
             return None
         index = read_index(fs, self.journal.folder, self.journal.number)
         if index is None:
-            raise LogError(f"the index of {self.journal.path} was damaged just now: try again")
+            raise LogError(
+                f"the index of {self.journal.path} was damaged during recovery: start again"
+            )
         return index
 
     def rows(

@@ -55,13 +55,17 @@ class Verifier:
         except (OSError, WorkerError) as failure:
             if self._closed:  # the worker was ended with the broker
                 return
-            logger.warning("journal %d is read unverified: %s", journal.number, failure)
+            logger.warning(
+                "journal %d could not be verified, serving it unverified: %s",
+                journal.number,
+                failure,
+            )
         finally:
             pins.release()
         for start, end in journal.bad:
             logger.critical(
-                "journal %d is damaged in bytes %d-%d, which were acknowledged: reading what was "
-                "there fails, all other offsets are served",
+                "journal %d is damaged in bytes %d-%d, which were acknowledged: reading those "
+                "records returns an error, all other offsets are served",
                 journal.number,
                 start,
                 end - 1,

@@ -107,7 +107,7 @@ class Lifecycle:
                 if start > partition.log_start:
                     starts[number] = start
         if starts:
-            logger.info("retention moves the log start of %d partitions", len(starts))
+            logger.info("retention: moving the log start offset of %d partitions", len(starts))
             await self._commit_log.save_log_starts(starts)
         await self._remove_trimmed()
         looks: dict[int, list[int]] = {}

@@ -150,15 +150,17 @@ class Segments:
         known = {row.uuid.hex() + SUFFIX: row for row in rows}
         self.strays = sorted(there - known.keys())
         for name in self.strays:
-            logger.error("%s has no row in the metadata; it is left as it is", name)
+            logger.error("%s is not in the metadata: the file is ignored and kept", name)
         for name in sorted(known.keys() - there):
             row = known[name]
             if row.state == LIVE and (row.local or not row.object):
-                logger.critical("segment %s is missing: what is in it cannot be read", name)
+                logger.critical("segment %s is missing: reading its records returns an error", name)
         away = [row for name in sorted(there & known.keys()) if not (row := known[name]).local]
         left = [row for row in away if row.object and row.state == LIVE]
         if left:
-            logger.info("removing the files of %d segments that are in the remote tier", len(left))
+            logger.info(
+                "removing local files of %d segments that are in the remote tier", len(left)
+            )
             remove(fs, self.folder, [segment_path(self.folder, row.uuid) for row in left])
         return [row.id for row in away if row.state == LIVE and not row.object]
 
@@ -169,7 +171,7 @@ class Segments:
         for segment in leftover:
             await self._keep_records(segment)
         if leftover:
-            logger.info("removing %d segments that were not finished", len(leftover))
+            logger.info("removing %d unfinished segments", len(leftover))
             await self.store.discard(leftover)
 
     async def _keep_records(self, segment: Segment) -> None:
@@ -193,7 +195,7 @@ class Segments:
             now_ms = self._env.clock.now_ms()
             path = await submit("files", self._quarantine.take, segment.path, what, now_ms)
             logger.critical(
-                "segment %s: %s. It is kept as %s; `kafkawire fsck` checks the folder",
+                "segment %s: %s. The file is kept as %s; `kafkawire fsck` checks the data folder",
                 segment.name, what, path,
             )  # fmt: skip
 

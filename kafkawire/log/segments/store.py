@@ -113,7 +113,7 @@ class SegmentStore:
         """
         segment = self.by_id.get(segment_id)
         if segment is None:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"there is no segment {segment_id}")
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"segment {segment_id} does not exist")
         if not segment.row.local:
             raise not_local(segment)
         segment.pins += 1
@@ -144,7 +144,10 @@ class SegmentStore:
                 failure = None if opening.cancelled() else opening.exception()
                 if isinstance(failure, KafkaError):
                     segment.bad = failure
-                    logger.critical("%s. Everything else can", failure.message)
+                    logger.critical(
+                        "%s. Reading its records returns an error; all other segments are served",
+                        failure.message,
+                    )
                 elif failure is None and not opening.cancelled():
                     segment.file = opening.result()
 

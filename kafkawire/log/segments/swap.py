@@ -182,7 +182,9 @@ class Swapper:
         except Exception as failure:
             # The swap is done, and who asked for it must not take it back. What became of the
             # others is seen when segments are tidied.
-            logger.warning("what became of replaced segments is not known yet: %s", failure)
+            logger.warning(
+                "cannot read the state of replaced segments, retrying later: %s", failure
+            )
             self._hooks.in_doubt()
             self._hooks.segments(made)
 

@@ -181,7 +181,7 @@ class SegmentCatalog(Protocol):
     """
 
     async def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Stores the place and the given partitions."""
+        """Store the place and the given partitions."""
         ...
 
     async def load_place(self, node_id: int) -> int:
@@ -193,11 +193,11 @@ class SegmentCatalog(Protocol):
         ...
 
     async def start_segments(self, rows: Sequence[SegmentRow]) -> list[int]:
-        """Enters segments that will be written, as STARTED; their ids."""
+        """Insert segments that will be written, as STARTED; their ids."""
         ...
 
     async def finish_segments(self, swap: Swap) -> None:
-        """Makes the finished segments LIVE and exchanges the mappings. StaleSwap when a removed
+        """Make the finished segments LIVE and exchanges the mappings. StaleSwap when a removed
         mapping is not there as given, an added one covers offsets that are taken, or a finished
         segment is not STARTED."""
         ...
@@ -205,13 +205,13 @@ class SegmentCatalog(Protocol):
     async def remove_mappings(
         self, below: Mapping[int, int], delete_after_ms: int = 0
     ) -> list[SegmentRow]:
-        """Drops the mappings that end at or below the log start of their partition (number ->
+        """Drop the mappings that end at or below the log start of their partition (number ->
         log start); for EVERYTHING all that is stored of it. The segments this touched, as they
         are now: one without mappings is DELETING."""
         ...
 
     async def drop_segments(self, ids: Sequence[int]) -> None:
-        """Forgets segments whose files are gone: STARTED ones that were given up, DELETING ones.
+        """Forget segments whose files are gone: STARTED ones that were given up, DELETING ones.
         A segment that still has mappings is left alone."""
         ...
 
@@ -240,7 +240,7 @@ class SegmentCatalog(Protocol):
         ...
 
     async def set_due(self, numbers: Sequence[int] | None, due_ms: int) -> None:
-        """Sets due_ms of all mappings of these partitions; None: of all partitions."""
+        """Set due_ms of all mappings of these partitions; None: of all partitions."""
         ...
 
     async def orphans(self, limit: int) -> list[int]:
@@ -260,7 +260,7 @@ class SegmentCatalog(Protocol):
     async def start_objects(
         self, rows: Sequence[ObjectRow], dispatched: Mapping[int, int]
     ) -> list[bytes]:
-        """Enters objects as COPY_STARTED and raises the dispatch offsets (partition number ->
+        """Insert objects as COPY_STARTED and raises the dispatch offsets (partition number ->
         offset); the uuids of those entered. Left out are those whose segment is not LIVE and
         local, or has a finished object in the same tier already."""
         ...
@@ -268,7 +268,7 @@ class SegmentCatalog(Protocol):
     async def finish_objects(
         self, uuids: Sequence[bytes], committed: Mapping[int, int]
     ) -> list[SegmentRow]:
-        """Makes objects COPY_FINISHED and those of their segments; the segments, by id, as they
+        """Make objects COPY_FINISHED and those of their segments; the segments, by id, as they
         are then. Left out, and as they were, are objects that are not COPY_STARTED, and those
         whose segment is not LIVE any more or has a finished object in the same tier already; of
         one in another tier the old object is DELETE_STARTED. The commit offsets are raised only
@@ -276,17 +276,17 @@ class SegmentCatalog(Protocol):
         ...
 
     async def delete_objects(self, uuids: Sequence[bytes], delete_after_ms: int) -> None:
-        """Makes objects DELETE_STARTED, whatever they are, but for those that are so already; a
+        """Make objects DELETE_STARTED, whatever they are, but for those that are so already; a
         segment that has one of them as its object has none from then on."""
         ...
 
     async def condemn_objects(self, rows: Sequence[ObjectRow]) -> None:
-        """Enters objects that are no segment's as DELETE_STARTED, with their `delete_after_ms`: a
+        """Insert objects that are no segment's as DELETE_STARTED, with their `delete_after_ms`: a
         scrub found them without a row. Those that have one by now are left as they are."""
         ...
 
     async def drop_objects(self, uuids: Sequence[bytes]) -> None:
-        """Forgets objects that are gone. Those that are not DELETE_STARTED are left alone."""
+        """Forget objects that are gone. Those that are not DELETE_STARTED are left alone."""
         ...
 
     async def objects(
@@ -307,12 +307,12 @@ class SegmentCatalog(Protocol):
         ...
 
     async def set_local(self, ids: Sequence[int], local: bool) -> list[SegmentRow]:
-        """Says that LIVE segments have a file here, or have none; the latter only of those that
+        """Record whether LIVE segments have a local file; the latter only of those that
         have a finished object. The segments that are there, by id, as they are then."""
         ...
 
     async def save_tiering_offsets(self, offsets: Mapping[int, tuple[int, int]]) -> None:
-        """Raises dispatch and commit offsets: partition number -> (dispatch, commit). Neither
+        """Raise dispatch and commit offsets: partition number -> (dispatch, commit). Neither
         ever falls."""
         ...
 
@@ -322,7 +322,7 @@ class SegmentCatalog(Protocol):
         ...
 
     async def save_tier(self, row: TierRow) -> None:
-        """Enters a tier, or changes the one with this id."""
+        """Insert a tier, or changes the one with this id."""
         ...
 
     async def tiers(self) -> list[TierRow]:
@@ -339,11 +339,12 @@ class SegmentCatalog(Protocol):
     async def enter_remote(
         self, rows: Sequence[tuple[SegmentRow, ObjectRow, Sequence[SegmentRange]]]
     ) -> list[int]:
-        """Enters segments that lie in the remote tier only, LIVE with all that their rows say,
+        """Insert segments that lie in the remote tier only, LIVE with all that their rows say,
         their finished objects and their mappings; the ids of the segments. For a restore: the
         partitions are there. StaleSwap when a mapping covers offsets that are taken."""
         ...
 
     async def close(self) -> None:
-        """Lets go of what the storage holds. Calling it again does nothing."""
+        """Close the storage and release its files and connections. Calling it again does
+        nothing."""
         ...

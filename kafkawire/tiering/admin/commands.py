@@ -51,7 +51,7 @@ class TierCommands:
         command = self._commands.get(name)
         if command is None:
             known = ", ".join(sorted(self._commands))
-            raise CommandError(f"{name!r} is no command of the remote tier: {known} are")
+            raise CommandError(f"{name!r} is not a command of the remote tier: use one of {known}")
         try:
             return await command(arguments)
         except StoreError as failure:
@@ -71,9 +71,9 @@ class TierCommands:
     async def _estimate(self, arguments: Arguments) -> Answer:
         changes, reads = arguments.get("set") or {}, arguments.get("reads")
         if not isinstance(changes, dict) or not all(isinstance(v, str) for v in changes.values()):
-            raise CommandError("set: it must be settings by name, as texts")
+            raise CommandError("set: it must map setting names to text values")
         if reads is not None and not isinstance(reads, int | float):
-            raise CommandError(f"reads={reads!r}: it must be bytes a second")
+            raise CommandError(f"reads={reads!r}: it must be a number of bytes per second")
         try:
             found = await rates.estimates(self._tiering, self._topic(arguments), changes, reads)
         except ValueError as wrong:
@@ -89,7 +89,7 @@ class TierCommands:
         """`to`: a URL, or empty; `watch`: only tell how far it is."""
         mover, to = self._tiering.mover, arguments.get("to") or ""
         if not isinstance(to, str):
-            raise CommandError(f"to={to!r}: it must be the URL of a tier")
+            raise CommandError(f"to={to!r}: it must be a tier URL")
         if arguments.get("watch") is not True:
             try:
                 await mover.begin(to, arguments.get("skip_lost") is True)
@@ -101,11 +101,11 @@ class TierCommands:
         """Begin one unless one is under way; `watch`: only tell how far it is."""
         if arguments.get("watch") is not True:
             if self._scrubbing is not None and not self._scrubbing.done():
-                raise CommandError("a scrub is under way already")
+                raise CommandError("a scrub is already running")
             repair, deep = arguments.get("repair") is True, arguments.get("deep") is True
             skip_lost = arguments.get("skip_lost") is True
             if skip_lost and not repair:
-                raise CommandError("skip_lost: it must come with repair")
+                raise CommandError("skip_lost: allowed only with repair")
             self._scrubbed = {"state": "scrubbing", "what": "", "done": 0, "of": 0}
             work = self._run_scrub(repair, deep, skip_lost)
             self._scrubbing = self._tiering.env.spawn(work, "scrub the tier")
@@ -135,7 +135,7 @@ class TierCommands:
         if topic is None:
             return None
         if not isinstance(topic, str) or topic not in self._tiering.catalog.by_name:
-            raise CommandError(f"there is no topic {topic!r}")
+            raise CommandError(f"topic {topic!r} does not exist")
         return topic
 
 
@@ -147,7 +147,7 @@ def _after(arguments: Arguments) -> tuple[str, int] | None:
         case [str(topic), int(index)]:
             return topic, index
         case wrong:
-            raise CommandError(f"after={wrong!r}: it must be a topic and a partition of it")
+            raise CommandError(f"after={wrong!r}: it must be a topic and a partition number")
 
 
 __all__ = ["CommandError", "TierCommands"]

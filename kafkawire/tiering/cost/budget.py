@@ -82,7 +82,7 @@ class Spending:
                     await self.load()
                 await self.tick()
             except Exception:
-                logger.warning("what the remote tier costs was not counted", exc_info=True)
+                logger.warning("counting the costs of the remote tier failed", exc_info=True)
             await self._env.sleep(TICK_S)
 
     async def close(self) -> None:
@@ -103,7 +103,7 @@ class Spending:
             if says.get("version") == VERSION and says["month"] >= self.month:
                 self._take(says)
         except (ValueError, KeyError, TypeError, AttributeError):
-            logger.warning("what was counted of the remote tier's costs is lost: it begins anew")
+            logger.warning("stored costs of the remote tier are damaged, counting from zero")
 
     async def tick(self) -> None:
         """Pass the time since the last one."""
@@ -194,7 +194,7 @@ class Spending:
         reached = max((step for step in STEPS if percent >= step), default=0)
         if reached > self._warned:
             logger.warning(
-                "the remote tier has cost %.2f %s in %s, %.0f %% of tier.budget.month=%g",
+                "the remote tier cost %.2f %s in %s, %.0f %% of tier.budget.month=%g",
                 self.spent(), self.prices.currency, self.month, percent, budget,
             )  # fmt: skip
         self._warned = reached
@@ -226,7 +226,7 @@ class Spending:
         try:
             await self._env.offload.submit("files", _write, self._env.fs, self._folder, line)
         except OSError as failure:
-            logger.warning("what the remote tier costs could not be stored: %s", failure)
+            logger.warning("cannot store the costs of the remote tier: %s", failure)
         else:
             self._saved = line
 

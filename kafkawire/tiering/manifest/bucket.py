@@ -64,7 +64,7 @@ class BucketState:
             if result.newer:
                 raise OwnedByOther(result.damaged)
             if result.damaged:
-                logger.error("the manifest is written anew: %s", result.damaged)
+                logger.error("rebuilding the manifest: %s", result.damaged)
                 sequence = max(self._env.clock.now_ms(), after + 1, result.sequence + 1)
                 await self._begin(sequence, self._etag)
                 result = await self.read(None)
@@ -87,7 +87,7 @@ class BucketState:
         except NewerFormatError as failure:
             raise OwnedByOther(str(failure)) from None
         except FormatError as failure:
-            logger.error("%s: the manifest is written anew", failure)
+            logger.error("%s: rebuilding the manifest", failure)
             await self._begin(self._env.clock.now_ms(), etag)
 
     async def _begin(self, sequence: int, etag: str | None) -> None:

@@ -62,7 +62,7 @@ class Folding:
             await self._state.find()  # an earlier life's fold came late; the next one goes on
             return
         logger.info(
-            "the manifest has a snapshot of %d bytes, up to delta %d", result.size_bytes, sequence
+            "wrote a manifest snapshot of %d bytes, up to delta %d", result.size_bytes, sequence
         )
 
     async def _remove(self, now_ms: int) -> list[Obsolete]:
@@ -79,6 +79,8 @@ class Folding:
                 for start in range(0, len(keys), KEYS_AT_ONCE):
                     await self._store.delete(keys[start : start + KEYS_AT_ONCE])
             except StoreError as failure:
-                logger.warning("old deltas of the manifest could not be removed: %s", failure)
+                logger.warning(
+                    "cannot remove old deltas of the manifest, retrying later: %s", failure
+                )
                 kept.append(each)
         return kept[-MAX_OBSOLETE:]

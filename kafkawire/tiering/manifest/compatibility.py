@@ -36,7 +36,7 @@ async def check_tier(
         raise IdentityError(f"the tier {url} cannot be used: {failure}") from failure
     except (StoreError, OSError, TimeoutError) as failure:
         why = str(failure) or f"no answer in {CHECK_S:g} s"
-        logger.warning("the owner of the tier %s could not be read yet: %s", url, why)
+        logger.warning("cannot read the owner of the tier %s yet: %s", url, why)
         return
     owner: OwnerRecord | None = found[0] if found is not None else None
     if owner is not None and owner.cluster_id != cluster_id:
@@ -48,6 +48,6 @@ async def check_tier(
     current = next((row.url for row in rows if row.state == CURRENT), "")
     if owner is None and current and await storage.objects(node_id, (COPY_FINISHED,), 1):
         raise IdentityError(
-            f"the objects of this broker are in {current}, and {url} is not its tier: start with "
+            f"the objects of this broker are in {current}, not in {url}: start with "
             f"--tier {current}, and move them with `kafkawire tier move --to {url}`"
         )

@@ -111,10 +111,10 @@ class Owner:
             except ConditionFailed:
                 continue
             if record is not None:
-                logger.info("the tier was node %d's in epoch %d", record.node_id, record.epoch)
+                logger.info("took over the tier of node %d, epoch %d", record.node_id, record.epoch)
             self.epoch = epoch
             return epoch
-        raise StoreError("ConditionFailed", "others claim the tier at the same time")
+        raise StoreError("ConditionFailed", "another broker claims the tier at the same time")
 
     async def verify(self) -> None:
         """OwnedByOther if somebody else is the owner by now; StoreError if that cannot be known."""

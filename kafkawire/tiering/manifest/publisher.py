@@ -263,13 +263,13 @@ class Rounds:
         bound = self._config.tier_retry_max_ms / 1000
         mended = getattr(failure, "retryable", True)
         wait = wait_s(self.failures, bound, self._env.random.random()) if mended else bound
-        logger.warning("the manifest could not be written, next try in %.1f s: %s", wait, failure)
+        logger.warning("cannot write the manifest, retrying in %.1f s: %s", wait, failure)
         await self._env.sleep(wait)
 
     def _lose(self, failure: OwnedByOther) -> None:
         self.owned = False
         self.error = failure
-        logger.error("nothing more is uploaded or deleted: %s", failure.text)
+        logger.error("uploads to and deletions in the remote tier have stopped: %s", failure.text)
         self._answer_all(failure)
         self.on_lost()
 
@@ -319,7 +319,7 @@ class Rounds:
             try:
                 found, _ = await self._store.get(key)
             except NoSuchObject:  # two PUTs at once refused each other (409)
-                raise StoreError("ConditionFailed", f"{key} could not be stored") from None
+                raise StoreError("ConditionFailed", f"cannot store {key}") from None
             if found == pending.data:
                 return
             await self._owner.verify()
@@ -344,7 +344,7 @@ class Rounds:
 
     async def _publish_missing(self, uuids: list[bytes]) -> None:
         """A slice at a time, each once the one before it is in the bucket."""
-        logger.warning("the manifest lacks %d objects: they are entered again", len(uuids))
+        logger.warning("the manifest lacks %d objects, adding them again", len(uuids))
         for start in range(0, len(uuids), OBJECTS_AT_ONCE):
             part = uuids[start : start + OBJECTS_AT_ONCE]
             while self.owned and not self._closed:
@@ -362,12 +362,12 @@ class Rounds:
         except OwnedByOther as failure:
             self._lose(failure)
         except DamagedManifest as failure:
-            logger.error("the manifest is looked at again: %s", failure)
+            logger.error("reading the manifest again: %s", failure)
             self._attached = False
             self._changes.cluster = True
             self._begin()
         except (StoreError, OSError, WorkerError) as failure:
-            logger.warning("the manifest could not be folded: %s", failure)
+            logger.warning("cannot compact the manifest, retrying later: %s", failure)
         finally:
             self._folds = None
 

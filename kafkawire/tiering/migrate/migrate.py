@@ -112,7 +112,7 @@ class Mover:
                 await self.close()
                 await self._tiering.switch(to)
             elif not tiers.left():
-                raise MoveError(f"everything is in {to} already")
+                raise MoveError(f"all objects are in {to} already")
             else:
                 await tiers.begin_move(to)
             self.start()
@@ -165,7 +165,9 @@ class Mover:
         except StoreError as failure:
             raise MoveError(f"{url} cannot be moved to: {failure}") from None
         if data != probe:
-            raise MoveError(f"{url} cannot be moved to: it does not give back what was put there")
+            raise MoveError(
+                f"{url} cannot be moved to: reading a stored test object returned other bytes"
+            )
         if found is not None and found[0].cluster_id != cluster_id:
             raise MoveError(
                 f"{url} cannot be moved to: it belongs to the cluster {found[0].cluster_id}"
@@ -185,7 +187,9 @@ class Mover:
                 tries += 1
                 self.progress.error = str(failure)
                 defect = not isinstance(failure, StoreError | OSError | WorkerError)
-                logger.warning("moving the tier goes on later: %s", failure, exc_info=defect)
+                logger.warning(
+                    "moving the tier interrupted, continuing later: %s", failure, exc_info=defect
+                )
             if self.progress.state == "stuck":
                 return
             bound = self._tiering.config.tier_retry_max_ms / 1000
@@ -193,7 +197,7 @@ class Mover:
         await self._tiering.tiers.copied()
         self.progress.state, self.progress.error = "waiting", ""
         logger.info(
-            "everything is in %s: set tier.url to it before the next start", self.progress.to
+            "moved all objects to %s: set tier.url to it before the next start", self.progress.to
         )
         await self._leave()
 
@@ -213,7 +217,7 @@ class Mover:
         if self.progress.failed:
             self.progress.state = "stuck"
             self.progress.error = f"{len(self.progress.failed)} objects could not be copied"
-            logger.error("moving the tier: %s", self.progress.error)
+            logger.error("moving the tier stopped: %s", self.progress.error)
         return not found
 
     def _is_live(self, row: ObjectRow) -> bool:
@@ -291,7 +295,7 @@ class Mover:
         the new tier, or with --skip-lost the segment is written again without what is lost."""
         site, key = self._tiering.site(), segment_key(row.uuid)
         if await upload_again(site, row):
-            logger.warning("%s is not moved, its local file is uploaded: %s", key, failure)
+            logger.warning("cannot move %s, uploading its local file instead: %s", key, failure)
             return
         if self._skip_lost and source is not None:
             with suppress(StaleSwap):  # then the next pass finds what it is now
@@ -299,7 +303,7 @@ class Mover:
             return
         if len(self.progress.failed) < MAX_FAILED:
             self.progress.failed.append(f"{key}: {failure}")
-        logger.error("%s is not moved: %s", key, failure)
+        logger.error("cannot move %s: %s", key, failure)
 
     async def _exchange(self, moved: dict[bytes, ObjectRow]) -> None:
         tiering = self._tiering
@@ -368,7 +372,10 @@ class Mover:
                 tries += 1
                 self.progress.error = str(failure)
                 if not isinstance(failure, StoreError | OSError | ValueError):
-                    logger.warning("leaving the old tier goes on later", exc_info=True)
+                    logger.warning(
+                        "removing objects from the old tier interrupted, continuing later",
+                        exc_info=True,
+                    )
             bound = tiering.config.tier_retry_max_ms / 1000
             await tiering.env.sleep(bound if tries else LOOK_S)
 

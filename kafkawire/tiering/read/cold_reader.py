@@ -130,7 +130,7 @@ class ColdReader:
         return tier
 
     async def take(self, ask: RemoteReadRequest, mapping: SegmentRange, segment: Segment) -> Taken:
-        """See kafkawire.log.segments.read.remote_port.Cold."""
+        """Batches out of the row `mapping` of the partition, which covers the offset."""
         row, deadline = segment.row, None
         most = SHARED_ANSWER_BYTES if self._lane.shared else ANSWER_BYTES
         ask = ask._replace(room=min(ask.room, most))
@@ -149,13 +149,15 @@ class ColdReader:
         return taken
 
     def file_damaged(self, segment: Segment) -> None:
-        """See kafkawire.log.segments.read.remote_port.Cold."""
+        """Report that a read of the segment's local file failed and its object was read
+        instead."""
         self._report(segment, Copy.FILE)
 
     async def since(
         self, partition: Partition, mapping: SegmentRange, segment: Segment, timestamp: int
     ) -> int:
-        """See kafkawire.log.segments.read.remote_port.Cold."""
+        """From which offset of the row on there may be a record at or after a time (ms); the row's
+        end if there is none."""
         row = segment.row
         try:
             self._check_refused(row)
@@ -366,7 +368,7 @@ class ColdReader:
         told = isinstance(failure, DamagedSegment) or not failure.retryable
         if told and name not in self._named and len(self._named) < MAX_NAMED:
             self._named.add(name)
-            logger.error("%s. Reading them fails, all other offsets are served", text)
+            logger.error("%s. Reading them returns an error, all other offsets are served", text)
         if not isinstance(failure, (DamagedSegment, NoSuchObject, WrongSize)):
             return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, text)
         if row.local:

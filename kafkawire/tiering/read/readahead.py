@@ -103,7 +103,7 @@ class ReadAhead:
         return window
 
     def went(self, window: ReadaheadWindow, offset: int, next_offset: int, now_s: float) -> None:
-        """See ReadaheadWindow.went."""
+        """A read from `offset` on ended before `next_offset`."""
         window.went(offset, next_offset, now_s)
         if window in self._windows:
             self._windows[window] = self._windows.pop(window)

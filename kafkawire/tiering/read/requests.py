@@ -189,7 +189,7 @@ class Requests:
         now = self._env.clock.monotonic()
         if now - self._warned_at >= WARNED_EVERY_S:
             self._warned_at = now
-            logger.warning("reading %s from the remote tier: %s", target.key, failure)
+            logger.warning("reading %s from the remote tier failed: %s", target.key, failure)
 
 
 def _look_at(task: asyncio.Task[Any]) -> None:

@@ -170,7 +170,7 @@ class _Entering:
         await self._storage.finish_segments(Swap([(row, mappings)]))
 
     def _write(self, output: SegmentOutput, created_ms: int, holes: list[Hole]) -> Made:
-        """Runs in a thread."""
+        """Run in a thread."""
         states = {each.number: each for each in self._restored.checkpoints}
         topics = {self._topics[hole.number][0].id: self._topics[hole.number][0] for hole in holes}
         order = JobOrigin(self._restored.cluster_id, pack(map(_origin, topics.values())))

@@ -93,7 +93,11 @@ class Withdrawal:
             if (start := local_log_start(partition, store)) > partition.log_start
         }
         if starts:
-            logger.info("%s is not tiered any more: %d log starts move", topic, len(starts))
+            logger.info(
+                "topic %s is no longer tiered: moving the log start offset of %d partitions",
+                topic,
+                len(starts),
+            )
             await self._log.commit_log.save_log_starts(starts)
         ids = {segment for partition in partitions for segment in partition.segments.segment}
         await self._release(sorted(ids))

@@ -66,19 +66,21 @@ class LocalFiles:
         self.removed = self.downloads = self.failures = self.downloaded_bytes = 0
 
     def copies(self, numbers: Iterable[int]) -> bool:
-        """See `Localizer.copies`."""
+        """Whether what is made of these partitions' segments is uploaded again, so that a remote
+        one may be rewritten."""
         configs = [self._config_of(number) for number in numbers]
         return any(config is not None and config.copies for config in configs)
 
     def pays(self, segments: Collection[Segment]) -> bool:
-        """See `Localizer.pays`."""
+        """Whether one object instead of these is worth what reading and writing them once
+        costs."""
         size_bytes = sum(segment.row.size_bytes for segment in segments)
         away = [segment.row.size_bytes for segment in segments if not self._is_whole(segment)]
         part_bytes = self._config.tier_part_bytes
         return pays(len(segments), size_bytes, len(away), sum(away), part_bytes, self._prices)
 
     async def read(self, segment: Segment, start: int, length: int) -> bytes:
-        """See `Localizer.read`."""
+        """A few bytes of a segment that has no file; a negative start counts from its end."""
         try:
             data, _ = await self._store(segment).get(segment_key(segment.row.object), start, length)
         except StoreError as failure:
@@ -133,7 +135,7 @@ class LocalFiles:
         finally:
             segment.pins -= 1
         self.downloaded_bytes += segment.row.size_bytes
-        logger.debug("segment %s is here again for a job", segment.name)
+        logger.debug("downloaded segment %s for a maintenance job", segment.name)
 
     async def _bring(self, segment: Segment) -> None:
         if segment.has_file:  # of a download that failed
@@ -222,7 +224,9 @@ class LocalFiles:
                 self._broken.difference_update(segment.row.id for segment in gone)
                 self.removed += len(gone)
         if alone:
-            logger.error("%d segments have lost their objects: their files stay", len(alone))
+            logger.error(
+                "the objects of %d segments are missing: keeping the local files", len(alone)
+            )
             storage = self._segments.storage
             await swapper.update(lambda: storage.set_local(alone, True))
         return sum(segment.row.size_bytes for segment in gone)

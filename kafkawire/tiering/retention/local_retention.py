@@ -90,7 +90,7 @@ class LocalTier:
             try:
                 await self.look()
             except Exception:  # looked at again; ERROR is for what needs somebody
-                logger.warning("local retention failed, it will be tried again", exc_info=True)
+                logger.warning("local retention failed, retrying later", exc_info=True)
 
     async def look(self) -> None:
         """Let go of what is past its local retention. Raises what the storage raises, OSError."""
@@ -200,4 +200,7 @@ class LocalTier:
         rows = await self._segments.swapper.update(lambda: self._storage.set_local(ids, False))
         gone = sum(not row.local for row in rows)
         self.let_go += gone
-        logger.info("%d segments have left the local disk for the remote tier", gone)
+        logger.info(
+            "local retention: removed the local files of %d segments that are in the remote tier",
+            gone,
+        )

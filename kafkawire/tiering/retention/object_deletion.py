@@ -149,7 +149,7 @@ class Remover:
                 self.wake()
                 after_ms = self._env.clock.now_ms() + max(1, self._grace_ms())
                 await self._storage.delete_objects(covered, after_ms)
-                logger.info("%d objects are needed no more", len(covered))
+                logger.info("%d objects are no longer needed, deleting them", len(covered))
             page = len(unneeded)
             after = unneeded[-1].uuid if unneeded else b""
 

@@ -82,7 +82,7 @@ class Repairer:
                 await self._repair(segment, key[1])
             except (StoreError, OSError, WorkerError) as failure:
                 what = f"the {key[1]} of segment {segment.name}"
-                logger.warning("%s is damaged and could not be repaired: %s", what, failure)
+                logger.warning("%s is damaged and cannot be repaired: %s", what, failure)
 
     async def _repair(self, segment: Segment, copy: Copy) -> None:
         site = self._site()
@@ -100,7 +100,7 @@ class Repairer:
             return
         self.repaired += 1
         source = "its object" if copy is Copy.FILE else "its file, which is uploaded again"
-        logger.warning("the %s of segment %s is replaced by %s", copy, segment.name, source)
+        logger.warning("repaired the %s of segment %s from %s", copy, segment.name, source)
 
     async def _replace_file(self, site: Site, segment: Segment) -> bool:
         """Whether the object was sound, and is the segment's file now."""

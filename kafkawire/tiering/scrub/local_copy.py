@@ -36,7 +36,7 @@ async def local_copy(
 
     free = await site.env.offload.submit("files", prepare)
     if size_bytes + ROOM_LEFT_BYTES > free:
-        raise OSError(f"there is no room for its {size_bytes} bytes on the local disk")
+        raise OSError(f"the local disk has no room for its {size_bytes} bytes")
     try:
         await asking.download(key, path, rate)
         yield path

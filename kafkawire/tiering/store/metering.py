@@ -230,7 +230,7 @@ class MeteredStore:
         return listed
 
     async def close(self) -> None:
-        """Ends what is under way."""
+        """End all calls in progress."""
         await self.inner.close()
 
     @contextmanager

@@ -52,7 +52,8 @@ class Reads(Protocol):
     """What of a store this needs."""
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """See kafkawire.tiering.store.port.ObjectStore."""
+        """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a
+        range that goes beyond the end is cut there)."""
         ...
 
 

@@ -41,13 +41,13 @@ class ObjectStore(Protocol):
     """What `read` reads into; shared with the process that does it. Its size is given at open."""
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """Stores a local file, in parts if it is large; all of it is there when this returns."""
+        """Store a local file, in parts if it is large; all of it is there when this returns."""
         ...
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
-        """Stores a small object whole. `if_match`: only over an object with this ETag;
+        """Store a small object whole. `if_match`: only over an object with this ETag;
         `if_absent`: only where there is none. ConditionFailed otherwise."""
         ...
 
@@ -57,19 +57,19 @@ class ObjectStore(Protocol):
         ...
 
     async def read(self, key: str, parts: Sequence[Part]) -> None:
-        """Reads contiguous parts of an object (each begins where the one before ends) by one
+        """Read contiguous parts of an object (each begins where the one before ends) by one
         request into `memory`. StoreError if the object ends before the last one does.
         Urgent: has threads of its own, which uploads never take."""
         ...
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """Copies an object into a new local file, synced; removes the file if it fails."""
+        """Copy an object into a new local file, synced; removes the file if it fails."""
         ...
 
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
-        """Copies an object of so many bytes from another tier, by that tier's URL, into this one.
+        """Copy an object of so many bytes from another tier, by that tier's URL, into this one.
         `source_key`: its key there, where that is another one. StoreError if its size differs."""
         ...
 
@@ -78,7 +78,7 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, keys: Sequence[str]) -> int:
-        """Removes up to 1,000 objects, absent ones too. How many requests it took."""
+        """Remove up to 1,000 objects, absent ones too. How many requests it took."""
         ...
 
     async def list(self, prefix: str, after: str = "", limit: int = 1000) -> list[Listed]:
@@ -86,5 +86,5 @@ class ObjectStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """Ends what is under way. Calling it again does nothing."""
+        """End all calls in progress. Calling it again does nothing."""
         ...

@@ -72,17 +72,18 @@ class StoreProcess:
         return None if self._child is None else self._child.pid
 
     async def upload(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """See ObjectStore."""
+        """Store a local file, in parts if it is large; all of it is there when this returns."""
         return Stored(*await self._ask("upload", _key(key), path, bytes_per_second))
 
     async def put(
         self, key: str, data: bytes, *, if_match: str | None = None, if_absent: bool = False
     ) -> Stored:
-        """See ObjectStore."""
+        """Store a small object whole."""
         return Stored(*await self._ask("put", _key(key), bytes(data), if_match, if_absent))
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """See ObjectStore."""
+        """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a
+        range that goes beyond the end is cut there)."""
         data, etag = await self._ask("get", _key(key), start, length)
         return data, etag
 
@@ -92,18 +93,19 @@ class StoreProcess:
         await self._ask("read", _key(key), tuple(parts))
 
     async def download(self, key: str, path: str, bytes_per_second: int = -1) -> Stored:
-        """See ObjectStore."""
+        """Copy an object into a new local file, synced; removes the file if it fails."""
         return Stored(*await self._ask("download", _key(key), path, bytes_per_second))
 
     async def copy_from(
         self, source_url: str, key: str, size_bytes: int, source_key: str = ""
     ) -> Stored:
-        """See ObjectStore."""
+        """Copy an object of so many bytes from another tier, by that tier's URL, into this
+        one."""
         source = _key(source_key or key)
         return Stored(*await self._ask("copy_from", source_url, _key(key), size_bytes, source))
 
     async def head(self, key: str) -> Stored:
-        """See ObjectStore."""
+        """NoSuchObject if there is none."""
         return Stored(*await self._ask("head", _key(key)))
 
     async def delete(self, keys: Sequence[str]) -> int:
@@ -121,7 +123,7 @@ class StoreProcess:
         return [Listed(*row) for row in await self._ask("list", prefix, after, limit)]
 
     async def close(self) -> None:
-        """See ObjectStore."""
+        """End all calls in progress."""
         self._closed = True
         if self._starting is not None:
             await asyncio.gather(self._starting, return_exceptions=True)

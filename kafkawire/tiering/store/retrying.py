@@ -49,11 +49,12 @@ class Asking:
         return await request()
 
     async def get(self, key: str, start: int = 0, length: int | None = None) -> tuple[bytes, str]:
-        """See ObjectStore."""
+        """(bytes, ETag) of a small object or of a part of one (negative start: from the end; a
+        range that goes beyond the end is cut there)."""
         return await self.retry(lambda: self._store.get(key, start, length))
 
     async def head(self, key: str) -> Stored:
-        """See ObjectStore."""
+        """NoSuchObject if there is none."""
         return await self.retry(lambda: self._store.head(key))
 
     async def whole(self, key: str) -> bytes:

@@ -81,12 +81,12 @@ class Promise:
         if begun:
             self.episodes += len(begun)
             logger.error(
-                "records of %s wait for the remote tier longer than tiering.max.lag.ms: %s",
+                "records of %s have waited for upload longer than tiering.max.lag.ms: %s",
                 _names(begun),
                 why,
             )
         if ended:
-            logger.info("records of %s are in the remote tier in time again", _names(ended))
+            logger.info("records of %s are uploaded within tiering.max.lag.ms again", _names(ended))
 
 
 def _names(topics: list[str]) -> str:

@@ -25,5 +25,5 @@ async def give_up_uploads(storage: SegmentCatalog, node_id: int, delete_after_ms
         await storage.delete_objects([row.uuid for row in rows], delete_after_ms)
         count += len(rows)
     if count:
-        logger.info("%d uploads were not finished by the last process; they begin anew", count)
+        logger.info("restarting %d uploads that the last process did not finish", count)
     return count

@@ -295,8 +295,8 @@ class Uploader:
         result: ScrubResult = await self._env.worker.run("check", arguments, rate)
         for problem in result.problems[:MAX_NAMED]:
             logger.critical(
-                "%s. It is uploaded as it is; `kafkawire tier scrub --deep` lists all that is "
-                "damaged in the remote tier",
+                "%s. The segment is uploaded with the damage; `kafkawire tier scrub --deep` lists "
+                "all damage in the remote tier",
                 problem,
             )
 
@@ -340,7 +340,9 @@ class Uploader:
         """What only a person mends is an ERROR, once until something succeeds."""
         if not self._refused:
             self._refused = True
-            logger.error("the remote tier refuses uploads, all else goes on: %s", failure)
+            logger.error(
+                "the remote tier refuses uploads, local reads and writes are served: %s", failure
+            )
 
     async def _drop_garbage(self) -> None:
         """Objects of tries that failed, none of which was ever in a manifest."""

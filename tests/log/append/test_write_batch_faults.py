@@ -62,7 +62,7 @@ async def test_a_full_disk_refuses_and_recovers_when_space_returns(
         await check_refused_then_accepted(world, partition)
     assert [value for _, value in await read_all(partition)] == [b"before", b"kept"]
     assert "cannot write to the commit log" in caplog.text
-    assert "takes writes again" in caplog.text
+    assert "can be written again" in caplog.text
 
 
 async def test_remains_of_a_failed_write_never_pass_for_data() -> None:

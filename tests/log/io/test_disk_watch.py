@@ -46,7 +46,7 @@ async def test_a_filling_disk_is_warned_of_once_then_relieved_then_refused(
     await watch.measure()
     await watch.measure()
     assert [record.message for record in caplog.records] == [
-        f"85 % of the disk of {disk.world.folder} are used, 153600 MiB are free"
+        f"the disk of {disk.world.folder} is 85 % full, 153600 MiB are free"
     ]
     assert not disk.relieved
     disk.free(100 * GIB)
@@ -57,7 +57,7 @@ async def test_a_filling_disk_is_warned_of_once_then_relieved_then_refused(
     assert commit_log.refusal is None
     disk.free(15 * GIB)
     await watch.measure()
-    assert commit_log.refusal == f"98 % of the disk of {disk.world.folder} are used"
+    assert commit_log.refusal == f"98 % of the disk of {disk.world.folder} is used"
     assert commit_log.full
     disk.free(500 * GIB)
     await watch.measure()

@@ -280,7 +280,7 @@ async def test_a_ledger_of_which_a_record_is_damaged_misses_no_journal(
             node.data[at + 45] ^= 1
     with caplog.at_level(logging.WARNING):
         await world.start()
-    assert "cannot tell whether journals are missing" in caplog.text
+    assert "cannot detect missing journals" in caplog.text
     assert "is missing," not in caplog.text
     assert [world.find("t", index).next_offset for index in ends] == list(ends.values())
     report = await looked_at(world)

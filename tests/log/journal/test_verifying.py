@@ -90,7 +90,7 @@ async def test_without_a_worker_journals_are_read_unverified(
 
     world.env.worker.run = broken  # type: ignore[method-assign]
     assert len(await read_all(world.find("t"))) == 3
-    assert "is read unverified: it died" in caplog.text
+    assert "serving it unverified: it died" in caplog.text
 
 
 def test_what_overlaps_a_damaged_range() -> None:

@@ -60,7 +60,7 @@ async def test_a_damaged_batch_is_named_and_stops_only_its_partition(
     (name,) = files(world)
     world.fs.files[f"{FOLDER}/segments/{name}"].data[one.segments.mapping(1, 0).start + 1000] ^= 1
     await clean(world)
-    assert "t-0 cannot be cleaned" in caplog.text
+    assert "t-0 cannot be compacted" in caplog.text
     assert [r.levelname for r in caplog.records].count("CRITICAL") == 1
     assert len(await read(two)) == 5
     assert (one.segments.base[0], one.segments.end[0]) == (0, 40)

@@ -339,7 +339,7 @@ async def test_a_damaged_trailer_is_named_at_first_open_and_stops_nobody(
     assert "t0-0: offsets 0-" in caplog.text
     world.fs.remove(path)
     await world.restart()
-    assert "is missing: what is in it cannot be read" in caplog.text
+    assert "is missing: reading its records returns an error" in caplog.text
     with pytest.raises(KafkaError, match="is gone") as refused:
         await read_all(world.find("t0"))
     assert refused.value.code == ErrorCode.CORRUPT_MESSAGE

@@ -261,7 +261,7 @@ async def test_a_damaged_partition_is_left_out_of_a_rewrite(
     await world.log.segments.tend()
     later(world, world.config.segment_dead_max_ms)
     await world.log.segments.tend()
-    assert "cannot be rewritten" in caplog.text
+    assert "cannot be merged" in caplog.text
     assert len(await rows(world)) == 2
     assert await read_all(world.find("t2")) == expected(0, world.find("t2").next_offset)
     assert world.find("t0").segments.segment[0] == 1

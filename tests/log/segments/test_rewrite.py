@@ -89,7 +89,7 @@ def test_ranges_must_be_there_and_join(fs: MemFileSystem) -> None:
     cases = [
         ([(one, [Keep(3, 0, 1, 0)]), (two, [Keep(3, 2, 3, 0)])], "do not join"),
         ([(one, [Keep(3, 0, 3, 0)])], "which has 0-2"),
-        ([(one, [Keep(4, 0, 1, 0)])], "has nothing of partition 4"),
+        ([(one, [Keep(4, 0, 1, 0)])], "holds no records of partition 4"),
     ]
     for keeps, said in cases:
         with pytest.raises(WorkerError, match=said):

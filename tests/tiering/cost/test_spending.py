@@ -192,7 +192,7 @@ async def test_what_cannot_be_stored_is_a_warning(caplog: pytest.LogCaptureFixtu
     assert isinstance(fs, MemFileSystem)
     fs.faults.room_bytes = 0
     await spending.tick()
-    assert "could not be stored" in caplog.text
+    assert "cannot store the costs" in caplog.text
     fs.faults.room_bytes = None
     await spending.tick()
     _, meter = await world.start()

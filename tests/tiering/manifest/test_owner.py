@@ -98,7 +98,7 @@ async def test_others_that_claim_at_the_same_time() -> None:
     bucket.hook, rivals = hook, 3
     assert await owner(bucket).claim() == 4
     count, rivals = 0, 1000
-    with pytest.raises(StoreError, match="others claim"):
+    with pytest.raises(StoreError, match="another broker claims"):
         await owner(bucket).claim()
     assert count == MAX_CLAIMS
 

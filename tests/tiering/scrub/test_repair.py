@@ -127,6 +127,6 @@ def test_damage_is_named_when_a_file_is_uploaded(caplog: pytest.LogCaptureFixtur
         while segment.row.object in (old, b""):
             await life.env.sleep(1)
         assert f"of {partition.topic}-0 are damaged: bytes 64-" in caplog.text
-        assert "It is uploaded as it is" in caplog.text
+        assert "The segment is uploaded with the damage" in caplog.text
 
     live(act)

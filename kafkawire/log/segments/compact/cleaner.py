@@ -200,7 +200,9 @@ class SegmentCleaner:
                     try:
                         dirty = await self._is_due(partition)
                     except (KafkaError, OSError) as failure:
-                        logger.warning("the age of dirty records is not known: %s", failure)
+                        logger.warning(
+                            "cannot determine the age of uncompacted records: %s", failure
+                        )
                         self._postpone([number])
                         continue
                     if dirty is not None:
@@ -253,14 +255,14 @@ class SegmentCleaner:
         try:
             await self._clean(kind, batch)
         except StaleSwap:
-            logger.info("segments changed while they were cleaned: planned anew later")
+            logger.info("segments changed during compaction, planning again later")
             self._postpone(numbers)
         except Exception as failure:
             # The disk, a child that was killed, a segment that only the remote tier has while the
             # tier is not there yet (at a start) or cannot be reached.
             foreseen = isinstance(failure, OSError | WorkerError | KafkaError)
             logger.warning(
-                "cleaning %d partitions failed, it will be tried again: %s",
+                "cleaning %d partitions failed, retrying later: %s",
                 len(batch),
                 failure,
                 exc_info=not foreseen,
@@ -346,7 +348,7 @@ class SegmentCleaner:
         for damage in result.damaged:
             self._damaged[damage.number] = damage.offset
             logger.critical(
-                "%s cannot be cleaned: %s, at offset %d in %s. Everything else can",
+                "%s cannot be compacted: %s, at offset %d in %s. Other partitions are compacted",
                 job.name_of(damage.number), damage.text, damage.offset, damage.path,
             )  # fmt: skip
         self.note(job.left)
@@ -355,12 +357,12 @@ class SegmentCleaner:
             if stats.unreadable:
                 name = job.name_of(share.number)
                 logger.warning(
-                    "%d batches of %s stay uncleaned: their records cannot be read",
+                    "%d batches of %s are kept uncompacted: their records cannot be decoded",
                     stats.unreadable, name,
                 )  # fmt: skip
         total = [share.stats for share in result.cleaned]
         logger.info(
-            "cleaned %d partitions in %.1f s: %d of %d records and %d of %d bytes stay",
+            "cleaned %d partitions in %.1f s: kept %d of %d records and %d of %d bytes",
             len(result.cleaned), took_s,
             sum(stats.kept for stats in total), sum(stats.read for stats in total),
             sum(stats.bytes_kept for stats in total), sum(stats.bytes_read for stats in total),

@@ -74,15 +74,15 @@ def read_spans(data: bytes, pos: int, end: int, count: int) -> RecordSpans:  # n
         if data[pos] & 1 and read_varint(data, pos)[0] < 0:
             spans.nulls.append(number)
         if (length | delta) & 1 or not pos < stop <= end:
-            raise IndexError(f"record {number} does not fit its bytes")
+            raise IndexError(f"record {number} is longer than its batch")
         add_stop(stop)
         add_key(key)
         add_delta(delta >> 1)
         pos = stop
     if pos != end:
-        raise IndexError("bytes are left after the last record")
+        raise IndexError("extra bytes after the last record")
     if not all(map(lt, spans.deltas, islice(spans.deltas, 1, None))):
-        raise IndexError("the offsets do not rise")
+        raise IndexError("the record offsets do not increase")
     return spans
 
 

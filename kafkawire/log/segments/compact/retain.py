@@ -88,7 +88,7 @@ def spans_of(data: bytes, pos: int, head: BatchHead) -> RecordSpans:
         start, stop = 0, len(data)
     spans = read_spans(data, start, stop, head.count)
     if spans.deltas and spans.deltas[-1] > head.last_delta:
-        raise IndexError("an offset is behind the last one of the batch")
+        raise IndexError("an offset is larger than the last offset of the batch")
     return spans
 
 
@@ -334,7 +334,7 @@ class Cleaner:
             <= max(*deltas, newest, base)
             <= _INT64_MAX
         ):
-            raise IndexError("a timestamp does not fit")
+            raise IndexError("a timestamp is out of range")
         packed = compress(attributes & CODEC_MASK, body)
         return _batch(head, attributes, base, newest, len(kept), packed)
 

@@ -288,9 +288,9 @@ class Cutter:
             name = f"{partition.topic}-{partition.index}" if partition is not None else "?"
             self.damaged[damage.number] = damage.offset
             logger.critical(
-                "%s cannot be cut: %s, at %d of %s. What lies before it and all other partitions "
-                "can be read. `kafkawire fsck --repair --skip-lost` gives up "
-                "what is damaged",
+                "%s cannot be cut into a segment: %s, at byte %d of %s. Records before it and all "
+                "other partitions are served. `kafkawire fsck --repair --skip-lost` gives up the "
+                "damaged records",
                 name,
                 damage.text,
                 damage.position,

@@ -82,7 +82,7 @@ def check_file(fs: FileSystem, path: str, row: SegmentRow) -> File:
         if size != row.size_bytes:
             raise OtherSegment(f"it has {size} bytes, its row says {row.size_bytes}")
         for damage in _damage(file, row.uuid):
-            logger.critical("%s: %s. What is sound in it is served", name, damage)
+            logger.critical("%s: %s. The undamaged parts of it are served", name, damage)
     except (OtherSegment, NewerFormatError) as failure:
         file.close()
         text = f"{name} cannot be read: {failure}"
@@ -135,7 +135,7 @@ def read_lost_ranges(fs: FileSystem, path: str) -> LostRanges:
         data = file.pread(section.stop - section.start, section.start)
         return read_lost(section_body(section, data))
     except (FormatError, OSError) as failure:
-        logger.warning("%s: what was lost of it before cannot be read: %s", path, failure)
+        logger.warning("%s: cannot read the list of its lost offsets: %s", path, failure)
         return {}
     finally:
         file.close()
@@ -206,7 +206,7 @@ class Mapped:
     def need(self, start: int, stop: int, pace: Pace) -> memoryview:
         """The bytes [start, stop), read ahead. OSError naming the first place that cannot be."""
         for at, _ in self.read_ahead(start, stop, pace):
-            raise OSError(errno.EIO, f"it cannot be read at {at}", self.path)
+            raise OSError(errno.EIO, f"cannot read at byte {at}", self.path)
         return self.view[start:stop]
 
     def close(self) -> None:
@@ -288,11 +288,11 @@ class SegmentFile:
             raise FormatError(f"{self.path}: of partition {entry.number}, {failure}") from failure
 
     def read_ahead(self, start: int, stop: int, pace: Pace) -> list[tuple[int, int]]:
-        """See Mapped."""
+        """Read the bytes [start, stop) into the page cache; the stretches that cannot be read."""
         return self._mapped.read_ahead(start, stop, pace)
 
     def need(self, start: int, stop: int, pace: Pace) -> memoryview:
-        """See Mapped."""
+        """The bytes [start, stop), read ahead."""
         return self._mapped.need(start, stop, pace)
 
     def sound(

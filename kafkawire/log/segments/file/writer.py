@@ -71,7 +71,7 @@ class SegmentWriter:
         except FileNotFoundError:
             pass
         else:
-            raise OSError(errno.EEXIST, "the segment is there already", output.path)
+            raise OSError(errno.EEXIST, "the segment file exists already", output.path)
         self._file = fs.open(output.path, create=True)
         self._builder = SegmentBuilder(output.uuid, node_id, created_ms)
         self._pending: list[Buffer] = [self._builder.header()]
@@ -108,7 +108,7 @@ class SegmentWriter:
 
     @property
     def next_offset(self) -> int:
-        """See SegmentBuilder."""
+        """Next offset of the current partition."""
         return self._builder.next_offset
 
     def end(self, end_offset: int) -> None:

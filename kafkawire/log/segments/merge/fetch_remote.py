@@ -74,7 +74,7 @@ class Fetcher:
         try:
             await localizer.localize(self._segments)
         except (KafkaError, OSError) as failure:
-            logger.warning("%d segments could not be fetched: %s", len(self._segments), failure)
+            logger.warning("cannot fetch %d segments for a merge: %s", len(self._segments), failure)
             self._failed += [segment.row.id for segment in self._segments]
             self.release()
 
@@ -115,7 +115,7 @@ class Fetcher:
                 logger.warning("segment %s: %s", segment.name, failure)
                 segment.payload_bytes = segment.row.live_bytes
             except (KafkaError, OSError) as failure:
-                logger.info("how much segment %s had is not known yet: %s", segment.name, failure)
+                logger.info("cannot read the index of segment %s yet: %s", segment.name, failure)
                 self._ask_at = self._env.clock.monotonic() + ASKED_AGAIN_S
                 return
 

@@ -78,7 +78,7 @@ def _check(number: int, parts: list[tuple[_Source, Keep]]) -> None:
     for source, keep in parts:
         entry = source.entries.get(number)
         if entry is None:
-            raise ValueError(f"{source.file.path} has nothing of partition {number}")
+            raise ValueError(f"{source.file.path} holds no records of partition {number}")
         if not entry.base_offset <= keep.from_offset <= keep.to_offset <= entry.end_offset:
             raise ValueError(
                 f"offsets {keep.from_offset}-{keep.to_offset} of partition {number} are not in "
@@ -177,7 +177,7 @@ def _byte_range(
         if base < keep.to_offset:
             raise ValueError(
                 f"offset {keep.to_offset} of partition {keep.number} lies within a batch of "
-                f"{file.path}, and batches are not divided"
+                f"{file.path}, and batches are never split"
             )
     return start, stop
 

@@ -26,7 +26,7 @@ class Localizer(Protocol):
         ...
 
     async def localize(self, segments: Collection[Segment]) -> None:
-        """Returns when all of these have their file here, whole and checked. The caller keeps
+        """Return when all of these have their file here, whole and checked. The caller keeps
         them pinned: the files go some time after the last pin."""
         ...
 

@@ -149,7 +149,7 @@ class Rewriter:
         try:
             await self._rewrite(rewrite)
         except StaleSwap:
-            logger.info("segments changed while they were rewritten: planned again later")
+            logger.info("segments changed during a merge, planning again later")
         except Exception:
             self._rest(rewrite.inputs)
             raise
@@ -318,7 +318,7 @@ class Rewriter:
         if len(pinned) > 1:
             self.merges += 1
             self.merged_bytes += sum(mapping.length for _, some in finished for mapping in some)
-        logger.info("rewrote %d segments into segment %s", len(pinned), output.name)
+        logger.info("merged %d segments into segment %s", len(pinned), output.name)
 
     async def _inputs(self, rewrite: Rewrite) -> list[Input]:
         keeps: dict[int, list[Keep]] = {row.id: [] for row in rewrite.inputs}
@@ -350,8 +350,8 @@ class Rewriter:
             if partition is not None:
                 name = f"{partition.topic}-{partition.index}"
             logger.critical(
-                "%s cannot be rewritten: %s, at %d of %s. It stays as it is, the others go on; "
-                "`kafkawire tier scrub --deep` and `kafkawire fsck` list what is damaged",
+                "%s cannot be merged: %s, at byte %d of %s. It is kept unchanged, other segments "
+                "are merged; `kafkawire tier scrub --deep` and `kafkawire fsck` list the damage",
                 name,
                 damage.text,
                 damage.position,

@@ -166,7 +166,7 @@ class WarmReader:
             assert failure is not None
             raise failure
         self.fallbacks += 1
-        logger.debug("segment %s is read from the local file: %s", segment.name, failure)
+        logger.debug("reading segment %s from the local file: %s", segment.name, failure)
         return await self._take_local(ask)
 
     async def _take_either(
@@ -181,7 +181,7 @@ class WarmReader:
             if not segment.row.object or code_of(failure) is ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise
             taken = await cold.take(ask, mapping, segment)
-            logger.debug("segment %s is read from its object: %s", segment.name, failure)
+            logger.debug("reading segment %s from its object: %s", segment.name, failure)
             cold.file_damaged(segment)
             return taken
 
@@ -275,13 +275,13 @@ class WarmReader:
             self._named.add(text)
             consequence = "The object in the remote tier is read instead"
             if self._remote.cold is None or not segment.row.object:
-                consequence = "Reading them fails, all other offsets are served"
+                consequence = "Reading them returns an error, all other offsets are served"
             logger.critical("%s. %s", text, consequence)
         return DamagedOffsets(damage.end, text)
 
 
 def load_index(file: File, mapping: SegmentRange) -> WarmIndex:
-    """Runs in a thread. DamagedSegment if the checksum does not fit."""
+    """Run in a thread. DamagedSegment if the checksum does not fit."""
     return read_index(file.pread(mapping.index_length, mapping.index_start), mapping)
 
 

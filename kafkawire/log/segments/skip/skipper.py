@@ -172,8 +172,8 @@ class Skipper:
 def _log(old: Segment, new: Segment, lost: Sequence[Lost]) -> None:
     for each in lost:
         logger.critical(
-            "offsets %d-%d of %s-%d are given up: they were damaged in segment %s. Readers go over "
-            "them; segment %s has the account",
+            "gave up offsets %d-%d of %s-%d, damaged in segment %s. Readers skip them; segment %s "
+            "lists them",
             each.first,
             each.end - 1,
             each.topic,

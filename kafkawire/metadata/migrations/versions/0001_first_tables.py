@@ -14,7 +14,7 @@ ALIVE = sa.text("deleted_ms IS NULL")
 
 
 def upgrade() -> None:
-    """Makes all tables."""
+    """Make all tables."""
     op.create_table(
         "cluster",
         sa.Column("id", sa.Integer, primary_key=True, autoincrement=False),

@@ -20,7 +20,7 @@ FROM partition_checkpoints
 
 
 def upgrade() -> None:
-    """Makes the tables and moves the checkpoints."""
+    """Make the tables and moves the checkpoints."""
     op.create_table(
         "partition_offset_checkpoints",
         _number(),

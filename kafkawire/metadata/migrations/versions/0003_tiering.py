@@ -13,7 +13,7 @@ NUMBER = sa.BigInteger().with_variant(sa.Integer, "sqlite")
 
 
 def upgrade() -> None:
-    """Makes the tables. Every segment there is has its file and nothing else."""
+    """Make the tables. Every segment there is has its file and nothing else."""
     one, none = sa.text("1"), sa.text("0")
     op.add_column("segments", sa.Column("local", sa.Integer, nullable=False, server_default=one))
     op.add_column("segments", sa.Column("object", sa.LargeBinary(16)))

@@ -11,7 +11,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Makes the table. Its rows are written by the next start of each broker."""
+    """Make the table. Its rows are written by the next start of each broker."""
     op.create_table(
         "data_folders",
         sa.Column("node_id", sa.Integer, primary_key=True, autoincrement=False),

@@ -37,7 +37,7 @@ class KeyValueBase:
         raise NotImplementedError
 
     async def _write(self, method: str, work: Callable[[Writes], T]) -> T:
-        """Runs `work`, which fills the changes, and writes them."""
+        """Run `work`, which fills the changes, and writes them."""
         raise NotImplementedError
 
     def _led(self, numbers: Collection[int], node_id: int) -> set[int]:

@@ -45,12 +45,12 @@ class RocksStore:
         self._refusal = ""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `KeyValueStore.get`."""
+        """The values of these keys, in their order."""
         with self._usable() as database:
             return list(database.get(list(keys))) if keys else []
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
-        """See `KeyValueStore.scan`."""
+        """The pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
         found: list[tuple[bytes, bytes]] = []
         if low >= high or limit == 0:
             return found
@@ -64,7 +64,7 @@ class RocksStore:
         return found
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """See `KeyValueStore.floor`."""
+        """The pair with the greatest key that is >= `low` and <= `key`."""
         with self._usable() as database:
             cursor = database.iter()
             cursor.seek_for_prev(key)
@@ -91,7 +91,7 @@ class RocksStore:
                 raise
 
     def close(self) -> None:
-        """See `KeyValueStore.close`."""
+        """Close the files."""
         self._refusal = "is closed"
         database, self._database = self._database, None
         if database is not None:
@@ -138,7 +138,7 @@ class RocksStore:
             self._upgrade()
 
     def _upgrade(self) -> None:
-        """Writes what is laid out in another way now, all of it or nothing."""
+        """Write what is laid out in another way now, all of it or nothing."""
         writes = Writes()
         for key, value in self.scan(b"s", b"t"):
             writes.put(key, layout.upgraded_segment(value))

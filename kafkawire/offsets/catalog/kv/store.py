@@ -19,11 +19,11 @@ class Writes:
         self.changes: dict[bytes, bytes | None] = {}
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Stores a value."""
+        """Store a value."""
         self.changes[key] = value
 
     def delete(self, key: bytes) -> None:
-        """Takes a key away, whether it is there or not."""
+        """Delete a key, whether it exists or not."""
         self.changes[key] = None
 
 
@@ -47,7 +47,7 @@ class KeyValueStore(Protocol):
         ...
 
     def close(self) -> None:
-        """Lets go of the files."""
+        """Close the files."""
         ...
 
 
@@ -61,25 +61,25 @@ class MemoryStore:
         self._values: dict[bytes, bytes] = {}
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """See `KeyValueStore.get`."""
+        """The values of these keys, in their order."""
         return [self._values.get(key) for key in keys]
 
     def scan(self, low: bytes, high: bytes, limit: int = -1) -> list[tuple[bytes, bytes]]:
-        """See `KeyValueStore.scan`."""
+        """The pairs with low <= key < high, ascending; at most `limit` unless it is -1."""
         start, end = bisect_left(self._keys, low), bisect_left(self._keys, high)
         if limit >= 0:
             end = min(end, start + limit)
         return [(key, self._values[key]) for key in self._keys[start:end]]
 
     def floor(self, low: bytes, key: bytes) -> tuple[bytes, bytes] | None:
-        """See `KeyValueStore.floor`."""
+        """The pair with the greatest key that is >= `low` and <= `key`."""
         at = bisect_right(self._keys, key) - 1
         if at < 0 or self._keys[at] < low:
             return None
         return self._keys[at], self._values[self._keys[at]]
 
     def write(self, writes: Writes) -> None:
-        """See `KeyValueStore.write`."""
+        """All of the changes or none, durable when this returns."""
         new = [k for k, v in writes.changes.items() if v is not None and k not in self._values]
         for key, value in writes.changes.items():
             if value is not None:

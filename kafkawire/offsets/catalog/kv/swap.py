@@ -37,7 +37,7 @@ class SwapPlan:
         self._checkpoints = [row for row in swap.checkpoints if row.number in led]
 
     def collect(self, writes: Writes) -> None:
-        """Enters all changes. StaleSwap."""
+        """Insert all changes. StaleSwap."""
         self._check_removed()
         old = removed_from(self._store, self._swap.removed, self._swap.delete_after_ms, writes)
         generation = 1 + max((row.generation for row in old.values()), default=-1)
@@ -49,7 +49,7 @@ class SwapPlan:
             writes.put(key, layout.pack_checkpoint(state, self._now_ms))
 
     def enter(self, writes: Writes) -> list[SegmentRow]:
-        """Enters segments nobody has started, as their rows are, but for what follows from their
+        """Insert segments nobody has started, as their rows are, but for what follows from their
         mappings; the rows as stored. StaleSwap."""
         self._check_all_free(set())
         rows = []
@@ -132,7 +132,7 @@ def _put_mappings(added: Iterable[SegmentRange], writes: Writes) -> None:
 def removed_from(
     store: KeyValueStore, removed: Iterable[SegmentRange], delete_after_ms: int, writes: Writes
 ) -> dict[int, SegmentRow]:
-    """Takes mappings out; the segments they were in, by id, as they are then."""
+    """Delete mappings; returns the segments they were in, by id, as they are then."""
     of: dict[int, list[SegmentRange]] = {}
     for row in removed:
         target = layout.mapping_key(row.number, row.base_offset)

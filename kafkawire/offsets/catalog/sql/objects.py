@@ -248,7 +248,7 @@ def by_uuid(session: Session, uuids: Iterable[bytes]) -> list[ObjectRow]:
 
 
 def raise_offsets(session: Session, offsets: Mapping[int, tuple[int, int]], now_ms: int) -> None:
-    """Raises dispatch and commit offsets."""
+    """Raise dispatch and commit offsets."""
     higher = ", ".join(
         f"{name} = CASE WHEN excluded.{name} > tiering_offsets.{name}"
         f" THEN excluded.{name} ELSE tiering_offsets.{name} END"
@@ -300,7 +300,7 @@ def _state(session: Session, uuids: Sequence[bytes], state: int, delete_after_ms
 
 
 def _point(session: Session, rows: Iterable[SegmentRow]) -> None:
-    """Stores which object each segment has."""
+    """Store which object each segment has."""
     session.many(
         "UPDATE segments SET object = ?, tier = ? WHERE id = ?",
         [(row.object, row.tier, row.id) for row in rows],

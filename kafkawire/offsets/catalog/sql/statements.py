@@ -66,7 +66,7 @@ def _not_led(session: Session, numbers: Sequence[int], some: str, node_id: int) 
 
 
 def save_states(session: Session, states: Sequence[PartitionCheckpoint], now_ms: int) -> None:
-    """Stores checkpoints."""
+    """Store checkpoints."""
     insert(
         session,
         "INSERT INTO partition_offset_checkpoints (partition_number, checkpoint_offset, log_start,"
@@ -172,7 +172,7 @@ def led_by(node_id: int) -> str:
 
 
 def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) -> bool:
-    """Adds mappings of new segments; False if offsets of one are taken: then undo it all."""
+    """Add mappings of new segments; False if offsets of one are taken: then undo it all."""
     head = f"INSERT INTO offset_mappings ({MAPPING}, created_at)"
     insert(session, head, [(*row, now_ms) for row in rows], "ON CONFLICT DO NOTHING")
     count = 0
@@ -193,7 +193,7 @@ def add_mappings(session: Session, rows: Sequence[SegmentRange], now_ms: int) ->
 
 
 def delete_mappings(session: Session, rows: Sequence[SegmentRange]) -> int:
-    """Takes mappings away, if they are as given; how many."""
+    """Delete mappings if they are as given; returns how many."""
     count = 0
     for part in parts(rows):
         keys = values_text((r.number, r.base_offset, r.segment_id, r.end_offset) for r in part)
@@ -240,7 +240,7 @@ def segments_where(session: Session, condition: str, limit: int = -1) -> list[Se
 def add_totals(
     session: Session, added: Iterable[SegmentRange], gone: Iterable[SegmentRange], now_ms: int
 ) -> None:
-    """Enters what mappings bring and take with the partitions they are of; `now_ms` -1 when
+    """Insert what mappings bring and take with the partitions they are of; `now_ms` -1 when
     that is no activity."""
     changed: dict[int, list[int]] = defaultdict(lambda: [0, 0])
     for sign, rows in ((1, added), (-1, gone)):
@@ -262,7 +262,7 @@ def add_totals(
 
 
 def forget_partitions(session: Session, numbers: Sequence[int]) -> None:
-    """Drops all but the mappings of deleted partitions."""
+    """Drop all but the mappings of deleted partitions."""
     tables = ("partition_offset_checkpoints", "partition_metadata", "tiering_offsets")
     for part in parts(numbers):
         for table in tables:
