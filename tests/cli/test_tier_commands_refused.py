@@ -30,8 +30,8 @@ from tests.kit.tier.fake_bucket import FakeBucket
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["status", "--topic", "none"], "there is no topic 'none'"),
-        (["why", "--topic", "none"], "there is no topic 'none'"),
+        (["status", "--topic", "none"], "topic 'none' does not exist"),
+        (["why", "--topic", "none"], "topic 'none' does not exist"),
         (["move", "--to", "s4://x"], "'s4://x' is no tier"),
         (["move"], f"all objects are in {URL} already"),
         (["move", "--to", URL], f"all objects are in {URL} already"),
@@ -86,7 +86,7 @@ async def test_another_kafka_does_not_know_the_api() -> None:
         ("status", b"\xff", "not JSON"),
         ("status", b"[" * 5000, "not JSON"),
         ("status", b'{"after": 3}', "after=3"),
-        ("status", b'{"topic": 3}', "no topic 3"),
+        ("status", b'{"topic": 3}', "topic 3 does not exist"),
         ("estimate", b'{"set": [1]}', "must map setting names to text values"),
         ("estimate", b'{"reads": "x"}', "bytes per second"),
         ("move", b'{"to": 3}', "to=3"),
