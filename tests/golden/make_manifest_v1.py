@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from kafkawire.codec.types import uuid_text
-from kafkawire.manifest.columns import Entry, ObjectRow, PartitionRow
+from kafkawire.manifest.columns import Entry, ManifestObject, ManifestPartition
 from kafkawire.manifest.fold import empty, fold
 from kafkawire.manifest.format import pack
-from kafkawire.manifest.state import ClusterFacts, Delta, TopicFacts
+from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic
 
 HERE = Path(__file__).parent
 CLUSTER = "MkU3OEVBNTcwNTJENDM2Qk"
@@ -26,7 +26,7 @@ TWO_EPOCHS = ONE_EPOCH + bytes.fromhex("00000004 0000000000000008")
 
 def add(delta: Delta, uuid: bytes, generation: int, kind: str, entries: list[Entry]) -> None:
     """An object."""
-    row = ObjectRow(
+    row = ManifestObject(
         uuid, uuid[::-1], generation, 3, 8_000_000, 1_700_000_000_456, 1_700_000_000_001,
         delta.objects.class_at(kind), len(entries),
     )  # fmt: skip
@@ -40,12 +40,12 @@ def build_delta() -> Delta:
     delta = Delta(1, CLUSTER, 3, 2, 1_700_000_000_123)
     delta.cluster = ClusterFacts(1 << 34, 2000, {"log.retention.ms": "86400000"})
     delta.topics = [
-        TopicFacts(ORDERS, "orders", False, 1_699_999_999_000, {"retention.ms": "-1"}, (5, 6)),
-        TopicFacts(DAILY, "täglich", True, 0, {}, (1 << 33,)),
+        ManifestTopic(ORDERS, "orders", False, 1_699_999_999_000, {"retention.ms": "-1"}, (5, 6)),
+        ManifestTopic(DAILY, "täglich", True, 0, {}, (1 << 33,)),
     ]
     delta.deleted_topics = [LEFT]
-    delta.partitions.append(PartitionRow(5, 3, 20, TWO_EPOCHS))
-    delta.partitions.append(PartitionRow(1 << 33, 0, 9, ONE_EPOCH))
+    delta.partitions.append(ManifestPartition(5, 3, 20, TWO_EPOCHS))
+    delta.partitions.append(ManifestPartition(1 << 33, 0, 9, ONE_EPOCH))
     old = bytes.fromhex("0123456789abcdef0123456789abcdef")
     new = bytes.fromhex("fedcba9876543210fedcba9876543210")
     add(delta, old, 0, "tiered", [
@@ -66,7 +66,7 @@ def build_snapshot() -> bytes:
         base = 20 + 10 * n
         entry = Entry(5, base, base + 10, 64, 1000, 1100, 28, n, 1_700_000_000_000 + n, 10, 10)
         add(more, bytes([9]) * 15 + bytes([n]), 0, "tiered", [entry])
-    more.partitions.append(PartitionRow(5, 3, 620, TWO_EPOCHS))
+    more.partitions.append(ManifestPartition(5, 3, 620, TWO_EPOCHS))
     return pack(fold(empty(CLUSTER, 3, 2, 0, 0), [build_delta(), more]))
 
 
