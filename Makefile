@@ -26,7 +26,7 @@ run: .venv/.installed
 	$(BIN)/kafkawire serve $(ARGS)
 
 test: .venv/.dev .venv/.system java minio
-	$(BIN)/python -m pytest -q -n auto --dist loadgroup --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal --durations=20 $(ARGS)
 
 check: .venv/.dev
 	$(BIN)/ruff check .

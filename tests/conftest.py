@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
 from tests.kit import minio as kit_minio
+from tests.kit.jvm import shorten_spark
 from tests.kit.cpu_time import (  # noqa: F401  (hooks, by name)
     pytest_sessionfinish,
     pytest_terminal_summary,
@@ -41,6 +42,7 @@ settings.register_profile(
     "exhaustive", max_examples=500, deadline=None, suppress_health_check=_QUIET
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "deterministic"))
+shorten_spark()
 
 
 GC_THRESHOLDS = (20_000, 20, 20)

@@ -21,6 +21,8 @@ from tempfile import mkdtemp
 
 import psutil
 
+from tests.kit.jvm import SHORT_LIVED
+
 START_LIMIT_S = 120.0
 
 
@@ -58,7 +60,7 @@ def write_properties(folder: Path) -> tuple[Path, str]:
 def start(folder: Path, classpath: str) -> tuple[int, str]:
     """(process id, address) of a new node that answers."""
     properties, address = write_properties(folder)
-    run = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-cp", classpath]
+    run = ["java", "-Xmx512m", *SHORT_LIVED, "-cp", classpath]
     cluster_id = base64.urlsafe_b64encode(b"a" + os.urandom(15)).decode().rstrip("=")
     tool = [*run, "kafka.tools.StorageTool", "format", "--standalone"]
     tool += ["-t", cluster_id, "-c", str(properties)]

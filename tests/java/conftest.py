@@ -25,6 +25,7 @@ from kafkawire.messages import find_coordinator, init_producer_id
 from tests.java.apache import shared_kafka
 from tests.java.twins import ELR, KEYS, Twins, create, send, wait_for_leaders
 from tests.kit.jars import kafka_jars
+from tests.kit.jvm import SHORT_LIVED
 from tests.real.conftest import (  # noqa: F401  (fixtures and a hook, by name)
     OTHER_BROKER,
     START_MS,
@@ -44,8 +45,7 @@ CLASSES = {
     "ConsoleConsumer": TOOLS + "consumer.ConsoleConsumer",
     "ConsumerGroupCommand": TOOLS + "consumer.group.ConsumerGroupCommand",
 }
-# A tool lives for a second: the quick compiler alone and the smallest collector are best for it.
-JVM = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xlog:disable")
+JVM = ("-Xmx256m", *SHORT_LIVED, "-Xlog:disable")
 
 Tool = Callable[..., str]
 

@@ -25,6 +25,7 @@ from typing import Any
 
 import psutil
 
+from tests.kit.jvm import SHORT_LIVED
 from tests.kit.minio import _die_with_parent, _free_port
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -34,6 +35,7 @@ MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.depl
 CONF = {
     "spark.executor.memory": "640m",
     "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": " ".join(SHORT_LIVED),
     "spark.driver.memory": "640m",
     # No task begins before both workers are there: else the first may do it all.
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",

@@ -15,6 +15,7 @@ import pyspark
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from tests.kit.jars import catalog_jars, table_jars
+from tests.kit.jvm import SHORT_LIVED
 from tests.kit.minio import SECRET, USER, _die_with_parent, _free_port
 
 MAIN = "org.apache.iceberg.rest.RESTCatalogServer"
@@ -48,7 +49,14 @@ def rest_catalog(folder: Path, endpoint: str) -> Iterator[str]:
         **s3_properties(endpoint),
     }
     variables = {f"CATALOG_{_variable(name)}": value for name, value in said.items()}
-    command = ["java", "-Xmx512m", "-cp", ":".join([*catalog_jars(), *_hadoop()]), MAIN]
+    command = [
+        "java",
+        "-Xmx512m",
+        *SHORT_LIVED,
+        "-cp",
+        ":".join([*catalog_jars(), *_hadoop()]),
+        MAIN,
+    ]
     log = folder / "server.log"
     with log.open("wb") as output:
         server = subprocess.Popen(
@@ -91,7 +99,9 @@ def java_library() -> Iterator[Any]:
     runtime = [path for path in table_jars().split(",") if "iceberg" in path]
     classpath = ":".join([*runtime, *bundle, *_hadoop(), *found])
     (py4j,) = jars.glob("py4j-*.jar")
-    port = launch_gateway(jarpath=str(py4j), classpath=classpath, die_on_exit=True)
+    port = launch_gateway(
+        jarpath=str(py4j), classpath=classpath, javaopts=list(SHORT_LIVED), die_on_exit=True
+    )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
     try:
         yield gateway.jvm
