@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
 from tests.kit import minio as kit_minio
-from tests.kit.jvm import shorten_spark
 from tests.kit.cpu_time import (  # noqa: F401  (hooks, by name)
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,
 )
+from tests.kit.jvm import shorten_spark
 from tests.kit.minio import minio, tier_url  # noqa: F401  (fixtures, by name)
 from tests.kit.postgres import postgres_url  # noqa: F401  (likewise)
 from tests.kit.spark.session import spark  # noqa: F401  (likewise)
