@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.progress import bars
-from kafkawire.codec.segment.format import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.check import check
 from kafkawire.log.fsck.report import FsckReport, Progress
 from kafkawire.log.identity import (

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.manifest.columns import (
     UUID,
     WIDTHS,
@@ -48,15 +49,13 @@ from kafkawire.manifest.layout import (
     SECTION_NAMES,
     SNAPSHOT,
     TOPICS,
-    FormatError,
     ManifestSection,
-    NewerFormatError,
     read_sections,
     write_file,
 )
 from kafkawire.manifest.state import ClusterFacts, Delta, ManifestTopic, Snapshot
 
-__all__ = ["FormatError", "NewerFormatError", "pack", "unpack"]
+__all__ = ["pack", "unpack"]
 
 _TOPIC_FORM = (UUID, "q", "I", "I", "I", "I")
 _INTERNAL = 1

@@ -31,6 +31,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.compression import ZSTD, compress, decompress
 from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 
 VERSION = 1
 MAGIC = b"KWMANIFS"
@@ -54,14 +55,6 @@ SECTION_VERSION = 1
 REQUIRED, PACKED = 1, 2
 
 assert (HEADER_BYTES, ROW.size) == (32, 32)
-
-
-class FormatError(ValueError):
-    """These bytes are no manifest, or a damaged one."""
-
-
-class NewerFormatError(FormatError):
-    """A newer program wrote this, and this one must not guess what it means."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import fold
 from kafkawire.manifest.format import unpack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
-from kafkawire.manifest.layout import FormatError, NewerFormatError
 from kafkawire.manifest.state import Delta, Snapshot
 
 CURRENT_FORMAT = 1

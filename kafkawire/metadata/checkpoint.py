@@ -17,6 +17,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kafkawire.codec.format_errors import FormatError
+
 MAX_BATCHES = 5  # of one producer: what Kafka keeps (ProducerStateEntry.NUM_BATCHES_TO_RETAIN)
 _VERSION = 1
 _NOTHING = bytes([_VERSION])
@@ -26,10 +28,6 @@ _PRODUCER = struct.Struct(">qhB")
 _BATCH = struct.Struct(">iiqq")
 
 Batch = tuple[int, int, int, int]  # first sequence, last sequence, base offset, max timestamp
-
-
-class FormatError(ValueError):
-    """Stored bytes are not what this version of kafkawire writes or reads."""
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.metadata import engine, pairing, plain
 from kafkawire.metadata.catalog import (
     BrokerInfo,
@@ -23,7 +24,6 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.session import Session, SqliteSession
 from kafkawire.metadata.store import NOT_REGISTERED, MetadataError, failure_of
 

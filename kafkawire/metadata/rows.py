@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import uuid_parse, uuid_text
 from kafkawire.metadata.catalog import (
     TOPIC_RESOURCE,
@@ -19,7 +20,6 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.directory import Directory
 
 Row = dict[str, Any]

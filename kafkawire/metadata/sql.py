@@ -17,6 +17,7 @@ from sqlalchemy import URL, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import uuid_text
 from kafkawire.metadata import pairing, rows
 from kafkawire.metadata.catalog import (
@@ -28,7 +29,6 @@ from kafkawire.metadata.catalog import (
     PartitionInfo,
     TopicInfo,
 )
-from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.database import Database, EngineSession
 from kafkawire.metadata.engine import now_ms, random_id
 from kafkawire.metadata.session import Session

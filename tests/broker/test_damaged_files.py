@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 from crc32c import crc32c
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment import format as segment
 from kafkawire.codec.segment.directory import write_directory, write_state
 from kafkawire.codec.segment.origin import write_origin
@@ -152,7 +153,7 @@ NAMING = frame.Naming(bytes(16), "topic", 1, 2, 3, 4)
 CURRENT = Current(4, (Obsolete(1, 1, 3, 1000),))
 OWNER = OwnerRecord("cluster", 1, 2, "nonce", 1000)
 TIER = TierRow(1, "s3://bucket/prefix", 0, 1000)
-KV = (checkpoint.FormatError,)
+KV = (FormatError,)
 
 
 def stored(key: bytes, value: bytes, unpack: Callable[[bytes, bytes], object]) -> Case:
@@ -170,16 +171,16 @@ READERS: dict[str, Case] = {
     "segment origin": (origin(), segment.read_origin, (segment.FormatError,)),
     "leader epochs": (
         checkpoint.pack_epochs(ROW.leader_epochs), checkpoint.unpack_epochs,
-        (checkpoint.FormatError,),
+        (FormatError,),
     ),
     "producers": (
         checkpoint.pack_producers(ROW.producers), checkpoint.unpack_producers,
-        (checkpoint.FormatError,),
+        (FormatError,),
     ),
-    "ranges": (OBJECT.ranges, unpack_ranges, (checkpoint.FormatError,)),
+    "ranges": (OBJECT.ranges, unpack_ranges, (FormatError,)),
     "listeners": (
         listeners_text({"PLAINTEXT": ("h", 9092)}).encode(),
-        lambda data: listeners_of(data.decode("latin-1")), (checkpoint.FormatError,),
+        lambda data: listeners_of(data.decode("latin-1")), (FormatError,),
     ),
     "manifest": (pack(sample()), unpack, (ValueError,)),
     "manifest/current": (pack_current(CURRENT), unpack_current, (ValueError,)),

@@ -12,6 +12,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment import directory, layout
 from kafkawire.codec.segment.format import (
     DIRECTORY,
@@ -23,8 +24,6 @@ from kafkawire.codec.segment.format import (
     TAIL_BYTES,
     TRAILER_BYTES,
     DamagedBatch,
-    FormatError,
-    NewerFormatError,
     PartitionState,
     SegmentBuilder,
     SparseIndex,

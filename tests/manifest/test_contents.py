@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.manifest.columns import ManifestPartition
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.fold import empty, fold
-from kafkawire.manifest.format import FormatError, NewerFormatError, pack
+from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import (
     Current,

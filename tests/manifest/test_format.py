@@ -11,8 +11,12 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.manifest import keys, layout
-from kafkawire.manifest.format import FormatError, NewerFormatError, pack, unpack
+from kafkawire.manifest.format import (
+    pack,
+    unpack,
+)
 from kafkawire.manifest.state import Delta, Snapshot
 from tests.kit.tier.manifests import CLUSTER, add, deltas, entry, large, sample, uuid
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.metadata import rows
 from kafkawire.metadata.catalog import (
     ALL_BROKERS,
@@ -20,7 +21,6 @@ from kafkawire.metadata.catalog import (
 )
 from kafkawire.metadata.checkpoint import (
     MAX_BATCHES,
-    FormatError,
     ProducerEntry,
     pack_epochs,
     pack_producers,

@@ -23,7 +23,7 @@ from kafkawire.cli.fsck import check_sqlite, node_ids
 from kafkawire.cli.output import fail, print_json
 from kafkawire.cli.progress import bars
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.segment.format import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.identity import Folder, IdentityError, check_pairing, inspect_folder
 from kafkawire.log.io.disk import real_env
@@ -35,7 +35,6 @@ from kafkawire.log.rebuild.insert import enter
 from kafkawire.log.rebuild.plan import Rebuilt, rebuild
 from kafkawire.log.rebuild.renumber import convert
 from kafkawire.log.recovery.quarantine import Quarantine
-from kafkawire.manifest.layout import FormatError as ManifestError
 from kafkawire.metadata import pairing
 from kafkawire.metadata.entering import enter_catalog
 from kafkawire.metadata.quick import SqliteMetadata
@@ -64,7 +63,7 @@ def run(data: str, metadata_url: str, tier: str, as_json: bool) -> None:
             )
         with bars() as progress:
             restored = _restore(folder, metadata_url, nodes[0], tier, progress)
-    except (LogError, MetadataError, FormatError, ManifestError, ValueError) as failure:
+    except (LogError, MetadataError, FormatError, ValueError) as failure:
         fail(failure)
     except StoreError as failure:
         fail(f"the remote tier with objects of this broker cannot be read: {failure}")

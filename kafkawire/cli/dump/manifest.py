@@ -11,11 +11,14 @@ from typing import Any
 
 from kafkawire.cli.dump.segment import time_text
 from kafkawire.cli.output import fail, print_json_line, print_table
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import uuid_text
 from kafkawire.manifest.columns import Entry
-from kafkawire.manifest.format import FormatError, first_entries, unpack
+from kafkawire.manifest.format import (
+    first_entries,
+    unpack,
+)
 from kafkawire.manifest.state import Delta, ManifestTopic, Snapshot
-from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import unpack_epochs
 
 Row = dict[str, Any]
@@ -112,7 +115,7 @@ def _time(ms: int) -> str | None:
 def _epochs(packed: bytes, as_json: bool) -> object:
     try:
         epochs = unpack_epochs(packed)
-    except PackedError as failure:
+    except FormatError as failure:
         return str(failure)
     return epochs if as_json else [f"{epoch} from {offset} on" for epoch, offset in epochs]
 

@@ -14,13 +14,13 @@ from typing import Any
 from kafkawire.cli.output import fail, print_json_line, print_table
 from kafkawire.codec.batches import BatchHead, iter_batches, records
 from kafkawire.codec.errors import KafkaError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
     DIRECTORY,
     LOST,
     ORIGIN,
     STATE,
     TAIL_BYTES,
-    FormatError,
     Header,
     PartitionEntry,
     PartitionState,
@@ -37,7 +37,6 @@ from kafkawire.codec.segment.format import (
 )
 from kafkawire.codec.segment.lost import REASON_NAMES
 from kafkawire.codec.types import uuid_text
-from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import unpack_epochs, unpack_producers
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -247,7 +246,7 @@ def _state(state: PartitionState) -> dict[str, Any]:
             ],
             "aborted": state.aborted,
         }
-    except PackedError as failure:
+    except FormatError as failure:
         return {"state": str(failure)}
 
 

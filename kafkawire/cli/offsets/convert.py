@@ -17,10 +17,10 @@ from kafkawire.cli.fsck import node_ids
 from kafkawire.cli.options import OptionError, parse_choice
 from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.paths import check_metadata_url
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import real_env
 from kafkawire.log.io.ports import Env, LogError
 from kafkawire.log.manager import lock_folder
-from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.session import Session
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
 from kafkawire.offsets.catalog import convert

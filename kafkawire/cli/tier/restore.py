@@ -23,10 +23,9 @@ from kafkawire.cli.backup.backup import METADATA, sync
 from kafkawire.cli.output import fail, print_json, print_table
 from kafkawire.cli.progress import Told, bars
 from kafkawire.codec.configs.settings import BrokerConfig
-from kafkawire.codec.segment.format import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.disk import DiskFileSystem, real_env
 from kafkawire.log.io.ports import Env
-from kafkawire.manifest.layout import FormatError as ManifestError
 from kafkawire.metadata.quick import SqliteMetadata
 from kafkawire.metadata.store import MetadataError, SqlStore, open_metadata
 from kafkawire.objectstore.errors import StoreError
@@ -74,7 +73,7 @@ def restore(
                 _build(env, Path(data), metadata_url, restored, url.url, progress)
         finally:
             env.offload.close()
-    except (RestoreError, MetadataError, FormatError, ManifestError, ValueError) as failure:
+    except (RestoreError, MetadataError, FormatError, ValueError) as failure:
         fail(failure)
     except StoreError as failure:
         fail(f"{tier} cannot be read: {failure}")

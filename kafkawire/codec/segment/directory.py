@@ -10,7 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import Struct
 
-from kafkawire.codec.segment.layout import HEADER_BYTES, INDEX, FormatError, Trailer
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.layout import (
+    HEADER_BYTES,
+    INDEX,
+    Trailer,
+)
 from kafkawire.codec.segment.lost import LostRange
 from kafkawire.codec.types import Buffer
 

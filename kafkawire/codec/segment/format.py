@@ -75,6 +75,7 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.batches import MAGIC as BATCH_MAGIC
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.directory import (
     PartitionEntry,
     PartitionState,
@@ -98,9 +99,7 @@ from kafkawire.codec.segment.layout import (
     STATE,
     TAIL_BYTES,
     TRAILER_BYTES,
-    FormatError,
     Header,
-    NewerFormatError,
     Section,
     Trailer,
     read_header,
@@ -125,10 +124,8 @@ __all__ = [
     "TAIL_BYTES",
     "TRAILER_BYTES",
     "DamagedBatch",
-    "FormatError",
     "Header",
     "LostRange",
-    "NewerFormatError",
     "Origin",
     "PartitionEntry",
     "PartitionState",

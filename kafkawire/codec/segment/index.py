@@ -15,7 +15,7 @@ from typing import Literal
 
 from crc32c import crc32c
 
-from kafkawire.codec.segment.layout import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import Buffer
 
 BLOCK_BYTES = 4096

@@ -12,6 +12,7 @@ from struct import Struct
 
 from crc32c import crc32c
 
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.types import Buffer
 
 VERSION = 1
@@ -41,14 +42,6 @@ assert HEADER.size == HEADER_BYTES
 assert TRAILER.size == TRAILER_BYTES
 assert SECTION_HEAD.size == SECTION_HEAD_BYTES
 assert MAX_SECTIONS * SECTION.size + TRAILER_BYTES <= TAIL_BYTES
-
-
-class FormatError(ValueError):
-    """The bytes are not a segment, or a damaged one."""
-
-
-class NewerFormatError(FormatError):
-    """The file was written by a newer version and cannot be interpreted."""
 
 
 @dataclass(frozen=True, slots=True)

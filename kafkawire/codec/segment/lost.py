@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from kafkawire.codec.segment.layout import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import Buffer
 
 _COUNT = Struct("<II")

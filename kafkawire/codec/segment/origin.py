@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any
 
-from kafkawire.codec.segment.layout import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.types import Buffer
 
 _HEAD = Struct("<IIHH")

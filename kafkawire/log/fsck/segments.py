@@ -10,7 +10,8 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterable, Sequence
 
-from kafkawire.codec.segment.format import FormatError, PartitionEntry
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.fsck.journals import JournalContents
 from kafkawire.log.fsck.objects import ObjectCheck
 from kafkawire.log.fsck.report import Fix, FsckReport, Progress

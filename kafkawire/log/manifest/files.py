@@ -15,10 +15,11 @@ import json
 import os.path
 from dataclasses import asdict, dataclass, fields
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.atomic_file import NEW, write_whole_file
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.manifest.service import ENDED
-from kafkawire.manifest.format import FormatError, pack
+from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, sequence_of, snapshot_key
 from kafkawire.manifest.layout import read_table
 from kafkawire.manifest.reader import Current, pack_current, unpack_current

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.manifest.summary import Outline, outline
 from kafkawire.log.segments.jobs import Pace
 from kafkawire.manifest.fold import GapError, fold
-from kafkawire.manifest.format import FormatError, NewerFormatError, pack
+from kafkawire.manifest.format import pack
 from kafkawire.manifest.reader import read_object
 from kafkawire.manifest.state import Snapshot
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafkawire.codec.batches import HEAD
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import (
     ORIGIN,
-    FormatError,
-    NewerFormatError,
     PartitionEntry,
     PartitionState,
     TopicOrigin,
@@ -48,7 +47,6 @@ from kafkawire.log.recovery.recover import recover
 from kafkawire.log.recovery.result import Recovered, RecoveredJournal
 from kafkawire.log.recovery.unknown_topics import frames
 from kafkawire.log.segments.file.open import SUFFIX, SegmentFile
-from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
 
 
@@ -194,7 +192,7 @@ def _segments(env: Env, folder: str, seen: Evidence, progress: Progress) -> None
             _segment(env, path, seen, newest)
         except NewerFormatError:
             raise
-        except (FormatError, PackedError) as failure:
+        except FormatError as failure:
             seen.unreadable.append((path, str(failure)))
     for (number, topic_id), (end, state) in newest.items():
         _begin(seen.of(number, topic_id), end, state)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os.path
 from typing import TYPE_CHECKING
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import FileSystem
-from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kafkawire.codec.segment.format import FormatError, PartitionEntry
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import PartitionEntry
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import SegmentFile
 from kafkawire.metadata.catalog import Catalog

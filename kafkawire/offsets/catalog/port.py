@@ -16,7 +16,11 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple, Protocol
 
-from kafkawire.metadata.checkpoint import Checkpoint, FormatError, PartitionCheckpoint
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.metadata.checkpoint import (
+    Checkpoint,
+    PartitionCheckpoint,
+)
 
 NEVER = 1 << 62
 """As `due_ms`: retention need not look at the mapping."""

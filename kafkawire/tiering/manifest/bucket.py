@@ -13,11 +13,12 @@ import logging
 import os.path
 from collections.abc import Callable
 
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.log.io.ports import Env
 from kafkawire.log.manifest.job import ManifestArguments, ManifestResult
 from kafkawire.log.manifest.summary import Outline
 from kafkawire.manifest.fold import empty
-from kafkawire.manifest.format import FormatError, NewerFormatError, pack
+from kafkawire.manifest.format import pack
 from kafkawire.manifest.keys import CURRENT, delta_key, snapshot_key
 from kafkawire.manifest.reader import Current, pack_current, unpack_current
 from kafkawire.objectstore.errors import ConditionFailed, NoSuchObject, StoreError

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from kafkawire.codec.segment.format import FormatError, PartitionState
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
+from kafkawire.codec.segment.format import PartitionState
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.io.ports import Env
 from kafkawire.manifest.columns import Entry
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import OWNER, SEGMENTS, segment_key, segment_uuid
-from kafkawire.manifest.layout import FormatError as ManifestError
-from kafkawire.manifest.layout import NewerFormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest_async
-from kafkawire.metadata.checkpoint import FormatError as PackedError
 from kafkawire.metadata.checkpoint import ProducerEntry, unpack_epochs, unpack_producers
 from kafkawire.objectstore.errors import NoSuchObject
 from kafkawire.tiering.manifest.owner import OwnedByOther, OwnerRecord
@@ -73,7 +71,7 @@ async def _manifest(asking: Asking, seen: BucketEvidence) -> Manifest | None:
         return await read_manifest_async(get)
     except NewerFormatError:
         raise
-    except (NoManifest, LostManifest, ManifestError) as failure:
+    except (NoManifest, LostManifest, FormatError) as failure:
         seen.doubt(
             DoubtKind.MANIFEST,
             f"no manifest can be used ({failure}): what objects say of themselves is taken",
@@ -130,7 +128,7 @@ class _Gathering:
         for row in head.partitions:
             try:
                 epochs = unpack_epochs(bytes(row.epochs))
-            except PackedError as failure:
+            except FormatError as failure:
                 seen.doubt(DoubtKind.MANIFEST, f"of partition {row.number}, {failure}")
                 epochs = []
             epoch = max((each for each, _ in epochs), default=0)
@@ -266,7 +264,7 @@ class _Gathering:
             if entry.end_offset > self._newest.get(entry.number, -1):
                 try:
                     self._take_state(partition, state, entry.end_offset)
-                except PackedError as failure:
+                except FormatError as failure:
                     text = f"the state of {entry.topic}-{entry.index} is lost: {failure}"
                     self._seen.doubt(DoubtKind.UNREADABLE, text)
                     continue

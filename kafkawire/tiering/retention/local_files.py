@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from kafkawire.codec.configs.settings import BrokerConfig
 from kafkawire.codec.errors import ErrorCode, KafkaError
-from kafkawire.codec.segment.format import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import Env, FileSystem
 from kafkawire.log.segments.file.open import SegmentFile, check_file
 from kafkawire.log.segments.manager import Segments

@@ -5,7 +5,7 @@ What turns out to be wrong becomes a finding, with what was or would be done abo
 
 from __future__ import annotations
 
-from kafkawire.codec.segment.format import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.io.ports import WorkerError
 from kafkawire.log.segments.jobs import DamagedRange, Lost
 from kafkawire.log.segments.unfinished import describe, find_unaccounted

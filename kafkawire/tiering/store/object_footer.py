@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
     DIRECTORY,
     HEADER_BYTES,
     ORIGIN,
     STATE,
-    FormatError,
     Header,
     Origin,
     PartitionEntry,

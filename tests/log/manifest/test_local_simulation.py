@@ -17,13 +17,13 @@ from unittest.mock import patch
 
 import pytest
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.fsck.report import FsckReport
 from kafkawire.log.manifest.files import ManifestFiles
 from kafkawire.log.manifest.maintenance import Keeping
 from kafkawire.log.manifest.service import LocalManifest
 from kafkawire.log.partition.index_eviction import evict
 from kafkawire.manifest.contents import Manifest
-from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import Current, LostManifest, NoManifest
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.port import SegmentRow

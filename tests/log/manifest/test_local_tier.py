@@ -11,8 +11,8 @@ import logging
 
 import pytest
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.manifest.service import LocalManifest
-from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest
 from kafkawire.offsets.catalog.port import LIVE
 from tests.kit.log.local_manifest import read_local

@@ -8,7 +8,7 @@ import pytest
 from crc32c import crc32c
 
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment.format import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.log.segments.file.open import SegmentFile, check_file
 from kafkawire.offsets.catalog.port import SegmentRow
 from tests.kit.log.segment_jobs import (

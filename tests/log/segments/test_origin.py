@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from kafkawire.cli.app import app
-from kafkawire.codec.segment.format import FormatError, Origin, TopicOrigin, read_origin
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import (
+    Origin,
+    TopicOrigin,
+    read_origin,
+)
 from kafkawire.codec.segment.origin import write_origin
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.jobs import (

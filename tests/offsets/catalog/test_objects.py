@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkawire.metadata.checkpoint import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.offsets.catalog.port import (
     BEING_LEFT,
     COPY_FINISHED,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkawire.codec.segment.format import FormatError, NewerFormatError
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.log.fsck.report import Progress
 from kafkawire.log.rebuild.topics import recovered_name
 from kafkawire.manifest.keys import CURRENT, delta_key, segment_key

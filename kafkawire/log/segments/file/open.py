@@ -17,15 +17,14 @@ from typing import TypeAlias
 from crc32c import crc32c
 
 from kafkawire.codec.errors import ErrorCode, KafkaError
+from kafkawire.codec.format_errors import FormatError, NewerFormatError
 from kafkawire.codec.segment.format import (
     DIRECTORY,
     HEADER_BYTES,
     LOST,
     STATE,
     TAIL_BYTES,
-    FormatError,
     LostRange,
-    NewerFormatError,
     PartitionEntry,
     PartitionState,
     Section,

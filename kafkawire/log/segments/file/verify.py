@@ -14,7 +14,12 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import CRC_FROM, HEAD_BYTES, PREFIX_BYTES
 from kafkawire.codec.damage import bad_batches
-from kafkawire.codec.segment.format import STATE, FormatError, PartitionEntry, SparseIndex
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import (
+    STATE,
+    PartitionEntry,
+    SparseIndex,
+)
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import PIECE_BYTES, SegmentFile
 from kafkawire.log.segments.jobs import DamagedRange, Pace, ScrubArguments, ScrubResult

@@ -11,7 +11,12 @@ import logging
 from collections.abc import Iterable, Sequence
 
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment.format import HEADER_BYTES, TAIL_BYTES, FormatError, read_trailer
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import (
+    HEADER_BYTES,
+    TAIL_BYTES,
+    read_trailer,
+)
 from kafkawire.log.io.ports import Env
 from kafkawire.log.segments.merge.localizer_port import Localizer
 from kafkawire.log.segments.remote_tier import RemoteTier

@@ -13,9 +13,9 @@ from itertools import pairwise
 from struct import Struct
 
 from kafkawire.codec.batches import PREFIX_BYTES
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
     DamagedBatch,
-    FormatError,
     PartitionEntry,
     PartitionState,
     SparseIndex,

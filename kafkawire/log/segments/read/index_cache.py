@@ -7,7 +7,8 @@ share one cache with one bound.
 from __future__ import annotations
 
 from kafkawire.codec.damage import BadBatches, sound_run
-from kafkawire.codec.segment.format import FormatError, SparseIndex
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.offsets.catalog.port import SegmentRange
 

@@ -14,7 +14,12 @@ from crc32c import crc32c
 
 from kafkawire.codec.batches import empty_batches
 from kafkawire.codec.damage import BadBatches, bad_batches, search
-from kafkawire.codec.segment.format import FormatError, PartitionEntry, PartitionState, SparseIndex
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import (
+    PartitionEntry,
+    PartitionState,
+    SparseIndex,
+)
 from kafkawire.codec.segment.lost import DAMAGED, GONE, LostRange
 from kafkawire.log.io.ports import FileSystem
 from kafkawire.log.segments.file.open import PIECE_BYTES, Mapped, SegmentFile

@@ -27,8 +27,8 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.metadata.checkpoint import (
-    FormatError,
     PartitionCheckpoint,
     pack_epochs,
     pack_producers,

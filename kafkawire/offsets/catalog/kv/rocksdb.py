@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.metadata import engine
-from kafkawire.metadata.checkpoint import FormatError
 from kafkawire.metadata.store import MetadataError
 from kafkawire.offsets.catalog.kv import layout
 from kafkawire.offsets.catalog.kv.base import LeaderOf

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
     LOST,
     TAIL_BYTES,
-    FormatError,
     LostRange,
     read_lost,
     read_trailer,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.manifest.contents import Manifest
 from kafkawire.manifest.keys import CURRENT, DELTAS, SNAPSHOTS, delta_key, sequence_of
-from kafkawire.manifest.layout import FormatError
 from kafkawire.manifest.reader import LostManifest, NoManifest, read_manifest, refresh_manifest
 from kafkawire.spark.source.broker_queries import BrokerQueries
 from kafkawire.spark.source.files.locations import FolderPlace, Place, open_place

@@ -15,7 +15,8 @@ from contextlib import closing
 from functools import lru_cache, partial
 from typing import NamedTuple
 
-from kafkawire.codec.segment.format import FormatError, SparseIndex
+from kafkawire.codec.format_errors import FormatError
+from kafkawire.codec.segment.format import SparseIndex
 from kafkawire.codec.types import Buffer
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.parallel_reads import FileRange, Plan, ReadsInFlight, Step

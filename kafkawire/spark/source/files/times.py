@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafkawire.codec.batches import CONTROL, iter_batches, records
 from kafkawire.codec.errors import KafkaError
-from kafkawire.codec.segment.format import FormatError
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.spark.source.files.locations import Place
 from kafkawire.spark.source.files.read_ahead import read_index
 from kafkawire.spark.source.model import DamagedData, Piece

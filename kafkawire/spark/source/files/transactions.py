@@ -10,10 +10,10 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
+from kafkawire.codec.format_errors import FormatError
 from kafkawire.codec.segment.format import (
     STATE,
     TAIL_BYTES,
-    FormatError,
     read_state,
     read_trailer,
     section_body,
